@@ -20,7 +20,7 @@ def entry() -> None:
         status = main()
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.stderr.write("interrupted; the same command goes on from here\n")
+        sys.stderr.write("interrupted; run the same command again\n")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
     sys.exit(status)

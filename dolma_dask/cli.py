@@ -162,12 +162,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _show_error(UsageError(_wrong_words(error, words)), as_json)
     except KeyboardInterrupt:
-        return _show_error(InterruptedStageError("interrupted; the same command goes on from here"), as_json)
+        return _show_error(InterruptedStageError(_interrupted(words)), as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (DolmaDaskError, OSError) as error:
         return _show_error(error, as_json)
+
+
+def _interrupted(words: Sequence[str]) -> str:
+    name = name_in(words)
+    resumes = name in VERBS or name in ("run", "demo")
+    return f"interrupted; {'the same command goes on from here' if resumes else 'run the same command again'}"
 
 
 @contextmanager

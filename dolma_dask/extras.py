@@ -8,13 +8,20 @@ EXTRAS = {"bokeh": "report", "matplotlib": "report", "s3fs": "s3"}
 """Extra of dolma-dask that brings a package."""
 
 
+def missing(package: str, what: str) -> str | None:
+    """Say that `what` needs a package that is not installed, and the extra to install; None if it is there."""
+    if find_spec(package) is not None:
+        return None
+    return (
+        f"{what} needs the package {package}, which is not installed; expected it in this environment: "
+        f"pip install 'dolma-dask[{EXTRAS[package]}]'."
+    )
+
+
 def require(package: str, what: str) -> None:
     """Refuse `what` if a package is not installed.
 
     Raises `UsageError`: with the extra to install.
     """
-    if find_spec(package) is None:
-        raise UsageError(
-            f"{what} needs the package {package}, which is not installed; expected it in this environment: "
-            f"pip install 'dolma-dask[{EXTRAS[package]}]'."
-        )
+    if (message := missing(package, what)) is not None:
+        raise UsageError(message)

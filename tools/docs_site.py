@@ -218,7 +218,7 @@ def python_section(name: str) -> str:
     path = dolma_dask._EXPORTS[name].replace(":", ".")
     options = [f'heading: "dk.{name}"', f'toc_label: "{name}"']
     if inspect.isclass(load(dolma_dask._EXPORTS[name])):
-        options.append('members: true\n      filters: ["!^_"]')
+        options.append('members: null\n      filters: ["!^_"]')
     return f"::: {path}\n    options:\n      " + "\n      ".join(options) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Where values stand on the horizontal axis of a histogram, whoever draws it, and which of them are labelled."""
+"""Where values stand on the horizontal axis of a histogram, which of them are labelled, and how long labels are, whoever draws them."""
 
 import math
 
@@ -6,21 +6,25 @@ import numpy as np
 
 from dolma_dask.display import real
 from dolma_dask.figures.histogram import Floats
-from dolma_dask.figures.model import SignalHistogram
+from dolma_dask.figures.model import Ranges, SignalHistogram, cut
 
 MOST_TICKS = 6
 
+LARGEST_DRAWN = 1e200
+"""Size of values from which on drawing libraries compute infinite places; those of its inverse are lost beside zero."""
+
 
 def positions(values: Floats, signal: SignalHistogram) -> Floats:
-    """Return positions on the horizontal axis: `values` themselves, or on a log scale the bin number plus the share of the bin."""
-    if signal.scale == "linear" or not len(signal.counts):
+    """Return positions on the horizontal axis: `values` themselves, or the bin number plus the share of the bin on a log scale and for values that no
+    drawing library can take."""
+    if not len(signal.counts) or not (signal.scale == "log" or _is_extreme(signal)):
         return values
     edges = signal.edges
     bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     low, high = edges[bins], edges[bins + 1]
     share = np.empty(len(values))
     for i, (value, a, b) in enumerate(zip(values.tolist(), low.tolist(), high.tolist(), strict=True)):
-        same_side = a * b > 0 and a * value > 0
+        same_side = signal.scale == "log" and a * b > 0 and a * value > 0
         share[i] = math.log(value / a) / math.log(b / a) if same_side else value / (b - a) - a / (b - a)
     return np.asarray(bins + np.clip(share, 0, 1), np.float64)
 
@@ -28,6 +32,17 @@ def positions(values: Floats, signal: SignalHistogram) -> Floats:
 def inside(value: float, signal: SignalHistogram) -> bool:
     """Tell whether a threshold lies within the drawn range."""
     return bool(len(signal.edges)) and float(signal.edges[0]) <= value <= float(signal.edges[-1])
+
+
+def _is_extreme(signal: SignalHistogram) -> bool:
+    return not 1 / LARGEST_DRAWN < float(np.abs(signal.edges).max()) < LARGEST_DRAWN
+
+
+def fixed_ticks(signal: SignalHistogram) -> list[float] | None:
+    """Return the values that are labelled, None where the drawing library finds them."""
+    if signal.scale == "log":
+        return log_ticks(signal)
+    return _apart(signal.edges.tolist(), signal) if _is_extreme(signal) else None
 
 
 def log_ticks(signal: SignalHistogram) -> list[float]:
@@ -51,3 +66,22 @@ def _apart(ticks: list[float], signal: SignalHistogram) -> list[float]:
         if all(share + half <= low or high <= share - half for low, high, _ in taken):
             taken.append((share - half, share + half, tick))
     return [tick for _, _, tick in sorted(taken)]
+
+
+def drawable(values: Floats) -> Floats:
+    """Return finite values that drawing libraries can take."""
+    return np.clip(values, -LARGEST_DRAWN, LARGEST_DRAWN)
+
+
+def range_ends(panel: Ranges) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return from where to where the thin line of each group goes, and the bar before it: first, low, high, last."""
+    p1, p99 = drawable(panel.p1), drawable(panel.p99)
+    with np.errstate(invalid="ignore"):
+        low = drawable(np.where(np.isinf(panel.lower), np.fmin(p1, panel.upper), panel.lower))
+        high = drawable(np.where(np.isinf(panel.upper), np.fmax(p99, panel.lower), panel.upper))
+        return np.fmin(p1, low), low, high, np.fmax(p99, high)
+
+
+def row_label(name: str) -> str:
+    """Return a name as it stands beside a row, which leaves room for the picture."""
+    return cut(name, 44)

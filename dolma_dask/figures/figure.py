@@ -3,16 +3,16 @@
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from uuid import uuid4
 
 from dolma_dask.display import printable, text_table
 from dolma_dask.errors import UsageError
-from dolma_dask.extras import require
-from dolma_dask.figures.model import Panel
-from dolma_dask.figures.numbers import columns_of, sentence_of, table_of
+from dolma_dask.extras import missing, require
+from dolma_dask.figures.model import Panel, cut, with_short_names
+from dolma_dask.figures.numbers import columns_of, listed_columns, sentence_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +37,13 @@ def format_of(name: str | os.PathLike[str]) -> Format:
     raise UsageError(
         f"{os.fspath(name)!r} is no name of a picture; expected one that ends in .png, .svg or .html."
     )
+
+
+def require_for(format: Format) -> None:
+    """Raise `UsageError` if a package is not installed that draws a format; a page holds a picture too."""
+    require("matplotlib", "a picture of a figure")
+    if format == "html":
+        require("bokeh", "a page of a figure")
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,9 +86,27 @@ class Figure:
         named = zip(self.panels, frames, strict=True)
         return pd.concat([frame.assign(panel=panel.key) for panel, frame in named], ignore_index=True)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return title, notes and numbers as JSON-able values; None stands for what is no finite number."""
+        panels = [{"panel": panel.key, "columns": listed_columns(panel)} for panel in self.panels]
+        return {"title": self.title, "notes": list(self.notes), "panels": panels}
+
     def describe(self) -> str:
         """Return what the picture shows in a few plain sentences; they are its alternative text."""
-        return printable(" ".join([f"{self.title}.", *map(sentence_of, self.panels)]))
+        shown = self._shown()
+        sentences = [sentence_of(panel) for panel in shown.panels]
+        if (
+            sentences[0].casefold().startswith(f"{shown.title}: ".casefold())
+        ):  # the panel is named after the figure
+            sentences[0] = shown.title + sentences[0][len(shown.title) :]
+        else:
+            sentences = [f"{shown.title}.", *sentences]
+        return printable(" ".join(sentences))
+
+    def _shown(self) -> "Figure":
+        """Return the same figure with the beginnings of very long names, as all but the frame show it."""
+        panels = tuple(map(with_short_names, self.panels))
+        return replace(self, title=cut(self.title), panels=panels, axis=cut(self.axis))
 
     def png(self) -> bytes:
         """Return the picture as PNG, of two pixels for each that a notebook shows."""
@@ -105,27 +130,33 @@ class Figure:
             raise UsageError(f"format={format!r}; expected 'png', 'svg' or 'html'.")
         if isinstance(file, str | os.PathLike):
             _check_local(os.fspath(file))
-            _write_whole(Path(file), self._as(format or format_of(file)))
-        else:
+            _write_whole(Path(file).expanduser(), self._as(format or format_of(file)))
+        elif hasattr(file, "write"):
             file.write(self._as(format or "png"))
+        else:
+            raise UsageError(
+                f"the file is {file!r}; expected a path such as 'words.png', or what was opened for writing bytes."
+            )
 
     def _as(self, format: Format) -> bytes:
         if format != "html":
             return self._rendered(format)
-        require("bokeh", "a page of a figure")
+        require_for(format)
         from dolma_dask.figures.notebook import page
 
-        return page(self).encode()
+        return page(self._shown()).encode()
 
     def _rendered(self, to: Literal["png", "svg"]) -> bytes:
-        require("matplotlib", "a picture of a figure")
+        require_for(to)
         from dolma_dask.figures.static import render
 
-        return render(self.title, self.panels, self.axis, self.notes, to)
+        shown = self._shown()
+        return render(shown.title, shown.panels, shown.axis, shown.notes, to)
 
     def __str__(self) -> str:
-        lines = [printable(self.title), *(f"  {printable(note)}" for note in self.notes)]
-        for panel in self.panels:
+        shown = self._shown()
+        lines = [printable(shown.title), *(f"  {printable(note)}" for note in self.notes)]
+        for panel in shown.panels:
             lines += ["", *([f"  {printable(panel.key)}"] if len(self.panels) > 1 else [])]
             lines += [f"  {line}" for line in text_table(table_of(panel))]
         return "\n".join(lines)
@@ -133,9 +164,11 @@ class Figure:
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        if note := missing("matplotlib", "a picture of a figure"):
+            return {"text/plain": f"{self}\n\n{note}"}
         from dolma_dask.figures.notebook import mime_bundle
 
-        return mime_bundle(self)
+        return mime_bundle(self._shown())
 
 
 def _write_whole(path: Path, content: bytes) -> None:

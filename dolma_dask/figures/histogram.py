@@ -207,7 +207,7 @@ def display_edges(histogram: Histogram, log: bool | None = None) -> tuple[Floats
     if (
         _is_skewed(histogram, histogram.min, histogram.max)
         if log is None
-        else log and histogram.min < histogram.max
+        else log and histogram.min < histogram.max and _magnitude_quantiles(histogram, (0.5,))
     ):
         return _log_edges(histogram, histogram.min, histogram.max), "log"
     return _linear_edges(histogram, histogram.min, histogram.max), "linear"
@@ -270,14 +270,14 @@ def _log_edges(histogram: Histogram, low: float, high: float) -> Floats:
     smallest = _magnitude_quantiles(histogram, (0.001,))[0]
     for step in _DECADE_STEPS:
         below = _side(smallest, -low, step) if low < 0 else np.empty(0)
-        above = _side(smallest, high, step) if high > 0 else np.empty(0)
+        above = _side(smallest, high or smallest, step) if high >= 0 else np.empty(0)
         zero = (
             [0.0]
             if low < (above[0] if len(above) else 0.0) and high >= (-below[0] if len(below) else 0.0)
             else []
         )
         edges = _snapped(histogram, np.concatenate((-below[::-1], zero, above)))
-        if edges[-1] < high:  # the bins are coarse, and the last edge was moved below the largest value
+        if edges[-1] <= high:  # the bins are coarse, and the last edge was moved down to the largest value
             edges = np.append(edges, boundary(histogram.keys[-1:] + 1, histogram.shift))
         edges = _trimmed(edges, low, high)
         if len(edges) - 1 <= DISPLAY_BINS:

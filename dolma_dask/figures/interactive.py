@@ -35,7 +35,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
-from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
+from dolma_dask.figures.axes import MOST_TICKS, fixed_ticks, inside, positions
 from dolma_dask.figures.interactive_parts import ALL, BOUND, KEPT, empty_figure, plain, style
 from dolma_dask.figures.interactive_rows import bars_figure, heat_figure, ranges_figure
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
@@ -70,8 +70,7 @@ def _source(signal: SignalHistogram) -> ColumnDataSource:
 
 def _value_axis(plot: Any, signal: SignalHistogram) -> None:
     axis = plot.xaxis[0]
-    if signal.scale == "log":
-        ticks = log_ticks(signal)
+    if (ticks := fixed_ticks(signal)) is not None:
         locations = positions(np.array(ticks), signal).tolist()
         axis.ticker = FixedTicker(ticks=locations)
         axis.major_label_overrides = dict(zip(locations, map(real, ticks), strict=True))

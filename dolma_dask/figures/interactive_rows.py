@@ -19,6 +19,7 @@ from bokeh.models import (
 from bokeh.models.scales import LogScale
 
 from dolma_dask.display import integer, percent, real
+from dolma_dask.figures.axes import drawable, range_ends, row_label
 from dolma_dask.figures.interactive_parts import KEPT, MUTED, empty_figure, plain, style
 from dolma_dask.figures.model import Bars, HeatMap, Ranges
 
@@ -30,7 +31,8 @@ Columns = dict[str, Sequence[Any]]
 def bars_figure(bars: Bars) -> Any:
     """Make the figure of bars."""
     lengths = [math.log10(1 + value) if bars.has_log_axis else value for value in bars.values]
-    plot = _rows(bars.labels, (0, 1.06 * max(lengths, default=1)), bars.label_name, bars.value_name)
+    names = list(map(row_label, bars.labels))
+    plot = _rows(names, (0, 1.06 * max(lengths, default=1)), bars.label_name, bars.value_name)
     if bars.has_log_axis:
         counts = [0, *(10**power for power in range(len(str(int(max(bars.values))))))]
         places = [math.log10(1 + count) for count in counts]
@@ -51,7 +53,7 @@ def heat_figure(panel: HeatMap) -> Any:
     """Make the figure of a heat map; the tooltip has its numbers."""
     count = len(panel.labels)
     numbers = [f"({number})" for number in range(1, count + 1)]
-    named = [f"{label} {number}" for label, number in zip(panel.labels, numbers, strict=True)]
+    named = [f"{row_label(label)} {number}" for label, number in zip(panel.labels, numbers, strict=True)]
     plot = _rows(named, (0, max(count, 1)), "", "")
     places = [number + 0.5 for number in range(count)]
     plot.xaxis[0].update(
@@ -76,11 +78,9 @@ def heat_figure(panel: HeatMap) -> Any:
 
 def ranges_figure(panel: Ranges) -> Any:
     """Make the figure of ranges."""
-    low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
-    high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
-    first, last = np.fmin(panel.p1, low), np.fmax(panel.p99, high)
+    first, low, high, last = range_ends(panel)
     ends = _ends(first, last, panel.scale == "log")
-    plot = _rows(panel.groups, ends, "", plain(panel.key))
+    plot = _rows(list(map(row_label, panel.groups)), ends, "", plain(panel.key))
     plot.xaxis[0].ticker = BasicTicker(desired_num_ticks=6)
     if panel.scale == "log":
         plot.x_scale = LogScale()
@@ -88,7 +88,7 @@ def ranges_figure(panel: Ranges) -> Any:
         plot.xaxis[0].formatter = NumeralTickFormatter(format="0,0.[000]")
     rows = list(range(len(panel.groups)))
     thin = ColumnDataSource(
-        {"row": rows, "first": _known(first), "last": _known(last), "median": _known(panel.median)}
+        {"row": rows, "first": _known(first), "last": _known(last), "median": _known(drawable(panel.median))}
     )
     plot.add_glyph(thin, Segment(x0="first", x1="last", y0="row", y1="row", line_color=MUTED, line_width=2))
     words = [

@@ -1,11 +1,13 @@
 """What a figure shows, as plain frozen records with no idea of how it looks: one record for each panel."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from dolma_dask.display import printable
 
 Scale = Literal["linear", "log"]
 """How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
@@ -88,3 +90,24 @@ class Ranges:
 
 
 Panel = SignalHistogram | Line | Bars | HeatMap | Ranges
+
+MOST_CHARACTERS = 100
+"""Characters of a name that are shown."""
+
+
+def cut(name: str, most: int = MOST_CHARACTERS) -> str:
+    """Return a name of the data as it is shown, or its beginning if it is very long."""
+    shown = printable(name[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def with_short_names(panel: Panel) -> Panel:
+    """Return the same panel with the beginnings of very long names."""
+    values = {each.name: _cut_each(getattr(panel, each.name)) for each in fields(panel)}
+    return replace(panel, **values)
+
+
+def _cut_each(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_cut_each, value))
+    return cut(value) if isinstance(value, str) else value

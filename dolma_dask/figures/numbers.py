@@ -1,5 +1,6 @@
 """The numbers of a panel: columns for a frame, lines for a terminal, and a sentence for those who do not see the picture."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,17 @@ def columns_of(panel: Panel) -> dict[str, Any]:
         case Ranges():
             ends = {name: getattr(panel, name) for name in ("lower", "upper", "p1", "median", "p99")}
             return {"signal": [panel.key] * len(panel.groups), "group": panel.groups, **ends}
+
+
+def listed_columns(panel: Panel) -> dict[str, list[Any]]:
+    """Return `columns_of` as JSON-able lists; None stands for what is no finite number."""
+    return {
+        name: [
+            None if isinstance(value, float) and not math.isfinite(value) else value
+            for value in np.asarray(column).tolist()
+        ]
+        for name, column in columns_of(panel).items()
+    }
 
 
 def _bins(signal: SignalHistogram) -> dict[str, Any]:
@@ -112,7 +124,7 @@ def _about_histogram(signal: SignalHistogram) -> str:
     kept = ""
     if signal.kept_counts is not None:
         total = int(signal.kept_counts.sum())
-        kept = f"; {integer(total)} of them ({percent(total, signal.n)}) are kept"
+        kept = f"; {integer(total)} of them ({percent(total, signal.n)}) {'is' if total == 1 else 'are'} kept"
     median = f", median {real(signal.quantiles[0.5])}" if 0.5 in signal.quantiles else ""
     bounds = [f"{sign} {real(value)}" for sign, value in signal.threshold]
     cut = f", bounds {listed(bounds)}" if bounds else ""

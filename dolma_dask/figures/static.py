@@ -1,5 +1,8 @@
 """Figures as pictures, drawn by matplotlib: the same data give the same bytes, on any machine with the same version.
 
+Letters that matplotlib's font lacks are drawn with another font of the machine. Where none has them, an SVG holds its text as text, for which
+browsers find a font, and a PNG has boxes and says so.
+
 The background is white, so that a picture reads in a dark notebook as well as in a light one. Names of the data are drawn as they are:
 nothing in them is taken for mathematics.
 """
@@ -20,7 +23,16 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from dolma_dask.display import integer, printable, real
-from dolma_dask.figures.axes import MOST_TICKS, inside, log_ticks, positions
+from dolma_dask.figures.axes import (
+    MOST_TICKS,
+    drawable,
+    fixed_ticks,
+    inside,
+    positions,
+    range_ends,
+    row_label,
+)
+from dolma_dask.figures.fonts import families_with, quiet
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
 
 ALL, KEPT, BOUND, TEXT, MUTED = "#e09b57", "#2f6fde", "#1a2330", "#1a2330", "#566273"
@@ -43,7 +55,6 @@ MOST_WRITTEN = 12
 """Conditions of a heat map whose numbers are written in it."""
 
 _STYLE: Any = {
-    "font.family": ["DejaVu Sans"],
     "font.size": 9,
     "text.parse_math": False,
     "text.color": TEXT,
@@ -66,13 +77,23 @@ _STYLE: Any = {
     "svg.fonttype": "path",
 }
 
+_BOXES = "boxes stand for letters that no font of this machine has; as SVG or HTML a browser shows them"
+
 Format = Literal["png", "svg"]
 
 
 def render(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...], to: Format) -> bytes:
     """Return a picture of panels below each other, or in two columns where there are several histograms."""
+    with quiet():
+        return _rendered(title, panels, axis, notes, to)
+
+
+def _rendered(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, ...], to: Format) -> bytes:
+    families, left = families_with(set(repr((title, panels, axis, notes))))
+    notes = (*notes, _BOXES) if left and to == "png" else notes
     notes = tuple(line for note in notes for line in textwrap.wrap(note, LINE) or [""])
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+    style = {**_STYLE, "font.family": families, **({"svg.fonttype": "none"} if left else {})}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box is drawn for it
         drawing = _drawn(title, panels, axis, notes)
         out = BytesIO()
@@ -189,8 +210,7 @@ def _count_axis(axes: Axes, signal: SignalHistogram) -> None:
 
 
 def _value_ticks(axes: Axes, signal: SignalHistogram) -> None:
-    if signal.scale == "log":
-        ticks = log_ticks(signal)
+    if (ticks := fixed_ticks(signal)) is not None:
         axes.set_xticks(positions(np.array(ticks), signal), [real(tick) for tick in ticks])
     else:
         axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
@@ -216,14 +236,9 @@ def _draw_line(axes: Axes, line: Line) -> None:
 
 def _categories(axes: Axes, names: tuple[str, ...]) -> None:
     """Name the rows, the first at the top."""
-    axes.set_yticks(range(len(names)), [_cut(name) for name in names], color=TEXT)
+    axes.set_yticks(range(len(names)), [row_label(name) for name in names], color=TEXT)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-
-
-def _cut(name: str, most: int = 44) -> str:
-    shown = printable(name)
-    return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _draw_bars(axes: Axes, bars: Bars) -> None:
@@ -252,7 +267,7 @@ def _draw_heat(axes: Axes, panel: HeatMap) -> None:
     axes.imshow(panel.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     count = len(panel.labels)
     named = [
-        f"{_cut(label)} ({number})" if count > 1 else _cut(label)
+        f"{row_label(label)} ({number})" if count > 1 else row_label(label)
         for number, label in enumerate(panel.labels, 1)
     ]
     _categories(axes, tuple(named))
@@ -275,18 +290,16 @@ def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
 
 def _draw_ranges(axes: Axes, panel: Ranges) -> None:
     places = np.arange(len(panel.groups))
-    with np.errstate(invalid="ignore"):
-        low = np.where(np.isinf(panel.lower), np.fmin(panel.p1, panel.upper), panel.lower)
-        high = np.where(np.isinf(panel.upper), np.fmax(panel.p99, panel.lower), panel.upper)
-    axes.hlines(places, np.fmin(panel.p1, low), np.fmax(panel.p99, high), color="#c3cbd5", linewidth=1.6)
+    first, low, high, last = range_ends(panel)
+    axes.hlines(places, first, last, color="#c3cbd5", linewidth=1.6)
     axes.hlines(places, low, high, color=KEPT, linewidth=7)
-    axes.vlines(panel.median, places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
+    axes.vlines(drawable(panel.median), places - 0.28, places + 0.28, color=BOUND, linewidth=1.6)
     for bounds in (panel.lower, panel.upper):
-        for place, bound in zip(places.tolist(), bounds.tolist(), strict=True):
+        for place, bound, at in zip(places.tolist(), bounds.tolist(), drawable(bounds).tolist(), strict=True):
             if math.isfinite(bound):
                 axes.annotate(
                     real(bound),
-                    (bound, place),
+                    (at, place),
                     (0, -8),
                     textcoords="offset points",
                     ha="center",

@@ -102,6 +102,11 @@ def read_dataframe(
     LargePartitionWarning
         Text is requested, and a file of more than 1 GB of lines cannot be cut.
 
+    Notes
+    -----
+    In Dask, several functions of one column, "median" among them, give columns of two levels: ``df.groupby("source").n.agg(["median", "sum"])`` has
+    ``("n", "sum")``, and no column ``"sum"``. Name what you want: ``df.groupby("source").agg(middle=("n", "median"), total=("n", "sum"))``.
+
     Examples
     --------
     >>> df = read_dataframe("corpus/wiki", ["id", "source"], attributes=["gopher_v2"])  # doctest: +SKIP

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dolma_dask import engine
 from dolma_dask.display import counted, percent
 from dolma_dask.engine import Task
+from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
@@ -115,6 +116,8 @@ def histogram(
     """
     options = checked(histogram, options, RunArgs)
     check_target(to)
+    if not isinstance(log, bool | None):
+        raise UsageError(f"log={log!r}; expected True, False or None.")
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
     rule, sets = find_rule(part, "all", rule_of(where), words_of("attributes", attributes))

@@ -61,7 +61,8 @@ def lengths(
     Raises
     ------
     UsageError
-        There are no ragged token shards: the rows of HDF5 files are packed, and know no documents.
+        There are no ragged token shards. Rows of HDF5 files do not tell where documents begin and end: make token shards of the same documents
+        with the same tokenizer by `ragged`.
     CorruptFileError
         A file is missing, truncated or damaged.
 
@@ -74,7 +75,15 @@ def lengths(
     options = checked(lengths, options, RunArgs)
     check_target(to)
     folder = tokens.target if isinstance(tokens, Summary) else os.fspath(tokens)
-    shards = open_ragged(folder).shards
+    try:
+        shards = open_ragged(folder).shards
+    except UsageError as error:
+        if not _holds_rows(folder):
+            raise
+        raise UsageError(
+            f"{folder} holds rows of HDF5, which do not tell where documents begin and end; expected the folder of ragged token shards. Make "
+            "them of the same documents: dolma-dask ragged DATASET --to FOLDER --tokenizer FILE, with the --eos of the rows."
+        ) from error
     counts: dict[str, TokenCounts] = {}
     engine.gather(
         LengthStage(), [_task(shard) for shard in shards], run_options(options), lambda new: _add(counts, new)
@@ -83,6 +92,11 @@ def lengths(
     if to is not None:
         save_figure(found.plot(), to)
     return found
+
+
+def _holds_rows(folder: str) -> bool:
+    path = files.local_path(folder).expanduser()
+    return path.suffix == ".h5" or (path.is_dir() and any(path.glob("*.h5")))
 
 
 def _task(shard: TokenShard) -> Task:

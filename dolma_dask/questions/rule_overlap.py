@@ -35,7 +35,7 @@ from dolma_dask.verbs.options import (
     selected,
     words_of,
 )
-from dolma_dask.verbs.selection import conjuncts, select
+from dolma_dask.verbs.selection import select, written_conjuncts
 
 Ints = npt.NDArray[np.int64]
 
@@ -95,14 +95,15 @@ def rule_overlap(
     found = as_dataset(dataset, source, version)
     part = selected(found, options)
     sets = words_of("attributes", attributes)
-    conditions = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
+    named = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
+    conditions = tuple(named)
     columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
     drops = Drops.of(len(conditions))
     stage = OverlapStage(conditions)
     engine.gather(stage, column_tasks(columns, part.shards), run_options(options), drops.add)
     figure = Figure(
         "Documents that conditions drop together",
-        (_heat(conditions, drops),),
+        (_heat(tuple(named.values()), drops),),
         notes=(
             f"{last_name(found)}: {counted(drops.documents, 'document')}, {drops.kept:,} kept ({percent(drops.kept, drops.documents)})",
             "of the documents that a row drops, the share that a column drops too",
@@ -112,15 +113,15 @@ def rule_overlap(
     return save_figure(figure, to)
 
 
-def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> tuple[Rule, ...]:
-    """Return the conditions of a rule over full names; those of one signal of thresholds are one."""
-    parts = conjuncts(select(dataset, rule, sets).rule)
+def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule, Rule]:
+    """Return the conditions of a rule over full names, each with what the user wrote; those of one signal of thresholds are one."""
+    pairs = written_conjuncts(select(dataset, rule, sets).rule, rule)
     if not isinstance(rule, Thresholds):
-        return parts
+        return pairs
     by_names: dict[frozenset[str], list[Rule]] = {}
-    for part in parts:
+    for part in pairs:
         by_names.setdefault(part.names, []).append(part)
-    return tuple(all_of(*same) for same in by_names.values())
+    return {all_of(*same): all_of(*(pairs[part] for part in same)) for same in by_names.values()}
 
 
 @dataclass
@@ -170,15 +171,15 @@ class OverlapStage:
         return drops
 
 
-def _heat(conditions: Sequence[Rule], drops: Drops) -> HeatMap:
-    names = short_names(sorted(frozenset[str]().union(*(rule.names for rule in conditions))))
+def _heat(written: Sequence[Rule], drops: Drops) -> HeatMap:
+    names = short_names(sorted(frozenset[str]().union(*(rule.names for rule in written))))
     each = drops.together.diagonal()
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = drops.together / each[:, None]
     np.fill_diagonal(shares, np.nan)
     return HeatMap(
         "overlap",
-        tuple(_called(rule.renamed(names)) for rule in conditions),
+        tuple(_called(rule.renamed(names)) for rule in written),
         shares,
         "condition",
         {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(drops.alone.tolist())},

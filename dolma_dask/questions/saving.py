@@ -1,15 +1,15 @@
 """Pictures that questions write, and the names that they may show."""
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.figures.figure import Figure, format_of
+from dolma_dask.figures.figure import Figure, format_of, require_for
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 
 
 def check_target(to: str | None) -> None:
-    """Refuse a file that no picture can be written to, before anything is read."""
+    """Refuse a file that no picture can be written to, and packages that are not there, before anything is read."""
     if to is not None:
-        format_of(to)
+        require_for(format_of(to))
 
 
 def save_figure(figure: Figure, to: str | None) -> Figure:

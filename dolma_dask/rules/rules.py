@@ -1,7 +1,7 @@
 """Rules: which rows to keep, as small immutable objects that Arrow compute evaluates column by column.
 
-Trees come from `dolma_dask.rules.where.parse`, or from other rules by ``&``, ``|`` and ``~``; ``str(rule)`` parses back to an
-equal one. Inside of rules stand the values of `dolma_dask.rules.values`.
+Trees come from `dolma_dask.rules.where.parse`, or from other rules by ``&``, ``|`` and ``~``; on one side of ``&`` and ``|`` the text of a rule
+may stand. ``str(rule)`` parses back to an equal one. Inside of rules stand the values of `dolma_dask.rules.values`.
 
 The logic has two values. A comparison, membership or flag with a missing operand is false, also ``!=`` and ``not in``;
 what follows (``not and or``) is plain logic. Missing are null and NaN, and the results of dividing by zero.
@@ -82,17 +82,32 @@ class Rule(Node):
         """Yield what a notebook shows, as HTML."""
         yield fragments.lines("\n".join(laid_out(self)))
 
-    def __and__(self, other: "Rule") -> "Rule":
-        return all_of(self, other) if isinstance(other, Rule) else NotImplemented
+    def __and__(self, other: "Rule | str") -> "Rule":
+        return all_of(self, _as_rule(other)) if isinstance(other, Rule | str) else NotImplemented
 
-    def __or__(self, other: "Rule") -> "Rule":
-        return any_of(self, other) if isinstance(other, Rule) else NotImplemented
+    def __rand__(self, other: str) -> "Rule":
+        return all_of(_as_rule(other), self) if isinstance(other, str) else NotImplemented
+
+    def __or__(self, other: "Rule | str") -> "Rule":
+        return any_of(self, _as_rule(other)) if isinstance(other, Rule | str) else NotImplemented
+
+    def __ror__(self, other: str) -> "Rule":
+        return any_of(_as_rule(other), self) if isinstance(other, str) else NotImplemented
 
     def __invert__(self) -> "Rule":
         return Not(self)
 
     def __bool__(self) -> bool:
         raise ExpressionError(f"the rule `{self}` has no truth value of its own; combine rules with & | ~")
+
+
+def _as_rule(rule: Rule | str) -> Rule:
+    """Return a rule that stands beside ``&`` or ``|``."""
+    if isinstance(rule, Rule):
+        return rule
+    from dolma_dask.rules.where import parse  # which makes rules
+
+    return parse(rule)
 
 
 @dataclass(frozen=True, repr=False)

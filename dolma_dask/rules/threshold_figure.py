@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dolma_dask.display import counted
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Floats
 from dolma_dask.figures.model import Ranges
@@ -37,7 +38,7 @@ def figure_of(thresholds: "Thresholds") -> Figure:
     )
     left = max(map(len, groups), default=0) - most
     notes = ("bars: what the bounds keep; dark line: median; thin line: the middle 98 % of the documents",)
-    more = (f"{left:,} more groups are not shown",) if left > 0 else ()
+    more = (f"{counted(left, 'more group')} {'is' if left == 1 else 'are'} not shown",) if left > 0 else ()
     return Figure(f"Thresholds, {thresholds.title}", panels, notes=(*notes, *more))
 
 
@@ -55,7 +56,7 @@ def _ranges(name: str, bounds: "Bounds", shown: Sequence["Bound"]) -> Ranges:
     )
     known = np.concatenate([lower, upper, p1, median, p99])
     known = known[np.isfinite(known)]
-    is_wide = len(known) > 0 and known.min() > 0 and known.max() >= WIDE * known.min()
+    is_wide = len(known) > 0 and known.min() > 0 and known.max() / WIDE >= known.min()
     return Ranges(
         name,
         tuple(group for group, _, _ in shown),

@@ -106,12 +106,17 @@ def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
     return tuple(dict.fromkeys(_parts(rule)))
 
 
+def written_conjuncts(rule: Rule | None, written: Rule | None) -> dict[Rule, Rule]:
+    """Return each of the `conjuncts` of `rule` with what the user wrote for it; `rule` is `written` with its names in full."""
+    pairs: dict[Rule, Rule] = {}
+    for part, words in zip(_parts(rule), _parts(written), strict=True):
+        pairs.setdefault(part, words)
+    return pairs
+
+
 def spelled_conjuncts(rule: Rule | None, written: Rule | None) -> tuple[str, ...]:
     """Return how the user wrote each of the `conjuncts` of `rule`, which is `written` with its names in full."""
-    spelled: dict[Rule, str] = {}
-    for part, words in zip(_parts(rule), _parts(written), strict=True):
-        spelled.setdefault(part, words.short)
-    return tuple(spelled.values())
+    return tuple(words.short for words in written_conjuncts(rule, written).values())
 
 
 def _parts(rule: Rule | None) -> tuple[Rule, ...]:

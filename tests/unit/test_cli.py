@@ -468,7 +468,7 @@ def test_ctrl_c_at_the_start_is_one_line(name):
     script = INTERRUPTED_AT.format(name=name)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 130
-    assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert ended.stderr.splitlines()[-1].endswith("interrupted; run the same command again")
     assert len(ended.stderr.splitlines()) == 1
 
 
@@ -501,8 +501,27 @@ def test_ctrl_c_is_not_lost_in_callbacks(file):
     script = LOST.replace("{file!r}", repr(file))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 130
-    assert ended.stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert ended.stderr.splitlines()[-1].endswith("interrupted; run the same command again")
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("tag v0", "the same command goes on from here"),
+        ("-c c.yaml mix", "the same command goes on from here"),
+        ("run p.yaml", "the same command goes on from here"),
+        ("histogram v0 words", "run the same command again"),
+        ("what-if v0", "run the same command again"),
+    ],
+)
+def test_ctrl_c_says_that_a_command_goes_on_only_where_it_does(words, said, monkeypatch, capsys):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_call", stop)
+    assert cli.main(words.split()) == 130
+    assert capsys.readouterr().err == f"InterruptedStageError: interrupted; {said}\n"
 
 
 def test_what_a_function_prints_stays_out_of_json(tmp_path, capfd):

@@ -17,6 +17,7 @@ from dolma_dask.questions.what_if.stage import Tally
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, note_without_values, shown_by
+from dolma_dask.summary import shortened
 from dolma_dask.text.kernels import Counts
 
 if TYPE_CHECKING:
@@ -402,9 +403,16 @@ def _round(count: int) -> str:
     return f"{count:,}"
 
 
+def unread_note(answer: WhatIf) -> list[str]:
+    """Return the note that some documents could not be read, if there are any."""
+    verb = "is" if answer.unreadable == 1 else "are"
+    note = f"{counted(answer.unreadable, 'document')} could not be read, and {verb} in no count"
+    return [note] if answer.unreadable else []
+
+
 def _lines(answer: WhatIf) -> Iterator[str]:
     by = f" by {shown_by(answer.by)}" if answer.by else ""
-    yield f"what if: {answer.level or 'thresholds'}{by}, {answer.root}"
+    yield f"what if: {answer.level or _rule(answer)}{by}, {answer.root}"
     yield from (f"  {line}" for line in sentences(answer))
     yield ""
     yield from _table(_rule_table(answer))
@@ -417,12 +425,17 @@ def _lines(answer: WhatIf) -> Iterator[str]:
     if not answer.page and any(row.excerpt for row in answer.examples):
         yield ""
         yield from _table(_example_table(answer))
-    notes = [answer.measure, *answer.notes]
-    if answer.unreadable:
-        notes.insert(0, f"{counted(answer.unreadable, 'document')} could not be read, and is in no count")
+    notes = [*unread_note(answer), answer.measure, *answer.notes]
     yield from (f"  note: {note}" for note in notes)
     if answer.page:
         yield f"  page: {answer.page}"
+
+
+def _rule(answer: WhatIf) -> str:
+    """Return bounds that are of no level: as a rule, if they are the same for all documents."""
+    if answer.by:
+        return "thresholds"
+    return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.display import counted
-from dolma_dask.questions.what_if.answer import WhatIf, sentences
+from dolma_dask.questions.what_if.answer import WhatIf, sentences, unread_note
 from dolma_dask.questions.what_if.cuts import Cuts, cuts_of, ranks_of
 from dolma_dask.questions.what_if.ladder import GIVEN, NO_GROUP
 from dolma_dask.rules.groups import ALL
@@ -118,18 +117,10 @@ def page_data(answer: WhatIf) -> dict[str, Any]:
             }
             for row in answer.examples
         ],
-        "notes": [answer.measure, *answer.notes, *_unread(answer)],
+        "notes": [answer.measure, *answer.notes, *unread_note(answer)],
         "kind": answer.ladder.kind,
         "column": answer.by,
     }
-
-
-def _unread(answer: WhatIf) -> list[str]:
-    return (
-        [f"{counted(answer.unreadable, 'document')} could not be read, and is in no count"]
-        if answer.unreadable
-        else []
-    )
 
 
 def _rule(answer: WhatIf, rule: int) -> dict[str, Any]:

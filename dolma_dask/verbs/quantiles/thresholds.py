@@ -83,6 +83,10 @@ def thresholds(
     --------
     >>> cuts = thresholds("corpus/wiki", "strict", tails={"word_count": "lower"})  # doctest: +SKIP
     >>> mix("corpus/wiki", to="corpus/v1", where=cuts)  # doctest: +SKIP
+
+    Thresholds join with other rules, and with the text of a rule:
+
+    >>> mix("corpus/wiki", to="corpus/v1", where=cuts & "length > 3")  # doctest: +SKIP
     """
     table, parameters, where = _load(source, name)
     column: By = _tuples(by or parameters.get("by"))

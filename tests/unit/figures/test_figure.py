@@ -2,12 +2,14 @@
 
 import html
 import io
+import json
 import re
 import struct
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,13 +19,20 @@ import pytest
 
 from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
-from dolma_dask.figures import notebook, static
+from dolma_dask.figures import fonts, notebook, static
+from dolma_dask.figures.axes import positions
 from dolma_dask.figures.figure import Figure
-from dolma_dask.figures.histogram import Histogram, signal_histogram
+from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges
+from dolma_dask.questions.saving import check_target
 from dolma_dask.rules.thresholds import Bounds, Thresholds
 
 HOSTILE = "\N{CJK UNIFIED IDEOGRAPH-4E2D}</script><img src=x onerror=alert(1)> $x^2$ $$\\frac\\[ \x1b[31m"
+
+CHINESE = "\N{CJK UNIFIED IDEOGRAPH-4E2D}\N{CJK UNIFIED IDEOGRAPH-6587}"
+
+SCRIPT_G = "\N{SCRIPT SMALL G}"
+"""In fonts that come with matplotlib, but not in the one that it draws with."""
 
 VALUES = np.array([1, 2, 2, 3, 3, 3, 40.0, np.nan])
 
@@ -125,6 +134,27 @@ def test_pictures_without_bars_and_very_tall_ones(monkeypatch: pytest.MonkeyPatc
     assert width * height <= 100_000
 
 
+@pytest.mark.filterwarnings("error")
+def test_values_near_the_ends_of_float64_are_drawn() -> None:
+    for values in ([-1e308, 0.0, 1e308], [1e307, 1.5e308], [0.0, 5e-324], [1e-300, 3e-300]):
+        every = Histogram.of(values)
+        for log in (True, False):
+            bins = display_edges(every, log)
+            signal = signal_histogram("words", every, None, [(">=", values[-1])], bins)
+            assert signal.counts.sum() == len(values)
+            pixels(Figure("words", (signal,)).png())
+            notebook.fragment(Figure("words", (signal,)), b"")
+    linear = signal_histogram("words", Histogram.of([-1e308, 0.0, 1e308]), None, (), None)
+    linear = replace(
+        linear, scale="linear", edges=np.array([-1.5e308, 0.0, 1.5e308]), counts=np.array([1, 2])
+    )
+    assert positions(np.array([-1.5e308, 0.0, 0.75e308]), linear).tolist() == [0, 1, 1.5]
+    one = Bounds("words", (("all", 1.0, None), ("de", -1e308, 1.5e308), ("en", 50.0, 1e308)))
+    figure = Thresholds.of([one], "strict", "lang", "string").plot()
+    pixels(figure.png())
+    notebook.fragment(figure, b"")
+
+
 def test_frames_have_the_numbers() -> None:
     frame = Figure("words", (histogram(),)).frame()
     assert frame["documents"].sum() == 7
@@ -138,10 +168,56 @@ def test_frames_have_the_numbers() -> None:
 
 def test_the_description_has_the_main_numbers() -> None:
     said = Figure("Words", (histogram(),)).describe()
-    assert said == "Words. words: 7 values from 1 to 40, median 3, bounds >= 3; 4 of them (57.1 %) are kept."
+    assert said == "Words: 7 values from 1 to 40, median 3, bounds >= 3; 4 of them (57.1 %) are kept."
+    other = Figure("Words by source", (signal_histogram("en", Histogram.of([1.0]), Histogram.of([1.0])),))
+    assert other.describe().startswith("Words by source. en: 1 value from 1 to 1")
+    assert other.describe().endswith("1 of them (100 %) is kept.")
 
 
-def test_saving(tmp_path: Path) -> None:
+def test_the_numbers_are_json_too() -> None:
+    found = Figure("all", (histogram(), heat(), ranges(), bars()), notes=("a note",)).to_json()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert [panel["panel"] for panel in found["panels"]] == ["words", "overlap", "words", "sizes"]
+    assert sum(found["panels"][0]["columns"]["documents"]) == 7
+    assert found["panels"][1]["columns"]["share: a > 1"] == [None, 0.5]
+    assert found["panels"][2]["columns"]["lower"] == [1.0, None]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_very_long_names_are_shown_by_their_beginnings_and_stay_whole_in_the_frame(
+    make: Callable[..., Panel],
+) -> None:
+    name = "n" * 10_000
+    figure = Figure(name, (make(name), make()), name)
+    shown = [figure.describe(), str(figure), figure.svg(), notebook.fragment(figure._shown(), b"")]
+    assert all(len(text) < 100_000 and "n" * 100 not in text for text in shown)
+    assert name in figure.frame().to_csv()
+
+
+def test_letters_that_matplotlibs_font_lacks_are_drawn_with_another(caplog: pytest.LogCaptureFixture) -> None:
+    families, left = fonts.families_with({"a", SCRIPT_G})
+    assert families[0] == "DejaVu Sans"
+    assert len(families) == 2
+    assert not left
+    assert fonts.families_with({"a", "\n"}) == (["DejaVu Sans"], frozenset())
+    svg = Figure(SCRIPT_G, (bars(SCRIPT_G),)).svg()
+    assert "<text" not in svg
+    assert not caplog.records
+
+
+def test_letters_of_no_font_are_text_in_an_svg_and_boxes_with_a_word_in_a_png(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = fonts._files()["DejaVu Sans"]
+    monkeypatch.setattr(fonts, "_files", lambda: {"DejaVu Sans": own})
+    figure = Figure(CHINESE, (bars(CHINESE),))
+    assert figure.svg().count(f">{CHINESE}</text>") == 2
+    height = pixels(figure.png())[1]
+    assert height > pixels(Figure("ab", (bars("ab"),)).png())[1], "a line more tells of the boxes"
+    assert not caplog.records
+
+
+def test_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure("words", (histogram(),))
     figure.save(tmp_path / "below" / "words.svg")
     assert (tmp_path / "below" / "words.svg").read_text() == figure.svg()
@@ -156,6 +232,11 @@ def test_saving(tmp_path: Path) -> None:
             figure.save(url)
     with pytest.raises(UsageError, match="format='gif'; expected"):
         figure.save(out, "gif")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"the file is None; expected a path"):
+        figure.save(None)  # type: ignore[arg-type]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    figure.save("~/home.svg")
+    assert (tmp_path / "home.svg").read_text() == figure.svg()
 
 
 def test_what_cannot_be_written_is_named_and_nothing_stays(tmp_path: Path) -> None:
@@ -180,6 +261,24 @@ def test_notebooks_show_picture_text_and_what_bokeh_draws(monkeypatch: pytest.Mo
     assert set(figure._repr_mimebundle_()[0]) == {"text/plain", "image/png"}
 
 
+def test_without_matplotlib_text_is_shown_and_the_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = Figure("words", (histogram(),))
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    assert set(figure._repr_mimebundle_()[0]) == {"text/plain", "image/png"}
+    with pytest.raises(UsageError, match=r"bokeh.*dolma-dask\[report\]"):
+        figure.save(io.BytesIO(), "html")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for use in (figure.png, figure.svg, lambda: figure.save(io.BytesIO(), "html")):
+        with pytest.raises(UsageError, match=r"matplotlib.*dolma-dask\[report\]"):
+            use()
+    shown = figure._repr_mimebundle_()
+    assert set(shown) == {"text/plain"}
+    assert shown["text/plain"].startswith(str(figure))
+    assert "dolma-dask[report]" in shown["text/plain"]
+    with pytest.raises(UsageError, match="matplotlib"):
+        check_target("words.png")
+
+
 def test_neither_pyplot_nor_its_settings_are_touched() -> None:
     script = (
         "import sys, numpy as np, matplotlib\n"
@@ -198,6 +297,6 @@ def test_thresholds_of_many_groups_show_some_and_tell_how_many_more() -> None:
     groups = (("all", 1.0, None), *((f"g{number}", 1.0, 2.0) for number in range(41)))
     one = Thresholds.of([Bounds("words", groups)], "strict", "lang", "string").plot()
     assert len(one.panels[0].groups) == 40
-    assert one.notes[-1] == "1 more groups are not shown"
+    assert one.notes[-1] == "1 more group is not shown"
     many = [Bounds(f"signal{number}", groups) for number in range(50)]
     assert len(Thresholds.of(many, "strict", "lang", "string").plot().frame()) == 400

@@ -156,3 +156,10 @@ def test_small_whole_numbers_have_a_bar_each():
     shown = signal_histogram("k", Histogram.of([1, 2, 2, 5]))
     assert shown.edges.tolist() == [1, 2, 3, 4, 5, 6]
     assert shown.counts.tolist() == [1, 2, 0, 0, 1]
+
+
+@pytest.mark.parametrize("values", [[-1.0, 0.0], [-5.0, -0.5, 0.0], [0.0, -2e5, -3.0]])
+def test_the_last_bin_lies_above_a_largest_value_of_zero(values):
+    edges, scale = display_edges(Histogram.of(values), log=True)
+    assert scale == "log"
+    assert edges[-2] <= 0 < edges[-1]

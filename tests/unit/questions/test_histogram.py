@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dolma_dask as dk
+from dolma_dask import cli
 from dolma_dask.errors import UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.questions import histogram as module
@@ -172,3 +173,34 @@ def test_one_signal_of_thresholds_is_one_condition(root: str) -> None:
     assert len(frame) == 1
     mixed = sum(1 for v in VALUES if v is not None and cuts.lower("words") <= v <= cuts.upper("words"))
     assert frame["dropped_documents"].tolist() == [len(VALUES) - mixed]
+
+
+def test_conditions_are_called_as_they_are_written(tmp_path: Path) -> None:
+    root = write(tmp_path, [3.0, 5.0], [])
+    attributes = tmp_path / "attributes/own/0.jsonl"
+    attributes.write_text(attributes.read_text().replace("own__words", "rps_doc_word_count"))
+    frame = dk.rule_overlap(root, "number_of_words >= 5 and rps_doc_word_count < 9", **HERE).frame()
+    assert frame["condition"].tolist() == ["number_of_words >= 5", "rps_doc_word_count < 9"]
+    cuts = dk.quantiles(root, ["number_of_words"], by=None, level="regular", **HERE)
+    (called,) = dk.rule_overlap(root, cuts, **HERE).frame()["condition"]
+    assert called.startswith("number_of_words >= ")
+
+
+def test_thresholds_join_with_the_text_of_a_rule(root: str) -> None:
+    cuts = dk.quantiles(root, ["words"], by="lang", level="regular", overwrite=True, **HERE).inside()
+    text = "words > 60 or lang == 'g1'"
+    both = dk.histogram(root, "words", where=cuts & text, **HERE).notes
+    assert both == dk.histogram(root, "words", where=f"({cuts}) and ({text})", **HERE).notes
+
+
+def test_bins_are_spaced_as_a_bool_says(root: str) -> None:
+    with pytest.raises(UsageError, match="log='no'; expected True, False or None"):
+        dk.histogram(root, "words", log="no", **HERE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", ["histogram {} words", "rule-overlap {} words>=50"])
+def test_commands_print_json(words: str, root: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words.format(root).split(), "--scheduler", "synchronous", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["exit_status"] == 0
+    assert found["panels"][0]["columns"]

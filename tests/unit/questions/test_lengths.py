@@ -58,6 +58,10 @@ def test_the_figure_counts_all_documents(folder: str) -> None:
 
 def test_other_folders_and_lengths_are_refused(folder: str, tmp_path: Path) -> None:
     (tmp_path / "part.h5").write_bytes(b"")
+    for rows in (tmp_path, tmp_path / "part.h5"):
+        with pytest.raises(UsageError, match=r"holds rows of HDF5.*dolma-dask ragged"):
+            dk.lengths(str(rows), **HERE)
+    (tmp_path / "part.h5").unlink()
     with pytest.raises(UsageError, match="holds no"):
         dk.lengths(str(tmp_path), **HERE)
     with pytest.raises(UsageError, match="seq_lengths"):

@@ -463,7 +463,9 @@ def test_integers_that_no_double_holds_are_compared_as_mix_does(tmp_path: Path) 
 
 
 def test_examples_lie_just_inside_and_outside_of_a_rule(root: str) -> None:
-    frame = dk.what_if(root, where="share < 0.5", **HERE).examples_frame()
+    answer = dk.what_if(root, where="share < 0.5", **HERE)
+    assert str(answer).startswith("what if: share < 0.5, ")
+    frame = answer.examples_frame()
     assert set(frame["side"]) == {"inside", "outside"}
     assert frame["excerpt"].str.startswith("wörd").all()
     values = sorted(row["signals"]["share"] for row in ROWS if "share" in row["signals"])

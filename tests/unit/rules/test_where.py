@@ -155,7 +155,17 @@ def test_rules_have_no_truth_value():
     with pytest.raises(ExpressionError, match="no truth value"):
         bool(parse("a > 1"))
     with pytest.raises(TypeError):
-        parse("a > 1") & "b > 1"
+        parse("a > 1") & 1
+
+
+def test_rules_join_with_text():
+    rule, text = parse("a > 1"), "b > 1 or c"
+    assert rule & text == rule & parse(text)
+    assert text & rule == parse(text) & rule
+    assert rule | text == rule | parse(text)
+    assert text | rule == parse(text) | rule
+    with pytest.raises(ExpressionError, match="cannot read"):
+        rule & "b >"
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ if (!groups.length) {  // nothing has a slider
 const documents = sum(groups, group => group.total[0]);
 byId("about").textContent = [
   data.name, `${integer(documents)} documents`, `${rules.length} ${rules.length === 1 ? "rule" : "rules"}`,
-  data.given ? `thresholds: ${data.given.replace(/_/g, " ")}` : "thresholds as given", data.by ? `bounds by ${data.by}` : "",
+  data.given ? `thresholds: ${data.given.replace(/_/g, " ")}` : "bounds as given", data.by ? `bounds by ${data.by}` : "",
 ].filter(Boolean).join(" \u00b7 ");
 
 const chooser = byId("group");
