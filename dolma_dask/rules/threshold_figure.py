@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dolma_dask.display import counted
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Floats
 from dolma_dask.figures.model import Ranges
@@ -37,7 +38,7 @@ def figure_of(thresholds: "Thresholds") -> Figure:
     )
     left = max(map(len, groups), default=0) - most
     notes = ("bars: what the bounds keep; dark line: median; thin line: the middle 98 % of the documents",)
-    more = (f"{left:,} more groups are not shown",) if left > 0 else ()
+    more = (f"{counted(left, 'more group')} {'is' if left == 1 else 'are'} not shown",) if left > 0 else ()
     return Figure(f"Thresholds, {thresholds.title}", panels, notes=(*notes, *more))
 
 

@@ -198,6 +198,6 @@ def test_thresholds_of_many_groups_show_some_and_tell_how_many_more() -> None:
     groups = (("all", 1.0, None), *((f"g{number}", 1.0, 2.0) for number in range(41)))
     one = Thresholds.of([Bounds("words", groups)], "strict", "lang", "string").plot()
     assert len(one.panels[0].groups) == 40
-    assert one.notes[-1] == "1 more groups are not shown"
+    assert one.notes[-1] == "1 more group is not shown"
     many = [Bounds(f"signal{number}", groups) for number in range(50)]
     assert len(Thresholds.of(many, "strict", "lang", "string").plot().frame()) == 400
