@@ -16,8 +16,9 @@ from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report import page, views
 from dolma_dask.verbs.report.model import Comparison, ReportData, RuleRow, SignalChange
 from dolma_dask.verbs.report.results import BY_SOURCE
-from dolma_dask.verbs.report.story import Chapter, short, totals
+from dolma_dask.verbs.report.story import Chapter, totals
 from dolma_dask.verbs.report.tables import Column, Kind, Table, table
+from dolma_dask.verbs.report.words import short
 
 FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
 
@@ -96,7 +97,7 @@ def _whole_words(data: Comparison) -> Iterator[str]:
         yield f"That is {byte_size(abs(texts[1] - texts[0]))} {more} text."
     most = max(data.signals, key=lambda change: change.distance or 0.0, default=None)
     if most is not None and most.distance:
-        yield f"The signal that has changed most is {_key(most)} (distance {real(most.distance)})."
+        yield f"The values that have changed most are those of {_key(most)} (distance {real(most.distance)})."
 
 
 def _option_words(data: Comparison) -> Iterator[str]:

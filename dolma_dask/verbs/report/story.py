@@ -9,6 +9,7 @@ from dolma_dask.registry import VERBS
 from dolma_dask.verbs.report.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import BY_SOURCE
 from dolma_dask.verbs.report.survey import OTHER_SOURCES
+from dolma_dask.verbs.report.words import short
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -220,7 +221,7 @@ def _without_rule(data: ReportData) -> Iterator[str]:
 def _kept_words(kept: int, before: int, is_result: bool) -> str:
     """Say how many documents were kept, or only pass the rule where more than it decided."""
     one, many = ("was kept", "were kept") if is_result else ("passes the rule", "pass the rule")
-    return f"{kept:,} of {counted(before, 'document')} {one if kept == 1 else many} ({percent(kept, before)})"
+    return f"{kept:,} of {counted(before, 'document')} {one if 1 in (kept, before) else many} ({percent(kept, before)})"
 
 
 def _text_words(data: ReportData) -> str:
@@ -280,11 +281,6 @@ def _alone(row: RuleRow) -> str:
     return f"No other rule drops {them}: {they} would come back{text}."
 
 
-def short(rule: str) -> str:
-    """Return a rule or a name, without its end if it is very long."""
-    return rule if len(rule) <= 120 else f"{rule[:120]} ..."
-
-
 # ------------------------------------------------------------------------------------------------ signals, tokens, cost
 
 
@@ -302,6 +298,7 @@ def _signal_words(data: ReportData) -> Iterator[str]:
         return
     deciding = sum(bool(signal.threshold) for signal in data.signals)
     by = f", {deciding:,} of which a rule cuts" if deciding else ""
+    by = ", and a rule cuts it" if deciding == len(data.signals) == 1 else by
     yield f"{counted(len(data.signals), 'signal')} of each document {'is' if len(data.signals) == 1 else 'are'} known{by}."
 
 

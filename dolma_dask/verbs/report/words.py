@@ -21,6 +21,11 @@ _DROPPED = {
 _FLAGGED = {"dedupe": "copies of another document ({})", "block": "documents of a block list ({})"}
 
 
+def short(name: str) -> str:
+    """Return a rule or a name for a sentence, without its end if it is very long."""
+    return name if len(name) <= 120 else f"{name[:120]} ..."
+
+
 def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
     """Say which documents a condition drops; `makers` maps attribute sets to the verb that made them."""
     match rule:
@@ -44,9 +49,10 @@ def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
 
 
 def _name(key: str) -> str:
-    return isolated(short_name(key))
+    return isolated(short(short_name(key)))
 
 
 def _compared(sign: str, key: str, value: object) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _DROPPED[sign].format(_name(key), real(float(value)) if is_number else isolated(repr(value)))  # type: ignore[arg-type]
+    shown = real(float(value)) if is_number else isolated(short(repr(value)))  # type: ignore[arg-type]
+    return _DROPPED[sign].format(_name(key), shown)
