@@ -17,6 +17,14 @@ _NUMBER = re.compile(
 )
 """A cell of a column of numbers: empty, unknown, a moment, or a number with or without its unit."""
 
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u08ff\u200f\u202b\u202e\u2067\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+"""Letters and marks by which the text around them is laid out anew."""
+
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Characters that are not seen and change the direction of what follows."""
+
 _SURROUNDINGS = 100
 """Characters of an expression that a message shows."""
 
@@ -25,6 +33,12 @@ def near_or_all(name: object, known: Collection[str]) -> str:
     """Return what a message about an unknown name ends with: the known one that is most like it, else all of them."""
     near = get_close_matches(str(name), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+
+
+def isolated(name: str) -> str:
+    """Return a name for a sentence: one that is written from right to left stands between isolates, so that it moves no word of the sentence."""
+    tame = _DIRECTIONS.sub("\N{REPLACEMENT CHARACTER}", name)
+    return f"\u2068{tame}\u2069" if _RIGHT_TO_LEFT.search(name) else tame
 
 
 def listed(names: Sequence[str]) -> str:

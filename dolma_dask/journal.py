@@ -20,7 +20,7 @@ import msgspec
 import xxhash
 
 from dolma_dask.display import counted
-from dolma_dask.errors import BadRecordBudgetError, DataError
+from dolma_dask.errors import BadRecordBudgetError, DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
@@ -117,9 +117,22 @@ _run_decoder = msgspec.json.Decoder(RunRecord)
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
+def _encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{error.object[:200]!r}: text that is not UTF-8; expected UTF-8, which journals and reports can write. "
+            "Rename the folder or file, or give another text."
+        ) from None
+
+
 def canonical(params: Mapping[str, Any]) -> str:
-    """Return the canonical JSON of parameters: sorted keys, no white space."""
-    return _encoder.encode(params).decode()
+    """Return the canonical JSON of parameters: sorted keys, no white space.
+
+    Raises `UsageError`: a text in them is not UTF-8.
+    """
+    return _encode(params).decode()
 
 
 def work_key(verb: str, version: int, params: Mapping[str, Any]) -> str:
@@ -261,7 +274,7 @@ class JournalWriter:
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         if announced is not None:  # its first line is on disk before anything else
-            self._take(_encoder.encode(announced))
+            self._take(_encode(announced))
             self.flush()
 
     def add(self, record: Record) -> None:
@@ -273,7 +286,7 @@ class JournalWriter:
             known = self._journal.records.get(record.unit)
             if known is not None and record.finished <= known.finished:
                 record = msgspec.structs.replace(record, finished=known.finished + _TICK)
-            self._take(_encoder.encode(record))
+            self._take(_encode(record))
             if len(self._waiting) >= FLUSH_RECORDS:
                 self.flush()
             elif self._timer is None:
@@ -291,7 +304,7 @@ class JournalWriter:
                 over_budget=over_budget,
                 cpu=round(cpu, 3),
             )
-            self._take(_encoder.encode(ended))
+            self._take(_encode(ended))
 
     def _take(self, line: bytes) -> None:
         if not self._journal._read_line(line):

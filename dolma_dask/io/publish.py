@@ -286,7 +286,7 @@ def move(url: str, target: str) -> None:
 
 def _temporary_name(name: str) -> str:
     """Return a name that names the writing process; file systems allow 255 bytes."""
-    short = name.encode()[:100].decode(errors="ignore")
+    short = os.fsencode(name)[:100].decode(errors="ignore")
     return f".{short}.{writer_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -366,6 +366,13 @@ def test_the_key_depends_on_everything_that_decides_the_output() -> None:
     assert len({key, *others}) == 6
     assert key == "18273bf393c2c7ef4c86f61b27b7a1cb"  # or everything would be done again after an update
     assert canonical({"b": 1, "a": {"é": [True, 0.1]}}) == '{"a":{"é":[true,0.1]},"b":1}'
+
+
+def test_text_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'b\\udcff': text that is not UTF-8; expected"):
+        canonical({"where": ["a", "b\udcff"]})
+    with pytest.raises(UsageError, match=r"'b\\udcff'"):
+        Journal(str(tmp_path), "tag").start({"from": "b\udcff"}, (), "1")
 
 
 @pytest.fixture

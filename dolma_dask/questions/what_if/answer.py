@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dolma_dask.dataset import Shard
-from dolma_dask.display import byte_size, counted, integer, percent, real, text_table
+from dolma_dask.display import byte_size, counted, integer, isolated, percent, real, text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.conditions import spelled
@@ -354,14 +354,14 @@ def _most_costly(answer: WhatIf, every: GroupRow) -> str:
         if most.only.documents
         else "other rules drop all of these too, so nothing would come back without it."
     )
-    return f"{most.rule} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
+    return f"{isolated(most.rule)} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
 
 
 def _stricter(answer: WhatIf, every: GroupRow) -> str:
     kept = every.kept.documents
     if answer.stricter is None:
         return (
-            f"{counted(kept, 'document')} of {every.documents.documents:,} are kept ({percent(kept, every.documents.documents)}); what a stricter level "
+            f"{counted(kept, 'document')} of {every.documents.documents:,} {'is' if kept == 1 else 'are'} kept ({percent(kept, every.documents.documents)}); what a stricter level "
             "would cost is not known."
         )
     name = _next_level(answer)
@@ -369,7 +369,7 @@ def _stricter(answer: WhatIf, every: GroupRow) -> str:
     rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
     most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
     cause = (
-        f" Of the rules, {most.rule} would take the most by itself: {most.stricter.documents:,}."
+        f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
         if most.stricter and most.stricter.documents
         else ""
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, isolated
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.journal import Record
 from dolma_dask.minhash.schemes import MinHash
@@ -67,7 +67,7 @@ def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
 
 
 def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
-    title = f"{counted(cluster.size, 'document')} in {similar.name}"
+    title = f"{counted(cluster.size, 'document')} in {isolated(similar.name)}"
     try:
         dataset = open_dataset(similar.root, source=similar.source)
         places = tuple(place for place, _ in datasets_in(similar.record))

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import isolated
 from dolma_dask.display import listed as in_words
 from dolma_dask.engine import Input, RunOptions
 from dolma_dask.errors import UsageError
@@ -122,7 +123,7 @@ def compared(
         subject(dataset, name, tuple(folders), options, source=source, is_compared=True)
         for dataset, name, folders in zip(datasets, shown, own, strict=True)
     )
-    return Compared(before, after, title or f"{shown[1]} compared with {shown[0]}")
+    return Compared(before, after, title or f"{isolated(shown[1])} compared with {isolated(shown[0])}")
 
 
 def _told_apart(names: tuple[str, str]) -> tuple[str, str]:
@@ -146,12 +147,12 @@ def _side(folder: str, roots: tuple[str, str]) -> int:
 
 def _comparison(compared: Compared, before: Reading, after: Reading) -> Comparison:
     old, new = _signals(before), _signals(after)
-    changes = [_signal_change(key, old[key], new[key]) for key in old if key in new]
+    changes = [signal_change(key, old[key], new[key]) for key in old if key in new]
     return Comparison(
         title=compared.title,
         before=before.data,
         after=after.data,
-        signals=sorted(changes, key=lambda change: (-(change.distance or 0.0), change.before.key)),
+        signals=sorted(changes, key=lambda change: (-change.change, change.before.key)),
         options=tuple(option_changes(compared.before.history, compared.after.history)),
         only_before=tuple(key for key in old if key not in new),
         only_after=tuple(key for key in new if key not in old),
@@ -164,7 +165,8 @@ def _signals(reading: Reading) -> dict[str, Histogram]:
     return {key: found.get(key, Histogram()) for key in reading.survey.keys}
 
 
-def _signal_change(key: str, before: Histogram, after: Histogram) -> SignalChange:
+def signal_change(key: str, before: Histogram, after: Histogram) -> SignalChange:
+    """Put a signal of both sides into the same bins."""
     both = before + after
     edges, scale = display_edges(both)
 

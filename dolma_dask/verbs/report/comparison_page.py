@@ -5,12 +5,12 @@ Plots are outlines of both sides as SVG: the page needs no Bokeh, and has some 5
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from markupsafe import Markup
 
-from dolma_dask.display import byte_size, counted, percent, real
+from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report import page, views
@@ -18,6 +18,7 @@ from dolma_dask.verbs.report.model import Comparison, ReportData, RuleRow, Signa
 from dolma_dask.verbs.report.results import BY_SOURCE
 from dolma_dask.verbs.report.story import Chapter, totals
 from dolma_dask.verbs.report.tables import Column, Kind, Table, table
+from dolma_dask.verbs.report.words import short
 
 FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
 
@@ -82,7 +83,7 @@ def chapters(data: Comparison) -> dict[str, Chapter]:
 
 
 def _whole_words(data: Comparison) -> Iterator[str]:
-    before, after = names(data)
+    before, after = map(isolated, names(data))
     old, new = documents(data.before), documents(data.after)
     if old == new:
         yield f"{after} has as many documents as {before}: {new:,}."
@@ -94,9 +95,9 @@ def _whole_words(data: Comparison) -> Iterator[str]:
     if texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
         more = "more" if texts[1] > texts[0] else "less"
         yield f"That is {byte_size(abs(texts[1] - texts[0]))} {more} text."
-    moved = [change for change in data.signals if change.distance]
-    if moved:
-        yield f"The signal that has changed most is {moved[0].before.key} (distance {real(moved[0].distance)})."
+    most = max(data.signals, key=lambda change: change.distance or 0.0, default=None)
+    if most is not None and most.distance:
+        yield f"The values that have changed most are those of {_key(most)} (distance {real(most.distance)})."
 
 
 def _option_words(data: Comparison) -> Iterator[str]:
@@ -105,13 +106,44 @@ def _option_words(data: Comparison) -> Iterator[str]:
 
 
 def _signal_words(data: Comparison) -> Iterator[str]:
-    same = sum(change.distance == 0 for change in data.signals)
+    same = sum(not change.change for change in data.signals)
     if data.signals:
         yield f"{counted(len(data.signals), 'signal')} of both can be compared{f'; {same:,} did not change' if same else ''}."
         yield "The distance is the largest difference between the shares of documents below any one value: 0 is the same, 1 has nothing in common."
+        yield from _aside_words(data)
     for name, only in zip(names(data), (data.only_before, data.only_after), strict=True):
         if only:
-            yield f"Only {name} has {counted(len(only), 'signal')}: {', '.join(only[:5])}{', ...' if len(only) > 5 else ''}."
+            some = ", ".join(isolated(short(key)) for key in only[:5])
+            yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{', ...' if len(only) > 5 else ''}."
+
+
+def _aside_words(data: Comparison) -> Iterator[str]:
+    """Say what has become of missing and of infinite values, which are no part of distances."""
+    counts: tuple[Literal["nulls", "infinite"], ...] = ("nulls", "infinite")
+    for count in counts:
+        word = "missing" if count == "nulls" else "infinite"
+        if not any(getattr(side, count) for change in data.signals for side in (change.before, change.after)):
+            continue
+        moved = [change for change in data.signals if change.share_change(count)]
+        if not moved:
+            yield f"The share of {word} values, which are no part of it, is the same in each."
+            continue
+        most = max(moved, key=lambda change: change.share_change(count))
+        sides = [
+            f"{getattr(side, count):,} of {counted(side.n + side.nulls, 'document')} in {isolated(name)} ({percent(getattr(side, count), side.n + side.nulls)})"
+            for side, name in zip((most.before, most.after), names(data), strict=True)
+        ]
+        yield (
+            f"The share of {word} values, which are no part of it, changed in {counted(len(moved), 'signal')}, most in {_key(most)}: "
+            f"{sides[0]}, {sides[1]}."
+        )
+    without = sum(change.distance is None for change in data.signals)
+    if without:
+        yield f"{counted(without, 'signal')} {'has' if without == 1 else 'have'} no finite value on one side or both, and so no distance."
+
+
+def _key(change: SignalChange) -> str:
+    return isolated(short(change.before.key))
 
 
 # ------------------------------------------------------------------------------------------------ numbers of a side
@@ -205,7 +237,7 @@ def source_table(data: Comparison) -> Table:
         Column("Source", "name"),
         *_sides(data, "integer"),
         Column("Change in percent", "percent_change"),
-        *(Column(f"Text of {name}", "size") for name in names(data)),
+        *(Column(f"Text of {isolated(name)}", "size") for name in names(data)),
         Column("Change of text", "size_change"),
     )
     return table("Sources", columns, rows)
@@ -220,7 +252,10 @@ def rule_table(data: Comparison) -> Table:
         (rule, *(f"{side[rule].dropped:,}" if rule in side else "no such rule" for side in sides))
         for rule in dict.fromkeys((*sides[0], *sides[1]))
     ]
-    columns = (Column("Rule", "name"), *(Column(f"Drops in {name}", "name") for name in names(data)))
+    columns = (
+        Column("Rule", "name"),
+        *(Column(f"Drops in {isolated(name)}", "name") for name in names(data)),
+    )
     return table("What rules drop", columns, rows)
 
 
@@ -242,16 +277,20 @@ def signal_table(data: Comparison) -> Table:
     columns = (
         Column("Signal", "drawing"),
         Column("Distance", "real"),
-        *(Column(f"{words}, {name}", "real") for words, _ in shares for name in (before, after)),
-        *(Column(f"Missing, {name}", is_quiet=True) for name in (before, after)),
+        *(Column(f"{words}, {isolated(name)}", "real") for words, _ in shares for name in (before, after)),
+        *(
+            Column(f"{words}, {isolated(name)}", is_quiet=True)
+            for words in ("Missing", "Infinite")
+            for name in (before, after)
+        ),
     )
     rows = [
         (
             views.key_name(change.before.key),
             change.distance,
             *(side.quantiles.get(share) for _, share in shares for side in (change.before, change.after)),
-            change.before.nulls,
-            change.after.nulls,
+            *(side.nulls for side in (change.before, change.after)),
+            *(side.infinite for side in (change.before, change.after)),
         )
         for change in data.signals
     ]

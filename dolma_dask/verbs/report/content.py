@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 import dolma_dask
-from dolma_dask.display import counted, listed
+from dolma_dask.display import counted, isolated, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.figures.histogram import Histogram, signal_histogram
@@ -30,7 +30,7 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 from dolma_dask.verbs.report.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.verbs.report.history import TOKEN_VERBS, History, Origin, Step, is_packed, last_name, stem
+from dolma_dask.verbs.report.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem
 from dolma_dask.verbs.report.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import result_tables
 from dolma_dask.verbs.report.survey import Findings, Survey, View, largest_sources
@@ -84,7 +84,7 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
     shown = history.of_shards(origin.dataset.root, paths, is_all)
     stages = map(stage_row, shown.steps)
     data = ReportData(
-        title=title or f"Report on {dataset}",
+        title=title or f"Report on {isolated(dataset)}",
         dataset=dataset,
         created=shown.created(),
         version="",  # another version of the package makes no other page
@@ -157,7 +157,7 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if origin.step is None or step is None:
         return None
-    name, stage = last_name(step.root), history.steps.index(step)
+    name, stage = shown_name(step.root), history.steps.index(step)
     if not step.records:
         gap = f"{name} was cut into files by size: how many documents of some shards it has cannot be told"
         return Recorded(step.verb, name, stage, gap=gap) if origin.step.packed else None
@@ -215,14 +215,14 @@ def disagreement(recorded: Recorded | None, survey: Survey, findings: Findings) 
 
 def _difference(recorded: Recorded, survey: Survey, findings: Findings) -> str | None:
     if not recorded.others and recorded.documents_out != findings.kept:
-        return f"the rule keeps {findings.kept:,} documents now, {recorded.documents_out:,}"
+        return f"the rule keeps {counted(findings.kept, 'document')} now, {recorded.documents_out:,}"
     for part, count in enumerate(recorded.matched):
         matched = findings.matched.get(part, 0)
         if count is not None and count != matched:
-            return f"{survey.spelled[part]} holds for {matched:,} documents now, {count:,}"
+            return f"{isolated(survey.spelled[part])} holds for {counted(matched, 'document')} now, {count:,}"
     if recorded.documents_in == findings.documents:
         return None
-    return f"{findings.documents:,} documents are read now, {recorded.documents_in:,}"
+    return f"{counted(findings.documents, 'document')} {'is' if findings.documents == 1 else 'are'} read now, {recorded.documents_in:,}"
 
 
 def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tuple[str, ...]:
@@ -326,11 +326,11 @@ def _note(step: Step, counts: Mapping[str, int]) -> str:
     if step.verb == CONVERTED:
         parts.append(", ".join(sorted({_renaming(record) for record in step.records})))
     if isinstance(params.get("from"), str):
-        parts.append(f"from {last_name(params['from'])}")
+        parts.append(f"from {shown_name(params['from'])}")
     parts += [f"{name} {params[name]}" for name in ("tokenizer", "bos", "eos") if params.get(name)]
     parts += ["shuffled"] if params.get("shuffle") else []
-    parts += [f"{params['shards']:,} files"] if params.get("shards") else []
-    parts += [f"files of at most {params['max_size']:,} bytes"] if params.get("max_size") else []
+    parts += [counted(params["shards"], "file")] if params.get("shards") else []
+    parts += [f"files of at most {counted(params['max_size'], 'byte')}"] if params.get("max_size") else []
     if counts.get("unproved_attribute_files"):
         parts.append(
             counted(counts["unproved_attribute_files"], "attribute file")
@@ -350,7 +350,7 @@ def unfinished(steps: Sequence[Step]) -> Iterator[str]:
     for step in steps:
         newest = {run.writes: run for run in step.runs}
         for run in newest.values():
-            what = f"{step.verb} of {last_name(step.root)}"
+            what = f"{step.verb} of {shown_name(step.root)}"
             if not run.finished:
                 yield f"The last {what} was stopped or still goes on."
             elif run.missing:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dolma_dask.dataset import Dataset, open_dataset
-from dolma_dask.display import UNKNOWN, counted
+from dolma_dask.display import UNKNOWN, counted, isolated
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -44,6 +44,11 @@ def stem(shard: str) -> str:
 def last_name(url: str) -> str:
     """Return the last part of a URL or path: which may be shown to anybody."""
     return url.rstrip("/").rpartition("/")[2]
+
+
+def shown_name(url: str) -> str:
+    """Return the last part of a URL or path for a sentence."""
+    return isolated(last_name(url))
 
 
 def public_name(dataset: str) -> str:
@@ -179,7 +184,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
         looked = [step for step in found if _looked_at_others(step, found)]
         steps += [step for step in found if step not in looked]
         outdated += [
-            f"{step.verb} of {last_name(one)} looked at documents that were made again since: its result is left out"
+            f"{step.verb} of {shown_name(one)} looked at documents that were made again since: its result is left out"
             for step in looked
         ]
     steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
@@ -210,7 +215,7 @@ def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
             break
         parent = _parent(roots[-1], recorded, runs[-1].origin)
         if parent is None:
-            note = f"{last_name(roots[-1])} was made from {last_name(recorded)}, which is not there any more: what came before is left out"
+            note = f"{shown_name(roots[-1])} was made from {shown_name(recorded)}, which is not there any more: what came before is left out"
             return roots[::-1], (note,)
         if parent in roots:
             break
@@ -321,7 +326,7 @@ def find_origin(listed: Dataset, history: History, source: str | None) -> Origin
     if history.parent is None:
         return Origin(listed)
     parent = open_dataset(history.parent, source=source or step.params.get("source"))
-    names = last_name(parent.root), last_name(listed.root)
+    names = shown_name(parent.root), shown_name(listed.root)
     if _is_cut(step) and not step.packed:
         why = "its files are not all there as one mix has written them: which documents they are of {} cannot be told"
         return Origin(listed, notes=(f"{names[1]}: {why.format(names[0])}",))
@@ -348,7 +353,7 @@ def _of_tokens(listed: Dataset, step: Step | None) -> Origin:
     return Origin(
         replace(listed, shards=shards),
         step,
-        _missing_notes(missing, last_name(listed.root), last_name(step.root)),
+        _missing_notes(missing, shown_name(listed.root), shown_name(step.root)),
     )
 
 

@@ -10,6 +10,9 @@ _JOINT = re.compile("(?<=[_/])(?![_/])")
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no UTF-8 can hold."""
 
+LONGEST, BEGINNING = 300, 200
+"""Characters of a name that is shown as it is, and of what is shown of a longer one."""
+
 
 def visible(value: Any) -> Any:
     """Replace characters that HTML cannot hold: control characters by their pictures, lone surrogates by U+FFFD."""
@@ -21,3 +24,19 @@ def visible(value: Any) -> Any:
 def breakable(value: str) -> Markup:
     """Escape `value` and let lines break after the joints of keys and paths."""
     return Markup("<wbr>").join(_JOINT.split(visible(value)))
+
+
+def beginning(value: str) -> str:
+    """Return a name without its end if it is very long."""
+    return value if len(value) <= LONGEST else f"{value[:BEGINNING]} ..."
+
+
+_PLAIN = Markup("{}")
+
+
+def folded(value: str, shape: Markup = _PLAIN) -> Markup:
+    """Escape `value`, which stands in `shape`; what is very long is folded behind its beginning."""
+    if len(value) <= LONGEST:
+        return shape.format(breakable(value))
+    parts = (shape.format(breakable(part)) for part in (beginning(value), value))
+    return Markup('<details class="long"><summary>{}</summary>{}</details>').format(*parts)

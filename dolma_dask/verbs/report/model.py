@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dolma_dask.figures.model import Line, SignalHistogram
 
-VERSION = 8
+VERSION = 9
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 Side = Literal["just inside", "just outside"]
@@ -178,7 +178,19 @@ class SignalChange:
 
     before: SignalHistogram
     after: SignalHistogram
-    distance: float | None  # of both distributions, 0 to 1; None where one has no values
+    distance: float | None  # of both distributions of finite values, 0 to 1; None where one has none
+
+    def share_change(self, count: Literal["nulls", "infinite"]) -> float:
+        """Return how much larger or smaller the share of missing or infinite values is among the later documents, 0 to 1."""
+        old, new = (getattr(side, count) / max(side.n + side.nulls, 1) for side in (self.before, self.after))
+        return float(abs(new - old))
+
+    @property
+    def change(self) -> float:
+        """The largest change of all: of finite values (1 where only one side has some), and of the shares of missing and infinite ones."""
+        has_some = [side.min is not None for side in (self.before, self.after)]
+        distance = float(has_some[0] != has_some[1]) if self.distance is None else self.distance
+        return max(distance, self.share_change("nulls"), self.share_change("infinite"))
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from markupsafe import Markup
 from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.questions.what_if.page import page_script
-from dolma_dask.verbs.report import story, views
-from dolma_dask.verbs.report.markup import SURROGATE, breakable, visible
+from dolma_dask.verbs.report import markup, story, views
+from dolma_dask.verbs.report.markup import SURROGATE, visible
 from dolma_dask.verbs.report.model import VERSION, ReportData
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
@@ -133,7 +133,8 @@ def _environment() -> Environment:
     )
     for name in ("integer", "byte_size", "seconds", "percent", "real", "counted"):
         environment.filters[name] = getattr(display, name)
-    environment.filters["breakable"] = breakable
+    for name in ("beginning", "breakable", "folded"):
+        environment.filters[name] = getattr(markup, name)
     return environment
 
 

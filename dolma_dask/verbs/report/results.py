@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dolma_dask.display import byte_size, counted, percent
+from dolma_dask.display import byte_size, counted, isolated, percent
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.figures.model import Line, SignalHistogram
 from dolma_dask.formats import layout
@@ -22,7 +22,7 @@ from dolma_dask.verbs.dedupe.summary import LEFT_OUT, summarize
 from dolma_dask.verbs.filter.summary import summarize as summarize_levels
 from dolma_dask.verbs.mix.drawn import PARAMETER, DrawnTable
 from dolma_dask.verbs.quantiles.thresholds import read_table
-from dolma_dask.verbs.report.history import History, Step, last_name
+from dolma_dask.verbs.report.history import History, Step, shown_name
 from dolma_dask.verbs.report.model import ResultTable
 
 SHOWN_QUANTILES = ("0.01", "0.1", "0.5", "0.9", "0.99")
@@ -56,7 +56,7 @@ def checks(step: Step) -> Iterator[ResultTable]:
         if scope["files"] < scope["files_of"]
         else "all files"
     )
-    against = f", compared with {scope['against']}" if scope["against"] else ""
+    against = f", compared with {isolated(scope['against'])}" if scope["against"] else ""
     rows = [
         (kind.replace("_", " "), problem["count"], _location(problem["first"]), problem["expected"])
         for kind, problem in problems.items()
@@ -68,7 +68,7 @@ def checks(step: Step) -> Iterator[ResultTable]:
     )
     yield ResultTable(
         "Checks",
-        last_name(step.root),
+        shown_name(step.root),
         ("Problem", "Rows or files", "First", "Expected"),
         rows,
         caption.strip(),
@@ -94,7 +94,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
     for name, records in sets.items():
         listing = {record.shard: number for number, record in enumerate(records)}
         summary = summarize(Summary("dedupe", step.root), records, listing)
-        title = f"{name} in {last_name(step.root)}"
+        title = f"{isolated(name)} in {shown_name(step.root)}"
         documents = sum(row.documents for row in summary.sources)
         marked = sum(row.duplicates for row in summary.sources)
         is_verified = any(one.similarity is not None for one in summary.clusters)
@@ -108,7 +108,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
                 (row.source, row.documents, row.duplicates, row.text_bytes_marked, row.clusters, row.largest)
                 for row in summary.sources
             ],
-            f"{marked:,} of {counted(documents, 'document')} are copies of another one, which survives. A cluster counts for the source of its survivor.{aside}",
+            f"{marked:,} of {counted(documents, 'document')} {'is a copy' if marked == 1 else 'are copies'} of another one, which survives. A cluster counts for the source of its survivor.{aside}",
         )
         if name in similar:
             info = similar[name].info
@@ -197,7 +197,7 @@ def downsampled(step: Step) -> Iterator[ResultTable]:
         unit = table.unit.capitalize()
         yield ResultTable(
             "Downsampling",
-            f"{last_name(step.root)}, {table.unit} by {table.by or 'nothing'}",
+            f"{shown_name(step.root)}, {table.unit} by {isolated(table.by or 'nothing')}",
             ("Group", f"{unit} wanted", f"{unit} kept", f"{unit} there", "Documents kept", "Documents there"),
             rows,
             "Of what rules and filters keep, the first by a hash of source and id, until the next document would exceed the number.",
@@ -214,10 +214,10 @@ def packed_rows(step: Step) -> Iterator[ResultTable]:
     line = (rows, tokens, padding, percent(tokens, tokens + padding), len(written), byte_size(sum(written)))
     yield ResultTable(
         "Packed rows",
-        last_name(step.root),
+        shown_name(step.root),
         ("Rows", "Tokens to predict", "Other tokens", "Packing efficiency", "Files", "Size"),
         [line] if parts else [],
-        f"Rows of {step.params.get('max_seq_length', 2048):,} tokens; the efficiency is the share of tokens to predict in them.",
+        f"Rows of {counted(step.params.get('max_seq_length', 2048), 'token')}; the efficiency is the share of tokens to predict in them.",
     )
 
 
@@ -245,7 +245,7 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
         )
         yield ResultTable(
             "Quantiles",
-            f"{last_name(step.root)}/{record.unit}" + (f", by {by}" if by else ""),
+            f"{shown_name(step.root)}/{record.unit}" + (f", by {isolated(by)}" if by else ""),
             ("Signal", "Group", "Values", *(f"p{float(name) * 100:g}" for name in SHOWN_QUANTILES)),
             rows[:MOST_GROUPS],
             caption,
@@ -265,7 +265,7 @@ def levels(step: Step) -> Iterator[ResultTable]:
         more = f" The first {MOST_GROUPS} of {len(rows):,} lines." if len(rows) > MOST_GROUPS else ""
         yield ResultTable(
             "Levels",
-            f"{name} in {last_name(step.root)}",
+            f"{isolated(name)} in {shown_name(step.root)}",
             ("Rule", "Group", *found.columns[2:-1], "No value"),
             rows[:MOST_GROUPS],
             f"Documents that pass at least so many levels of thresholds, from the loosest on.{more}",

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dolma_dask.display import byte_size, counted, percent, seconds
+from dolma_dask.display import byte_size, counted, isolated, percent, seconds
 from dolma_dask.registry import VERBS
 from dolma_dask.verbs.report.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import BY_SOURCE
 from dolma_dask.verbs.report.survey import OTHER_SOURCES
+from dolma_dask.verbs.report.words import short
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -147,7 +148,11 @@ def _came_words(data: ReportData) -> Iterator[str]:
     first = data.sources[0]
     if len(data.sources) > 1 and documents:
         share = percent(first.documents, documents)
-        yield f"The largest source, {short(first.source) or '(none)'}, has {first.documents:,} of them ({share})."
+        yield f"The largest source, {_source(first)}, has {first.documents:,} of them ({share})."
+
+
+def _source(row: SourceRow) -> str:
+    return isolated(short(row.source)) or "(none)"
 
 
 def _source_count(sources: Sequence[SourceRow]) -> str:
@@ -166,14 +171,18 @@ def _wrong_words(data: ReportData, total: Totals) -> Iterator[str]:
     checks = [table for table in data.results if table.section == "Checks"]
     if total.failed:
         yield (
-            f"{counted(total.failed, 'shard')} failed. The output is incomplete until they are done: the same command takes up where it stopped."
+            f"{counted(total.failed, 'shard')} failed. The output is incomplete until {'it is' if total.failed == 1 else 'they are'} done: the same command takes up where it stopped."
         )
     yield from data.unfinished
     if total.bad:
         of = f" of {total.came:,}" if total.came else ""
-        yield f"{counted(total.bad, 'record')}{of} could not be read{' and stand in the quarantine' if data.quarantine else ''}."
+        yield f"{counted(total.bad, 'record')}{of} could not be read{_set_aside(total) if data.quarantine else ''}."
     if not (total.wrong or data.unfinished or any(table.is_alarm for table in checks)):
         yield "Nothing: no shard failed, and every record could be read."
+
+
+def _set_aside(total: Totals) -> str:
+    return f" and {'stands' if total.bad == 1 else 'stand'} in the quarantine"
 
 
 # ------------------------------------------------------------------------------------------------ what was dropped
@@ -193,8 +202,7 @@ def _dropped_words(data: ReportData) -> Iterator[str]:
         yield from _without_rule(data)
         return
     stays = sum(kept)
-    were = "were kept" if stays == totals(data).left else "pass the rule"
-    yield f"{stays:,} of {counted(before, 'document')} {were} ({percent(stays, before)}){_text_words(data)}."
+    yield f"{_kept_words(stays, before, stays == totals(data).left)}{_text_words(data)}."
     if stays < before:
         yield from _most_costly(costliest(data.rules), before)
         yield from _where_most_falls(data)
@@ -207,7 +215,13 @@ def _without_rule(data: ReportData) -> Iterator[str]:
     if total.left == total.came:
         yield "Nothing was dropped."
     elif total.left < total.came:
-        yield f"{total.left:,} of {counted(total.came, 'document')} were kept ({percent(total.left, total.came)})."
+        yield f"{_kept_words(total.left, total.came, True)}."
+
+
+def _kept_words(kept: int, before: int, is_result: bool) -> str:
+    """Say how many documents were kept, or only pass the rule where more than it decided."""
+    one, many = ("was kept", "were kept") if is_result else ("passes the rule", "pass the rule")
+    return f"{kept:,} of {counted(before, 'document')} {one if 1 in (kept, before) else many} ({percent(kept, before)})"
 
 
 def _text_words(data: ReportData) -> str:
@@ -235,7 +249,7 @@ def _most_costly(rules: Sequence[RuleRow], documents: int) -> Iterator[str]:
         return
     what = f" It drops {row.plain}:" if row.plain else " It drops"
     yield (
-        f"The rule that cost most is \N{LEFT DOUBLE QUOTATION MARK}{short(row.rule)}\N{RIGHT DOUBLE QUOTATION MARK}."
+        f"The rule that cost most is \N{LEFT DOUBLE QUOTATION MARK}{isolated(short(row.rule))}\N{RIGHT DOUBLE QUOTATION MARK}."
         f"{what} {counted(row.dropped or 0, 'document')} ({percent(row.dropped, documents)}). {_alone(row)}"
     )
 
@@ -253,22 +267,18 @@ def _where_most_falls(data: ReportData) -> Iterator[str]:
     many, hardest = max(drops, key=lambda drop: drop[0] / drop[1].documents)
     share = f"{many:,} of {counted(hardest.documents, 'document')} ({percent(many, hardest.documents)})"
     if hardest is first:
-        yield f"Of the sources, {first.source} loses most by this rule: {share}."
+        yield f"Of the sources, {_source(first)} loses most by this rule: {share}."
     else:
-        yield f"Of the sources, {first.source} loses most documents by this rule ({most:,}), {hardest.source} the largest share: {share}."
+        yield f"Of the sources, {_source(first)} loses most documents by this rule ({most:,}), {_source(hardest)} the largest share: {share}."
 
 
 def _alone(row: RuleRow) -> str:
     if not row.only:
-        return "Other rules drop all of these too."
+        return f"Other rules drop {'it' if row.dropped == 1 else 'all of these'} too."
     text = f", with {byte_size(row.only_bytes)} of text" if row.only_bytes is not None else ""
-    these = "these" if row.only == row.dropped else f"{row.only:,} of these"
-    return f"No other rule drops {these}: without it, they would come back{text}."
-
-
-def short(rule: str) -> str:
-    """Return a rule or a name, without its end if it is very long."""
-    return rule if len(rule) <= 120 else f"{rule[:120]} ..."
+    them = "it" if row.dropped == 1 else "these" if row.only == row.dropped else f"{row.only:,} of these"
+    they = "without this rule, it" if row.only == 1 else "without it, they"
+    return f"No other rule drops {them}: {they} would come back{text}."
 
 
 # ------------------------------------------------------------------------------------------------ signals, tokens, cost
@@ -279,7 +289,7 @@ def _duplicate_words(data: ReportData) -> Iterator[str]:
         if table.columns[: len(BY_SOURCE)] == BY_SOURCE:
             documents, copies = (sum(int(row[column] or 0) for row in table.rows) for column in (1, 2))
             name = table.title.rpartition(",")[0]
-            yield f"{name} marks {copies:,} of {counted(documents, 'document')} as copies ({percent(copies, documents)})."
+            yield f"{name} marks {copies:,} of {counted(documents, 'document')} as {'a copy' if copies == 1 else 'copies'} ({percent(copies, documents)})."
 
 
 def _signal_words(data: ReportData) -> Iterator[str]:
@@ -288,6 +298,7 @@ def _signal_words(data: ReportData) -> Iterator[str]:
         return
     deciding = sum(bool(signal.threshold) for signal in data.signals)
     by = f", {deciding:,} of which a rule cuts" if deciding else ""
+    by = ", and a rule cuts it" if deciding == len(data.signals) == 1 else by
     yield f"{counted(len(data.signals), 'signal')} of each document {'is' if len(data.signals) == 1 else 'are'} known{by}."
 
 

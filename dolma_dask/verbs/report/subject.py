@@ -18,7 +18,14 @@ from dolma_dask.verbs.report.content import (
     recorded_selection,
     report_data,
 )
-from dolma_dask.verbs.report.history import History, Origin, find_origin, last_name, public_name, read_history
+from dolma_dask.verbs.report.history import (
+    History,
+    Origin,
+    find_origin,
+    public_name,
+    read_history,
+    shown_name,
+)
 from dolma_dask.verbs.report.model import ReportData
 from dolma_dask.verbs.report.publication import Made
 from dolma_dask.verbs.report.survey import Findings, Survey, View, left_out_notes, make_view
@@ -64,8 +71,8 @@ class Subject:
 
     def would(self) -> str:
         """Say what the page would be made of."""
-        steps = ", ".join(f"{step.verb} in {last_name(step.root)}" for step in self.history.steps) or "none"
-        return f"would read {counted(len(self.view.survey.keys), 'signal')} of {last_name(self.root)}; journals: {steps}"
+        steps = ", ".join(f"{step.verb} in {shown_name(step.root)}" for step in self.history.steps) or "none"
+        return f"would read {counted(len(self.view.survey.keys), 'signal')} of {shown_name(self.root)}; journals: {steps}"
 
     def decides(self) -> Mapping[str, Any]:
         """Return all that decides the page besides the bytes of its inputs, as JSON-able values."""
@@ -156,7 +163,7 @@ def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
     recorded = recorded_selection(history, origin, ())
     if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
         return origin
-    name = last_name(listed.root)
+    name = shown_name(listed.root)
     note = (
         f"more than the rule of {name} decided on its documents: they have no signals until tag has read them"
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import isolated
 from dolma_dask.engine import Task, inputs_of
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.figures.histogram import Histogram
@@ -305,7 +306,7 @@ NUMERIC = ("document", "number", "dict")
 def left_out_notes(root: str, left_out: Mapping[str, str]) -> tuple[str, ...]:
     """Say which attribute sets of a dataset are left out, and why; the same wherever it lies."""
     return tuple(
-        f"attribute set {name} is left out: {error.replace(f'{root}/', '')}"
+        f"attribute set {isolated(name)} is left out: {error.replace(f'{root}/', '')}"
         for name, error in sorted(left_out.items())
     )
 

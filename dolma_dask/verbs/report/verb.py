@@ -19,6 +19,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.journal import canonical
 from dolma_dask.metering import CpuClock
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.options import (
@@ -109,6 +110,7 @@ def report(
         names = _shown(compare, other), _shown(dataset, listed)
         content = compared((other, listed), names, tokens, options, title=title, source=source)
         params |= {"compare": other.root}
+    canonical(params)  # what no journal can write is refused before anything is read
     page = Page(listed.root, target, content, without_empty(params))
     run, shards = run_options(options), content.shards
     notes = (*dataset_notes(listed), *content.notes)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dolma_dask.display import real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.verbs.report.markup import breakable, visible
+from dolma_dask.verbs.report.markup import beginning, breakable, folded, visible
 from dolma_dask.verbs.report.model import ReportData, ResultTable, RuleRow, StageRow
 from dolma_dask.verbs.report.story import CHAPTER_OF, costliest, makes_rows
 from dolma_dask.verbs.report.tables import Column, Table, by_looks, table
@@ -127,10 +127,10 @@ def rule_table(data: ReportData) -> Table:
 
 def _rule_cell(row: RuleRow) -> Markup:
     words = Markup('<span class="plain">{}</span>').format(visible(row.plain)) if row.plain else Markup("")
-    if len(row.rule) <= 300:
-        return Markup("<code>{}</code>{}").format(breakable(row.rule), words)
-    long = '<details class="long"><summary><code>{} ...</code></summary><code>{}</code></details>{}'
-    return Markup(long).format(breakable(row.rule[:200]), breakable(row.rule), words)
+    return folded(row.rule, _CODE) + words
+
+
+_CODE = Markup("<code>{}</code>")
 
 
 def kept_table(data: ReportData) -> Table | None:
@@ -353,5 +353,5 @@ def split_key(key: str) -> tuple[str, str]:
 
 def key_name(key: str) -> Markup:
     """Write a key with what precedes its type in grey."""
-    before, name = map(breakable, split_key(key))
+    before, name = map(breakable, map(beginning, split_key(key)))
     return Markup('<span class="prefix">{}</span><wbr><span class="name">{}</span>').format(before, name)

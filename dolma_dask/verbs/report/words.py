@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dolma_dask.display import real
+from dolma_dask.display import isolated, real
 from dolma_dask.rules.comparisons import MIRRORED
 from dolma_dask.rules.rules import Compare, Flag, Missing, Not, Rule
 from dolma_dask.rules.signal_names import short_name
@@ -21,6 +21,11 @@ _DROPPED = {
 _FLAGGED = {"dedupe": "copies of another document ({})", "block": "documents of a block list ({})"}
 
 
+def short(name: str) -> str:
+    """Return a rule or a name for a sentence, without its end if it is very long."""
+    return name if len(name) <= 120 else f"{name[:120]} ..."
+
+
 def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
     """Say which documents a condition drops; `makers` maps attribute sets to the verb that made them."""
     match rule:
@@ -29,20 +34,25 @@ def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
         case Compare(sign, Literal(value), Name(key)):
             return _compared(MIRRORED[sign], key, value)
         case Missing(Name(key), False):
-            return _FLAGGED.get(makers.get(key, ""), "documents with a value of {}").format(short_name(key))
+            return _FLAGGED.get(makers.get(key, ""), "documents with a value of {}").format(_name(key))
         case Missing(Name(key), True):
-            return f"documents without a value of {short_name(key)}"
+            return f"documents without a value of {_name(key)}"
         case Flag(Name(key)):
-            return f"documents that are not {short_name(key)}"
+            return f"documents that are not {_name(key)}"
         case Not(Flag(Name(key))):
-            return f"documents that are {short_name(key)}"
+            return f"documents that are {_name(key)}"
         case Within(Name(key), Name(by)):
-            return f"{short_name(key)} outside of its bounds for each {short_name(by)}"
+            return f"{_name(key)} outside of its bounds for each {_name(by)}"
         case Within(Name(key)):
-            return f"{short_name(key)} outside of its bounds"
+            return f"{_name(key)} outside of its bounds"
     return ""
+
+
+def _name(key: str) -> str:
+    return isolated(short(short_name(key)))
 
 
 def _compared(sign: str, key: str, value: object) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _DROPPED[sign].format(short_name(key), real(float(value)) if is_number else repr(value))  # type: ignore[arg-type]
+    shown = real(float(value)) if is_number else isolated(short(repr(value)))  # type: ignore[arg-type]
+    return _DROPPED[sign].format(_name(key), shown)

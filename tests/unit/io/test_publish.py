@@ -159,11 +159,12 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_long_names_fit(tmp_path: Path) -> None:
-    path = tmp_path / ("я" * 120 + ".jsonl")  # 246 of 255 bytes
-    with publish(str(path)) as out:
-        out.write(b"x")
-    assert path.read_bytes() == b"x"
+def test_long_names_fit_and_those_that_are_not_utf8(tmp_path: Path) -> None:
+    for name in ("я" * 120 + ".jsonl", os.fsdecode(b"a\xff.jsonl")):  # 246 of 255 bytes
+        path = tmp_path / name
+        with publish(str(path)) as out:
+            out.write(b"x")
+        assert path.read_bytes() == b"x"
 
 
 WRITER = """

@@ -1,6 +1,7 @@
 """report: the whole chain from its journals, the pass over the signals, what is refused, and input that means harm."""
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -194,6 +195,7 @@ def test_a_moved_chain_is_still_followed_and_a_lost_parent_is_said(chain, tmp_pa
     assert list(stages(told)) == ["mix"]
     assert told["rules"] == told["signals"] == []
     assert any("made from v0, which is not there" in note for note in notes)
+    assert told["remarks"] == list(notes), "who only sees the page is told too"
 
 
 def test_only_some_shards(chain, plain):
@@ -372,6 +374,22 @@ def test_a_file_that_is_no_report_is_not_replaced(dataset, plain, name):
     assert dataset.with_name(name).read_text() == "precious"
     page_of(dataset, overwrite=True)
     page_of(dataset)  # a report may be replaced
+
+
+@pytest.mark.parametrize("options", [{"title": "a\ud800"}, {"source": "a\udcff"}, {"name": "a\udcff"}])
+def test_names_that_are_not_utf8_are_refused_before_anything_is_written(dataset, options):
+    with pytest.raises(UsageError, match=r"a\\ud.*: text that is not UTF-8; expected UTF-8"):
+        page_of(dataset, **options)
+    assert list(dataset.parent.glob("*.html")) == []
+    assert not (dataset / "_journal/report").exists()
+
+
+def test_a_folder_whose_name_is_not_utf8_has_no_page(dataset):
+    other = dataset.rename(os.fsdecode(os.fsencode(dataset) + b"\xff"))
+    with pytest.raises(
+        UsageError, match=r"v0\\udcff': text that is not UTF-8; expected .* Rename the folder"
+    ):
+        page_of(other)
 
 
 def test_the_page_may_lie_in_an_object_store(dataset, plain):

@@ -1,6 +1,7 @@
 """report --compare: two versions, two runs; signals in the same bins; what cannot be compared."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.report import comparison_page
-from dolma_dask.verbs.report.compare import distance
+from dolma_dask.verbs.report.compare import distance, signal_change
+from dolma_dask.verbs.report.model import Comparison, ReportData, SignalChange
 
 from .conftest import write_lines
 from .report_pages import LENGTH, QUIET, lines_of
@@ -113,6 +115,52 @@ def test_on_the_command_line(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     assert main(["report", "long", "--compare", "v0", "--to", "cli.html", "--no-progress"]) == 0
     assert "documents before" in capsys.readouterr().out
+
+
+def signal(key: str, before: list[float], after: list[float]) -> SignalChange:
+    return signal_change(key, Histogram.of(before), Histogram.of(after))
+
+
+def test_missing_and_infinite_values_are_said():
+    nan, inf = float("nan"), float("inf")
+    changes = [
+        signal("still", [1, 2, nan], [1, 1, 2, 2, nan, nan]),
+        signal("lost", [1, 2], [1, 2, nan, nan]),
+        signal("infinite", [1, inf], [1, 1, inf]),
+        signal("empty", [1, 2], [nan]),
+        signal("nothing", [nan], [nan]),
+        signal("gone", [1], []),
+    ]
+    assert [round(change.change, 3) for change in changes] == [0, 0.5, 0.167, 1, 0, 1]
+    side = ReportData("t", "v0", "c", "v")
+    data = Comparison("t", side, replace(side, dataset="v1"), changes)
+    words = " ".join(comparison_page.chapters(data)["signals"].lead)
+    assert "6 signals of both can be compared; 2 did not change." in words
+    assert (
+        "The share of missing values, which are no part of it, changed in 2 signals, most in empty: "
+        "0 of 2 documents in v0 (0 %), 1 of 1 document in v1 (100 %)."
+    ) in words
+    assert "infinite values, which are no part of it, changed in 1 signal, most in infinite: 1 of 2" in words
+    assert "3 signals have no finite value on one side or both, and so no distance." in words
+    columns = [column.heading for column in comparison_page.signal_table(data).columns]
+    assert columns[-4:] == ["Missing, v0", "Missing, v1", "Infinite, v0", "Infinite, v1"]
+    assert "0 missing, now 2." in comparison_page.render(data)
+    still = replace(data, signals=changes[:1])
+    assert "The share of missing values, which are no part of it, is the same in each." in " ".join(
+        comparison_page.chapters(still)["signals"].lead
+    )
+    assert "issing" not in " ".join(
+        comparison_page.chapters(replace(data, signals=[signal("k", [1], [1])]))["signals"].lead
+    )
+
+
+def test_names_from_right_to_left_move_no_word_of_a_comparison():
+    name = "\u05d0 7"
+    before, after = ReportData("t", name, "c", "v"), ReportData("t", f"{name}b", "c", "v")
+    data = Comparison("t", before, after, [signal(name, [1], [2])], only_before=[name, "b"])
+    for chapter in comparison_page.chapters(data).values():
+        for sentence in chapter.lead:
+            assert sentence.count("\u05d0") == sentence.count("\u2068\u05d0") == sentence.count("\u2069")
 
 
 numbers = st.lists(st.integers(-8000, 8000), min_size=1, max_size=40)

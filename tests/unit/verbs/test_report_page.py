@@ -223,6 +223,15 @@ def test_what_a_reader_must_know_stands_with_the_rules_also_without_any():
     assert 'id="rules"' not in page.render(data_of())
 
 
+def test_very_long_names_are_folded_and_none_has_a_word():
+    name = "x" * 10_000
+    rows = [SourceRow(name, 2, 9), SourceRow("", 1, 9)]
+    html = page.render(data_of(sources=rows, examples=[example(id=name, source=name, rule=name)]))
+    assert html.count(name) == 1, "in the table alone"
+    assert f'<details class="long"><summary>{"x" * 200} ...</summary>{name}</details>' in html
+    assert ">(none)</th>" in html
+
+
 EDGES = {
     "nothing": {},
     "zero documents": {

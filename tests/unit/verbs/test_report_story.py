@@ -2,18 +2,31 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from dolma_dask.display import isolated
+from dolma_dask.journal import RunRecord
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report.model import ReportData, ResultTable, RuleRow, SourceRow, StageRow
+from dolma_dask.verbs.report.content import unfinished
+from dolma_dask.verbs.report.history import Step
+from dolma_dask.verbs.report.model import (
+    QuarantineRow,
+    ReportData,
+    ResultTable,
+    RuleRow,
+    SourceRow,
+    StageRow,
+)
 from dolma_dask.verbs.report.results import BY_SOURCE
-from dolma_dask.verbs.report.story import chapters, costliest
-from dolma_dask.verbs.report.survey import Findings, Survey
+from dolma_dask.verbs.report.story import chapters, costliest, totals
+from dolma_dask.verbs.report.survey import OTHER_SOURCES, Findings, Survey
 from dolma_dask.verbs.report.tables import Column, table
-from dolma_dask.verbs.report.views import kept_table, rule_table
+from dolma_dask.verbs.report.views import funnel, kept_table, rule_table
 from dolma_dask.verbs.report.words import dropped_by
 
 RULES = [
@@ -66,6 +79,92 @@ def test_what_is_not_known_is_not_said():
         assert "–" not in text
     without_text = replace(DATA, sources=[replace(row, kept_text_bytes=None) for row in DATA.sources])
     assert said(without_text)["rules"].startswith("68 of 100 documents were kept (68.0 %). The rule")
+
+
+def test_verbs_that_are_unfinished_are_said():
+    def run(**told: Any) -> RunRecord:
+        return RunRecord("r", "tag", {}, ("attributes/a",), 1.0, **told)
+
+    def words(*runs: RunRecord) -> list[str]:
+        return list(unfinished([Step("tag", "/private/v0", runs, ())]))
+
+    assert words(run(finished=2.0)) == words(run(), run(finished=2.0)) == []
+    assert words(run(finished=2.0), run()) == ["The last tag of v0 was stopped or still goes on."]
+    (left,) = words(run(finished=2.0, missing=1))
+    assert left == "tag of v0 left 1 file undone (failures, --only, --share or --prune)."
+    other = msgspec.structs.replace(run(), writes=("attributes/b",))
+    assert len(words(run(), other, run(finished=2.0))) == 1, "each for what it writes"
+    data = replace(DATA, unfinished=[left])
+    assert said(data)["problems"] == left
+    assert chapters(data)["problems"].is_alarm
+    assert '<p class="big">unfinished</p>' in page.render(data)
+
+
+def test_tiles_count_the_documents_of_verbs_that_make_rows():
+    stages = [StageRow("convert", 100, 100, text_bytes=10), StageRow("dedupe", 150, 150, text_bytes=15)]
+    found = totals(replace(DATA, stages=stages, sources=[]))
+    assert (found.came, found.left, found.text_before, found.text) == (100, 100, 10, 10)
+    kept = totals(
+        replace(DATA, stages=[StageRow("tag", 50, 50), StageRow("mix", 100, 60), StageRow("dedupe", 30, 30)])
+    )
+    assert (kept.came, kept.left) == (100, 60)
+    looked_at = totals(replace(DATA, stages=[StageRow("tag", 50, 50)]))
+    assert (looked_at.came, looked_at.left, looked_at.text) == (100, 100, 10_000), "of the sources"
+    assert funnel(stages) == []
+
+
+def test_documents_pass_the_rule_where_more_than_it_decided():
+    sampled = replace(DATA, stages=[StageRow("mix", 100, 30)])
+    assert said(sampled)["rules"].startswith("68 of 100 documents pass the rule (68.0 %), with")
+    one = replace(sampled, sources=[SourceRow("web", 1, None, 1)], rules=RULES[:1])
+    assert said(one)["rules"] == "1 of 1 document passes the rule (100 %)."
+
+
+def test_sources_that_are_not_listed_are_not_counted_as_one_and_long_names_end():
+    rows = [SourceRow("x" * 5000, 9), SourceRow("b", 5), SourceRow(OTHER_SOURCES, 700)]
+    shown = said(replace(DATA, sources=rows))["sources"]
+    assert "714 documents from more than 2 sources came in" in shown
+    assert f"The largest source, {'x' * 120} ..., has 9 of them" in shown
+
+
+def test_one_is_not_many():
+    rule = RuleRow("words >= 50", 1, 0.5, 1, 9, 1, 9, "words below 50")
+    one = replace(
+        DATA,
+        stages=[StageRow("mix", 2, 1, bad_records=1, failed=1)],
+        sources=[SourceRow("web", 2, None, 1, None, None, (1, 1))],
+        rules=[rule, replace(rule, only=0)],
+        quarantine=[QuarantineRow("mix", "x", 1)],
+        results=[ResultTable("Duplicates", "fuzzy in d, by source", BY_SOURCE, [("web", 2, 1)])],
+    )
+    words = said(one)
+    assert words["problems"] == (
+        "1 shard failed. The output is incomplete until it is done: the same command takes up where it stopped. "
+        "1 record of 2 could not be read and stands in the quarantine."
+    )
+    assert words["rules"].startswith("1 of 2 documents was kept (50.0 %). The rule")
+    assert words["rules"].endswith(
+        "No other rule drops it: without this rule, it would come back, with 9 B of text."
+    )
+    assert words["duplicates"] == "fuzzy in d marks 1 of 2 documents as a copy (50.0 %)."
+    without = replace(one, sources=[], rules=[replace(rule, only=0)] * 2)
+    assert said(without)["rules"] == "1 of 2 documents was kept (50.0 %)."
+    other = replace(one, rules=[replace(rule, only=0)] * 2)
+    assert said(other)["rules"].endswith("1 document (50.0 %). Other rules drop it too.")
+    some = replace(one, rules=[replace(rule, dropped=2), replace(rule, only=0)])
+    assert "No other rule drops 1 of these: without this rule, it would come back" in said(some)["rules"]
+
+
+def test_names_from_right_to_left_move_no_word():
+    name, shown = "\u05d0\u05d1 7\u202e", "\u2068\u05d0\u05d1 7\ufffd\u2069"
+    sources = [replace(row, source=name + row.source) for row in DATA.sources]
+    plain = dropped_by(parse("source == '\u05d0'"), {})
+    assert plain == "source other than \u2068'\u05d0'\u2069"
+    words = said(replace(DATA, sources=sources, rules=[replace(RULES[1], rule=name), *RULES[:1]]))
+    bare = [text.replace(shown[:-1], "") for text in words.values()]
+    assert "\u05d0" not in "".join(bare), "every name stands between isolates"
+    assert "The largest source, \u2068\u05d0\u05d1 7\ufffdweb\u2069, has" in words["sources"]
+    assert isolated("web") == "web"
 
 
 def test_the_rule_that_costs_most_comes_first():

@@ -262,7 +262,7 @@ const byValues = (rule, group) => {
       input.setAttribute("aria-valuetext", says.textContent + ", " + cost.textContent);
     }
   };
-  const missing = cuts.missing[0] ? [element("p", {className: "muted small", textContent: `${integer(cuts.missing[0])} without a value are ${data.keepsMissing ? "kept" : "dropped"}`})] : [];
+  const missing = cuts.missing[0] ? [element("p", {className: "muted small", textContent: `${integer(cuts.missing[0])} without a value ${cuts.missing[0] === 1 ? "is" : "are"} ${data.keepsMissing ? "kept" : "dropped"}`})] : [];
   return {parts: [element("div", {className: "plot"}, made), ends(cuts.edges), ...sliders.map(each => each.made), ...missing], refresh};
 };
 const nearest = (cuts, at, end) => {
