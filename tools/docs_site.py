@@ -11,6 +11,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any, get_type_hints
 
+import nbformat
+
 import dolma_dask
 from dolma_dask import cli
 from dolma_dask.config.signatures import notes, spellings
@@ -247,7 +249,11 @@ def notebook_page(path: Path) -> dict[str, str | bytes]:
     text, found = MarkdownExporter().from_filename(str(path))
     text = re.sub(r"<style.*?</style>|<script.*?</script>", "", text, flags=re.DOTALL)
     pictures = {name: f"{path.stem}_{name}" for name in found.get("outputs", {})}
+    cells = nbformat.read(path, as_version=4).cells
     for name, unique in pictures.items():
-        text = text.replace(f"]({name})", f"]({unique})")
+        cell, output = map(int, re.findall(r"\d+", name))
+        shown = cells[cell].outputs[output].metadata.get("image/png", {})
+        alt = re.sub(r"([\[\]\\])", r"\\\1", shown.get("alt", "picture"))
+        text = text.replace(f"![png]({name})", f"![{alt}]({unique})")
     made = {f"notebooks/{unique}": found["outputs"][name] for name, unique in pictures.items()}
     return {f"notebooks/{path.stem}.md": text, **made}
