@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 
 import psutil
 
-from dolma_dask.__main__ import entry
 from dolma_dask.processes import interrupts_held_back, process_context, script_left_out
+from dolma_dask.registry import load
 from dolma_dask.testing.disturbance import disturb, mark_of
 
 DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
@@ -165,7 +165,7 @@ def _run_forked(words: list[str], log: str, environment: dict[str, str]) -> None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
     disturb()
-    entry()
+    load("dolma_dask.__main__:entry")()
 
 
 def held(command: Command, marks: Path, within: str | Path) -> psutil.Process:
