@@ -106,7 +106,7 @@ class Progress:
         return ", ".join(parts)
 
     def _counted(self) -> str:
-        noun = "task" if self._passes > 1 else "shard"
+        noun = "task" if self._passes > 1 or not self.total_bytes else "shard"
         return f"{self.shards:,}/{counted(self.total_shards, noun)}"
 
     @property

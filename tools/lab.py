@@ -126,7 +126,8 @@ def main() -> None:
     if options.picture:
         take_picture(ROOT / "notebooks/01_look_at_a_corpus.ipynb", options.picture)
     else:
-        words = command(ROOT, "--LabApp.default_url=/lab/tree/notebooks/00_first_steps.ipynb")
+        first = "--LabApp.default_url=/lab/tree/notebooks/00_first_steps.ipynb"
+        words = command(ROOT, first, "-y")  # Ctrl-C ends it without a question
         os.execv(words[0], words)
 
 

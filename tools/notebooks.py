@@ -81,13 +81,16 @@ def clean(book: NotebookNode, folder: str) -> None:
     rules = [(re.compile(re.escape(folder) + r"/[\w-]+"), PLACE)]
     rules += [(re.compile(rf"(?<!\w){re.escape(name)}\b"), short) for name, short in names.items()]
     for cell in book.cells:
-        cell.metadata = {"tags": cell.metadata["tags"]} if "tags" in cell.metadata else {}
+        cell.metadata = {name: cell.metadata[name] for name in ("tags", "alt") if name in cell.metadata}
         if cell.cell_type == "code":
-            cell.outputs = [kept for output in cell.outputs if (kept := _cleaned(output, rules))]
+            alt = cell.metadata.get("alt", "")
+            cell.outputs = [kept for output in cell.outputs if (kept := _cleaned(output, rules, alt))]
 
 
-def _cleaned(output: NotebookNode, rules: Sequence[tuple[re.Pattern[str], str]]) -> NotebookNode | None:
-    """Return what is kept of an output."""
+def _cleaned(
+    output: NotebookNode, rules: Sequence[tuple[re.Pattern[str], str]], alt: str
+) -> NotebookNode | None:
+    """Return what is kept of an output; `alt` describes its picture where the picture does not bring a description."""
     if output.output_type == "stream":
         if output.name == "stderr":
             print(f"left out, written to standard error: {output.text}", file=sys.stderr)
@@ -103,7 +106,9 @@ def _cleaned(output: NotebookNode, rules: Sequence[tuple[re.Pattern[str], str]])
         data.pop("text/html", None)
     for kind in data.keys() - {"image/png"}:
         data[kind] = _shortened(data[kind], rules)
-    output.data, output.metadata = data, {}
+    picture = {"alt": alt, **output.metadata.get("image/png", {})}
+    output.metadata = {"image/png": picture} if "image/png" in data else {}
+    output.data = data
     output.pop("transient", None)
     return output if any(value.strip() for value in data.values()) else None
 
@@ -118,7 +123,12 @@ def complaints(book: NotebookNode) -> list[str]:
     """Return what a stored notebook may not hold."""
     found = []
     for number, cell in enumerate(book.cells):
-        for text in map(_text, cell.get("outputs", ())):
+        outputs = cell.get("outputs", ())
+        if any("image/png" in output.get("data", {}) and not alt_of(output) for output in outputs):
+            found.append(
+                f"cell {number}: its picture has no description; put one into the cell's metadata, as alt"
+            )
+        for text in map(_text, outputs):
             found += [
                 f"cell {number}: its output holds {what}: {text[max(0, hit.start() - 40) : hit.end() + 40]!r}"
                 for what, pattern in (FORBIDDEN | _names_of_this_machine()).items()
@@ -133,9 +143,16 @@ def _names_of_this_machine() -> dict[str, re.Pattern[str]]:
     return {"the name of this host": re.compile(rf"\b{re.escape(socket.gethostname())}\b")}
 
 
+def alt_of(output: NotebookNode) -> str:
+    """Return the description of the picture of an output, in place of which it is read; empty if it has none."""
+    found: str = output.get("metadata", {}).get("image/png", {}).get("alt", "")
+    return found
+
+
 def _text(output: NotebookNode) -> str:
     """Return all that can be read in an output."""
     data = {**output.get("data", {}), "text": output.get("text", ""), "evalue": output.get("evalue", "")}
+    data["alt"] = alt_of(output)
     return "\n".join(value for kind, value in data.items() if not kind.startswith("image/"))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dolma_dask.clusters import cpu_count, process_pool
 from dolma_dask.processes import interrupts_held_back
+from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
 
 ROWS = 24
@@ -42,8 +43,12 @@ def warm_up(*, workers: int | None = None) -> Summary:
     started = time.monotonic()
     folder = tempfile.mkdtemp(prefix="dolma-dask-warm-up-")
     try:
-        with process_pool(min(workers or cpu_count(), len(PARTS))) as pool:
-            list(pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]))
+        with (
+            progress_of("warm-up", 0, len(PARTS)) as progress,
+            process_pool(min(workers or cpu_count(), len(PARTS))) as pool,
+        ):
+            for _ in pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]):
+                progress.advance(0, 1)
     finally:
         with interrupts_held_back():  # another Ctrl-C would leave half of it
             shutil.rmtree(folder)

@@ -30,7 +30,7 @@ _INTEGER = re.compile(rb"-?[0-9]+")
 _OR_SOURCE = (
     " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
 )
-_OR_TEXT = " (name the one that holds the text: --text FIELD)"
+_OR_TEXT = ' (name the one that holds the text: --text FIELD, in Python text="FIELD")'
 _FIELDS_NAMED = 8
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode

@@ -65,9 +65,24 @@ def shown(**data):
 )  # fmt: skip
 def test_what_belongs_to_a_run_or_a_machine_is_left_out(output, kept):
     book = book_of(output)
+    book.cells[1].metadata["alt"] = "a dot"
     notebooks.clean(book, "/some/tmp")
     assert [output.data for output in book.cells[1].outputs] == ([kept] if kept else [])
     assert notebooks.complaints(book) == []
+
+
+def test_pictures_keep_their_description_and_width():
+    own, cells = shown(image_png=PNG), shown(image_png=PNG)
+    own.metadata["image/png"] = {"alt": "bars of words", "width": 720}
+    book = book_of(own, cells)
+    notebooks.clean(book, "/some/tmp")
+    assert [notebooks.alt_of(output) for output in book.cells[1].outputs] == ["bars of words", ""]
+    assert book.cells[1].outputs[0].metadata["image/png"]["width"] == 720
+    assert "no description" in notebooks.complaints(book)[0]
+    book.cells[1].metadata["alt"] = "a line"
+    notebooks.clean(book, "/some/tmp")
+    assert notebooks.alt_of(book.cells[1].outputs[0]) == "bars of words"
+    assert notebooks.complaints(book_of(own)) == []
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,9 @@ def convert(
     )
     if combine is not None:
         without += (f"{counted(len(raw_files), 'raw file')} became {counted(len(shards), 'shard')}",)
+    if bad := ran.summary.counts.get("bad_records"):
+        folder = files.join(target, f"{layout.QUARANTINE}/convert")
+        without += (f"{counted(int(bad), 'record')} set aside in {folder}/",)
     return replace(ran.summary, notes=(*ran.summary.notes, *without, *skipped_notes(ran.records.values())))
 
 

@@ -141,6 +141,8 @@ def test_budget_of_bad_records(tmp_path):
             dk.convert(str(tmp_path / "raw"), **options)
     summary = dk.convert(str(tmp_path / "raw"), max_bad_fraction=0.4, **options)
     assert summary.counts["documents_out"] == 2
+    assert summary.notes[-1] == f"1 record set aside in {tmp_path}/v0/_quarantine/convert/"
+    assert (tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").exists()
 
 
 READERS = {
