@@ -14,7 +14,7 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 2 --dist worksteal -m "not cluster" tests
+	$(BIN)/pytest -n 3 --dist worksteal -m "not cluster" tests
 	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)

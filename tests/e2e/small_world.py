@@ -171,7 +171,7 @@ class Verbs(VerbLaws):
 
     @classmethod
     def make_world(cls, world):
-        """Raw files, twelve shards, one that repeats rows of the others, and a large one of which no rule keeps a row: its size makes a shuffle use four buckets."""
+        """Raw files, twelve shards, one that repeats rows of the others, and a large one of which no rule keeps a row: its size makes a shuffle use two buckets."""
         make_raw(world / "raw", 7)
         make_served(world / "served", 6)
         make_documents(world / "untagged", 8)
@@ -197,7 +197,7 @@ class Verbs(VerbLaws):
             "id": "p",
             "text": "padding",
             "source": "padding",
-            "metadata": {"padding": "x" * 2_000_000},
+            "metadata": {"padding": "x" * 900_000},
         }
         lines = [json.dumps(dict(padding, id=f"p{row}")).encode() + b"\n" for row in range(10)]
         store(world / "v0/documents/padding.jsonl", lines)

@@ -652,7 +652,7 @@ def test_questions_for_sizes_have_a_bar(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress._Lines, "every", 0.001)
     fetch(server, tmp_path, progress=True)
     shown = capsys.readouterr().err
-    assert re.search(r"^download, pass 1 \(sizes\): \d+/16 shards, 0:00$", shown, re.MULTILINE)
+    assert re.search(r"^download, pass 1 \(sizes\): \d+/16 tasks, 0:00$", shown, re.MULTILINE)
     assert re.search(r"^download, pass 2: ", shown, re.MULTILINE)
 
 
