@@ -2,8 +2,8 @@
 
 Run ``python benchmarks/bench_memory.py``: 0.25 GB and 1 GB of JSON for each verb, about five minutes. Each number is that of a fresh
 process which first does the same work on a tiny file, so that imports, compiled kernels and the tokenizer are not counted. With
-``--verb tag --megabytes 60`` it measures one case and prints JSON (what the test of this law does), with ``--megabytes 40 120`` that of a process which goes on
-to a larger file. ``--shape`` is one of
+``--verb tag --megabytes 60`` it measures one case and prints JSON, with ``--megabytes 40 120`` that of a process which goes on to a larger file; with
+``--step`` and ``--folder`` it makes the files for some verbs, or measures one of them there (what the test of this law does). ``--shape`` is one of
 
 - ``lines``: many documents in one gzip member (the default);
 - ``line``: one document, in taggers that keep nothing per word;
@@ -189,16 +189,16 @@ def measure_fresh(verb: str, sizes: Sequence[int], shape: str) -> list[dict[str,
         return found
 
 
-def make(verb: str, work: Path, sizes: Sequence[int], shape: str) -> None:
-    """Write the files that `measure` needs."""
+def make(verbs: Sequence[str], work: Path, sizes: Sequence[int], shape: str) -> None:
+    """Write the files that `measure` needs for some verbs."""
     make_tokenizer(work / "tokenizer.json")
     for name, length in (("tiny", 200_000), *((str(size), size * 10**6) for size in sizes)):
         make_dataset(work / name, length, "lines" if shape == "values" and name == "tiny" else shape)
-        if verb in TAGGED and shape == "lines":
+        if shape == "lines" and not set(TAGGED).isdisjoint(verbs):
             run("tag", work / name, work)
-        if verb in PUBLISHED:
+        if not set(PUBLISHED).isdisjoint(verbs):
             publish(work / name)
-        if verb == "attach":
+        if "attach" in verbs:
             run("signals", work / name, work)
 
 
@@ -215,7 +215,7 @@ def publish(root: Path) -> None:
 def main() -> None:
     """Measure one case, or print a table of all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--verb", choices=VERBS)
+    parser.add_argument("--verb", choices=VERBS, nargs="+", default=[])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[60])
     parser.add_argument("--shape", choices=SHAPES, default="lines")
     parser.add_argument("--step", choices=("make", "measure"))
@@ -224,9 +224,9 @@ def main() -> None:
     if given.step == "make":
         make(given.verb, given.folder, given.megabytes, given.shape)
     elif given.step == "measure":
-        print(json.dumps(measure(given.verb, given.folder, given.megabytes, given.shape)))
+        print(json.dumps(measure(given.verb[0], given.folder, given.megabytes, given.shape)))
     elif given.verb:
-        print(json.dumps(measure_fresh(given.verb, given.megabytes, given.shape)))
+        print(json.dumps(measure_fresh(given.verb[0], given.megabytes, given.shape)))
     else:
         print("verb            GB    warm MB    peak MB   above MB")
         for verb in VERBS:

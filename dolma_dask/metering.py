@@ -94,7 +94,9 @@ class Meter:
         self._path, self._handle, self._next = "", 0, 0
 
     def open(self) -> None:
-        """Make the file; where there is no place for temporary files, shards count when they are done."""
+        """Make the file, once; where there is no place for temporary files, shards count when they are done."""
+        if self._path:
+            return
         with suppress(OSError):
             self._handle, self._path = tempfile.mkstemp(prefix="dolma-dask-progress-")
             os.truncate(self._handle, _WIDTH * SLOTS)

@@ -64,8 +64,9 @@ class Progress:
         self.total_bytes, self.total_shards = total_bytes, total_shards
         self.bytes = self.shards = self._running = 0
         self._pass_started = time.monotonic()
-        if self.every and self._passes == 1:
+        if self.every and total_bytes:
             self.meter.open()
+        if self.every and self._passes == 1:
             self.open()
             self._thread.start()
 
