@@ -124,6 +124,8 @@ def test_many_signals_are_drawn_as_the_reader_scrolls(browser, tmp_path):
     browser.open(path)
     assert browser.run("document.querySelectorAll('.plot[data-drawn]').length") < 24
     browser.draw_all()
+    browser.run("(function focus(n) { for (const c of [...(n.shadowRoot?.children ?? []), ...n.children]) { if (c.tabIndex === 0) c.focus(); focus(c); } })(document.querySelector('.plot'))")  # fmt: skip
+    assert browser.run("getComputedStyle(document.querySelector('.plot')).outlineStyle") == "solid"
     assert_clean(browser, path)
 
 
