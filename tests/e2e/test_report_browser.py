@@ -225,6 +225,8 @@ def test_a_comparison_is_readable(browser, tmp_path, width, dark):
         "utf-8",
     )
     browser.open(path, width, dark)
+    buttons = "[...document.querySelectorAll('th button')].map(each => each.textContent)"
+    assert "" not in browser.run(buttons)
     browser.run("for (const fold of document.querySelectorAll('details')) fold.open = true")
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run("document.querySelectorAll('svg.overlay path.line').length") == 8
