@@ -37,7 +37,7 @@ def near_or_all(name: object, known: Collection[str]) -> str:
 
 def isolated(name: str) -> str:
     """Return a name for a sentence: one that is written from right to left stands between isolates, so that it moves no word of the sentence."""
-    tame = _DIRECTIONS.sub("\N{REPLACEMENT CHARACTER}", name)
+    tame = _DIRECTIONS.sub("\N{REPLACEMENT CHARACTER}", quoted_if_blank(name))
     return f"\u2068{tame}\u2069" if _RIGHT_TO_LEFT.search(name) else tame
 
 
@@ -84,8 +84,14 @@ def number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
     return [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
 
 
+def quoted_if_blank(text: str) -> str:
+    """Return a text, spelled as Python does if it is white space alone, of which nothing would be seen."""
+    return repr(text) if text.isspace() else text
+
+
 def printable(text: str) -> str:
-    """Return a text of somebody else's for a terminal: without what controls it."""
+    """Return a text of somebody else's for a terminal: without what controls it, and never blank unless it is empty."""
+    text = quoted_if_blank(text)
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

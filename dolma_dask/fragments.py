@@ -8,7 +8,7 @@ still stand to the right by their ``align``. Functions escape every text that th
 import html
 from collections.abc import Iterable, Sequence
 
-from dolma_dask.display import counted, number_columns
+from dolma_dask.display import counted, number_columns, quoted_if_blank
 
 _STYLE = (
     "<style>"
@@ -68,7 +68,10 @@ def _caption(text: str) -> str:
 
 def _row(tag: str, cells: Sequence[str], signs: Sequence[str]) -> str:
     opened = {"right": f"<{tag} align='right'>", "left": "<td>" if tag == "td" else "<th align='left'>"}
-    shown = (f"{opened[sign]}{html.escape(cell)}</{tag}>" for cell, sign in zip(cells, signs, strict=True))
+    shown = (
+        f"{opened[sign]}{html.escape(quoted_if_blank(cell))}</{tag}>"
+        for cell, sign in zip(cells, signs, strict=True)
+    )
     return f"<tr>{''.join(shown)}</tr>"
 
 

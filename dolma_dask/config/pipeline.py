@@ -211,8 +211,9 @@ def run(
 
     Notes
     -----
-    All mistakes in the file are named, with line and column, before anything runs. A stage that sets unreadable records aside goes on, and the exit status is 1; one that fails, or a validate that finds problems, ends
-    the run.
+    All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
+    their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
+    they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
     """
     only = words_of("only", only)
     check_cluster(cluster, scheduler, workers)

@@ -131,7 +131,7 @@ def page(figure: "Figure") -> str:
     )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{_escaped(figure.title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px}}</style>"
+        f"<title>{_escaped(figure.title)}</title><style>:root{{color-scheme:light dark}}body{{margin:16px}}[data-panel]:focus-within{{outline:2px solid}}</style>"
         f"{shown}</html>"
     )
 

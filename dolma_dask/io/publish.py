@@ -138,6 +138,12 @@ def explained(target: Path, error: OSError) -> StoreError | None:
             "kept.",
             url=str(target),
         )
+    if error.errno == errno.EFBIG and error.filename is None:
+        return StoreAccessError(
+            f"{target}: {error.strerror}; expected that files of this size are allowed. Raise the limit (ulimit -f), or write to another file "
+            "system, and run the same command again: what is finished is kept.",
+            url=str(target),
+        )
     if isinstance(error, IsADirectoryError):
         return StoreAccessError(
             f"{target} is a folder; expected a file of that name, or nothing. Move it away and run the same command again, or choose another "

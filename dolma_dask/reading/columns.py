@@ -144,13 +144,19 @@ def find_keys(
 def look_up(
     catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
 ) -> tuple[T, dict[str, frozenset[str]]]:
-    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read."""
+    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, or are empty."""
     looked = {name: catalog.keys(name) for name in names}
     keys = {name: known for name, (known, _) in looked.items()}
     try:
         return resolve(sorted(frozenset().union(*keys.values()))), keys
     except ExpressionError as error:
-        unread = [f"{name} could not be read ({why})" for name, (_, why) in looked.items() if why]
+        unread = [
+            f"{name} could not be read ({why})"
+            if why
+            else f"{name} has no columns: there are no documents, or none has a value"
+            for name, (known, why) in looked.items()
+            if why or not known
+        ]
         if not unread:
             raise
         raise ExpressionError(f"{error}\nAttribute set {'; '.join(unread)}", **error.details) from error

@@ -101,7 +101,9 @@ class ReadArgs(RecordArgs, total=False):
 
     max_bad_fraction: Annotated[
         float,
-        Parameter(help="Share of all rows that may be quarantined before the run fails; by default 0.01."),
+        Parameter(
+            help="Share of all rows that may be quarantined before the run fails; by default 0.01. Up to it the exit status is 0, and the summary tells how many they are."
+        ),
     ]
 
 

@@ -124,6 +124,8 @@ def test_many_signals_are_drawn_as_the_reader_scrolls(browser, tmp_path):
     browser.open(path)
     assert browser.run("document.querySelectorAll('.plot[data-drawn]').length") < 24
     browser.draw_all()
+    browser.run("(function focus(n) { for (const c of [...(n.shadowRoot?.children ?? []), ...n.children]) { if (c.tabIndex === 0) c.focus(); focus(c); } })(document.querySelector('.plot'))")  # fmt: skip
+    assert browser.run("getComputedStyle(document.querySelector('.plot')).outlineStyle") == "solid"
     assert_clean(browser, path)
 
 
@@ -223,6 +225,8 @@ def test_a_comparison_is_readable(browser, tmp_path, width, dark):
         "utf-8",
     )
     browser.open(path, width, dark)
+    buttons = "[...document.querySelectorAll('th button')].map(each => each.textContent)"
+    assert "" not in browser.run(buttons)
     browser.run("for (const fold of document.querySelectorAll('details')) fold.open = true")
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run("document.querySelectorAll('svg.overlay path.line').length") == 8

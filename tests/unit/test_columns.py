@@ -158,6 +158,21 @@ def test_wrong_names(root, names, error, message):
         read(root, names)
 
 
+def test_a_set_without_documents_is_named_where_a_column_is_missing(tmp_path):
+    write(tmp_path, [])
+    dk.tag(str(tmp_path), ["char_length_v1"], scheduler="synchronous", progress=False)
+    with pytest.raises(
+        ExpressionError, match=r"no column .*length[^$]*char_length_v1 has no columns: there are no documents"
+    ):
+        dk.mix(
+            str(tmp_path),
+            to=str(tmp_path / "v1"),
+            where="length > 3",
+            scheduler="synchronous",
+            progress=False,
+        )
+
+
 def test_a_field_of_another_kind_in_a_later_row_is_an_error(root):
     rows = rows_of(2000)
     rows[1500]["metadata"]["lang"] = 7

@@ -69,6 +69,13 @@ def test_counts():
     assert display.integer(None) == "\N{EN DASH}"
 
 
+@pytest.mark.parametrize("name", [" ", "\t", "\u3000 "])
+def test_a_name_of_white_space_is_seen(name):
+    assert display.printable(name) == display.isolated(name) == repr(name)
+    assert text_table([["source"], [name]])[1] == repr(name)
+    assert display.printable("") == display.isolated("") == ""
+
+
 def test_what_would_control_a_terminal_is_spelled():
     assert (
         text_table([["name"], ["a\x1b[31m\nb\u202e\u2028\ud800é"]])[1] == r"a\x1b[31m\nb\u202e\u2028\ud800é"

@@ -5,6 +5,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dolma_dask.display import quoted_if_blank
+
 _CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {0x7F: 0x2421}
 _JOINT = re.compile("(?<=[_/])(?![_/])")
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -22,12 +24,13 @@ def visible(value: Any) -> Any:
 
 
 def breakable(value: str) -> Markup:
-    """Escape `value` and let lines break after the joints of keys and paths."""
-    return Markup("<wbr>").join(_JOINT.split(visible(value)))
+    """Escape `value`, a name or a sentence, and let lines break after the joints of keys and paths."""
+    return Markup("<wbr>").join(_JOINT.split(visible(quoted_if_blank(value))))
 
 
 def beginning(value: str) -> str:
     """Return a name without its end if it is very long."""
+    value = quoted_if_blank(value)
     return value if len(value) <= LONGEST else f"{value[:BEGINNING]} ..."
 
 

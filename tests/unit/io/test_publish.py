@@ -147,6 +147,19 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert everything(str(tmp_path)) == []
 
 
+def test_a_file_that_is_larger_than_allowed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr("dolma_dask.io.publish.os.fsync", refuse)
+    with (
+        pytest.raises(StoreAccessError, match=rf"{tmp_path}/a: File too large; .* \(ulimit -f\)"),
+        publish(str(tmp_path / "a")) as out,
+    ):
+        out.write(b"x")
+    assert everything(str(tmp_path)) == []
+
+
 def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with (

@@ -232,6 +232,18 @@ def test_very_long_names_are_folded_and_none_has_a_word():
     assert ">(none)</th>" in html
 
 
+def test_names_of_white_space_are_seen_and_texts_stay():
+    html = page.render(
+        data_of(
+            sources=[SourceRow("  ", 2, 9), SourceRow("a", 1, 9)],
+            examples=[example(source=" ", excerpt="   ")],
+        )
+    )
+    assert '<th scope="row" class="key">&#39;  &#39;</th>' in html
+    assert "<bdi>&#39; &#39;</bdi>" in html
+    assert ">   </pre>" in html
+
+
 EDGES = {
     "nothing": {},
     "zero documents": {

@@ -25,7 +25,7 @@
   };
   for (const table of document.querySelectorAll("table.sortable")) {
     for (const header of table.tHead.rows[0].cells) {
-      if (header.querySelector(".hidden")) continue;
+      if (!header.textContent.trim()) continue;
       const button = document.createElement("button");
       button.type = "button";
       button.title = "Sort by this column";
