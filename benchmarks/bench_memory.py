@@ -28,6 +28,7 @@ from isal import igzip
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
+from dolma_dask.metering import peak_bytes
 from dolma_dask.processes import WORKER_ENVIRONMENT
 from dolma_dask.rules.thresholds import Thresholds
 
@@ -160,18 +161,14 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
-def peak() -> float:
-    """Largest memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
 def measure(verb: str, work: Path, sizes: Sequence[int], shape: str) -> list[dict[str, float]]:
     """Warm up, run on files that grow, and return MB when warm and the most so far after each."""
     run(verb, work / "tiny", work, shape)
     warm, found = resident(), []
     for size in sizes:
         run(verb, work / str(size), work, shape)
-        found.append({"warm": warm, "peak": peak(), "above": peak() - warm})
+        peak = peak_bytes() / 1e6
+        found.append({"warm": warm, "peak": peak, "above": peak - warm})
     return found
 
 

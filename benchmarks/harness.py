@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.corpus import BUILD, ROOT, Corpus
+from dolma_dask.metering import peak_bytes
 
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
 """What a source with compiled functions says."""
@@ -127,16 +128,7 @@ def cpu_seconds() -> float:
 def peak_megabytes() -> float:
     """Largest resident memory so far of this process, or of one child if that was larger."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
-    return max(_own_peak_megabytes(), children)
-
-
-def _own_peak_megabytes() -> float:
-    """Largest resident memory so far of this process; `getrusage` would count its parent's in, so Linux is asked itself."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
+    return max(peak_bytes() / 1e6, children)
 
 
 def environment() -> dict[str, str]:

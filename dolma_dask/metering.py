@@ -1,10 +1,11 @@
-"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks; the CPU of a run.
+"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks; the CPU of a run, the memory of a process.
 
 A worker notes the bytes that it has read of its inputs, and that it compiles kernels; the process that shows progress looks when it likes. Nobody
 waits for anybody: reading 1 MiB costs one write of 8 bytes. A worker that does not see the file (on another host) notes nothing.
 """
 
 import os
+import resource
 import socket
 import sys
 import tempfile
@@ -156,6 +157,19 @@ def count_cpu(process: str, seconds: float) -> None:
     if process != process_name():
         with _totals.lock:
             _totals.seconds += seconds
+
+
+def peak_bytes() -> int:
+    """Return the most resident bytes of this process so far.
+
+    Linux is asked for those of the program itself: its `ru_maxrss` counts those of the process that started it in.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 class CpuClock:

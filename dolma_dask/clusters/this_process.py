@@ -134,13 +134,21 @@ of_default = Held()
 """Settings with which Dask's own calls go to a cluster."""
 
 _fork_of_dask = False
-"""Whether this process is a fork of one that has loaded distributed, whose threads it lacks."""
+"""Whether this process is a fork of one that has used distributed, whose threads it lacks; to have imported it starts none."""
+
+_has_threads = False
+"""Whether the process that forks runs other threads."""
+
+
+def _look_at_threads() -> None:
+    global _has_threads
+    _has_threads = threading.active_count() > 1
 
 
 def _look_at_dask() -> None:
     global _fork_of_dask
-    _fork_of_dask = "distributed" in sys.modules
+    _fork_of_dask |= _has_threads and "distributed" in sys.modules
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_look_at_dask)
+    os.register_at_fork(before=_look_at_threads, after_in_child=_look_at_dask)

@@ -4,7 +4,6 @@
 """
 
 import json
-import resource
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.exchange import Emitted, Exchanged
+from dolma_dask.metering import peak_bytes
 from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 TASKS = 5
@@ -72,15 +72,10 @@ def run(root: str, name: str, records: int, collect: Callable[[Exchanged], Any])
     return run_exchange(job, RunOptions(scheduler="synchronous", progress=False))
 
 
-def peak_mb() -> float:
-    """Return the most memory that the process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main(root: str, records: int) -> None:
     """Run it small, so that everything is compiled and loaded, then large."""
     run(root, "warm", 50 * STEP, lambda exchanged: None)
-    warm = peak_mb()
+    warm = peak_bytes()
     rows = records // TASKS
     expected = [
         [(number << 32 | row, number * rows + row) for row in range(0, rows, STEP)] for number in range(TASKS)
@@ -91,7 +86,7 @@ def main(root: str, records: int) -> None:
         return done.infos, found == expected
 
     infos, same = run(root, "key", records, collect)
-    print(json.dumps({"infos": infos, "same": same, "above_mb": peak_mb() - warm}))
+    print(json.dumps({"infos": infos, "same": same, "above_mb": (peak_bytes() - warm) / 1e6}))
 
 
 if __name__ == "__main__":

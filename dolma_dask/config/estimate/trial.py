@@ -20,7 +20,7 @@ from typing import Any
 from dolma_dask.config.stages import StagePlan
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.formats import layout
-from dolma_dask.metering import compiled_kernels
+from dolma_dask.metering import compiled_kernels, peak_bytes
 
 _LOOK_SECONDS = 0.02
 """How often the scratch of a stage is looked at."""
@@ -72,7 +72,7 @@ def _try(stage: StagePlan, folder: Path) -> dict[str, Any]:
         "error": error,
         "cpu": max(seconds, 0.0),
         "wall": wall,
-        "peak": _peak(),
+        "peak": peak_bytes(),
         "scratch": scratch.most,
         "files": len(kept),
         "bytes": sum(kept.values()),
@@ -107,15 +107,6 @@ def _forget_peak() -> None:
     """Let the peak of memory begin anew, where the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak() -> int:
-    """Return the most resident bytes since then."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class _Scratch:

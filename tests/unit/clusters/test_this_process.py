@@ -1,4 +1,4 @@
-"""Dask is imported for its settings only where there are some."""
+"""What a process finds out about itself: Dask is imported for its settings only where there are some, and forks know what they lack."""
 
 import subprocess
 import sys
@@ -18,3 +18,35 @@ def test_files_of_comments_are_no_settings(tmp_path, monkeypatch, text, is_loade
     code = "import sys\nfrom dolma_dask.clusters.this_process import configured\nprint(configured('scheduler'), 'dask' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["threads" if is_loaded else "None", str(is_loaded)]
+
+
+FORKS = """
+import os, sys, threading
+from dolma_dask.clusters.this_process import check_has_threads
+from dolma_dask.errors import UsageError
+
+def in_fork(look):
+    child = os.fork()
+    if not child:
+        os._exit(look())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def is_refused():
+    try:
+        check_has_threads()
+    except UsageError:
+        return 1
+    return 0
+
+if sys.argv[1] == "imported":
+    import distributed
+print(in_fork(is_refused))
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(in_fork(is_refused), in_fork(lambda: in_fork(is_refused)), is_refused())
+"""
+
+
+@pytest.mark.parametrize("loaded, refused", [("imported", "0 1 1 0"), ("not", "0 0 0 0")])
+def test_a_fork_lacks_the_threads_that_ran_but_not_what_was_imported(loaded, refused):
+    done = subprocess.run([sys.executable, "-c", FORKS, loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == refused.split()

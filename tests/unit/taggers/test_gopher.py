@@ -109,15 +109,15 @@ def test_too_long_a_text_is_refused(monkeypatch):
 def test_memory_follows_the_words():
     """A text of half a million different words needs less than 100 bytes for each; those of small texts a fifth of that."""
     code = (
-        "import resource, sys, numpy as np, pyarrow as pa\n"
+        "import numpy as np, pyarrow as pa\n"
+        "from dolma_dask.metering import peak_bytes\n"
         "from dolma_dask.taggers.gopher import measure\n"
         "from dolma_dask.text.view import TextView\n"
         "one = TextView(pa.array([' '.join(map(str, range(500_000)))], pa.large_string()))\n"
         "many = TextView(pa.array(['some words in a text '] * 250_000, pa.large_string()))\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == 'darwin' else 1e3)\n"
         "measure(TextView(pa.array(['x'], pa.large_string())))\n"
-        "start = peak(); measure(one); middle = peak(); measure(many); end = peak()\n"
-        "print(middle - start, end - start)\n"
+        "start = peak_bytes(); measure(one); middle = peak_bytes(); measure(many); end = peak_bytes()\n"
+        "print((middle - start) / 1e6, (end - start) / 1e6)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     one, both = map(float, done.stdout.split())
