@@ -140,7 +140,7 @@ def run(verb: str, root: Path, work: Path, shape: str = "lines") -> None:
         ends = {key: {"all": {"lower": 5}} for key in ("word_count", "median_word_length")}
         dk.filter(str(root), Thresholds.from_json({"bounds": ends}), **options)
     elif verb == "validate":
-        dk.validate(str(root), **options)
+        dk.validate(str(root), attributes=TAGGERS, **options)
     elif verb == "attach":
         dk.attach(f"{root}/published", f"{root}/tables", name="rps", **options)
     elif verb == "signals":

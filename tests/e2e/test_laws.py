@@ -28,6 +28,9 @@ pytestmark = pytest.mark.e2e
 PLUGIN = {"PYTHONPATH": str(Path(__file__).resolve().parent / "plugin")}
 """Environment in which the taggers of a plug-in are found."""
 
+NO_DASHBOARD = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""Without an address a scheduler takes port 8787, and warns where another process has it."""
+
 SHARDS = 14
 
 
@@ -321,7 +324,7 @@ def test_a_lost_scheduler_fails_what_was_left():
         if len(taken) == 3:
             cluster.close()
 
-    small = {"processes": False, "n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    small = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_DASHBOARD}
     with (
         LocalCluster(**small, silence_logs=50) as cluster,
         Client(cluster.scheduler_address, set_as_default=False, timeout=1) as client,
@@ -347,7 +350,7 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
     monkeypatch.setattr(execution._Flight, "_fill", watched)
     for threads in (1, 8):
         seen.clear()
-        with Client(processes=False, n_workers=1, threads_per_worker=threads, dashboard_address=None):
+        with Client(processes=False, n_workers=1, threads_per_worker=threads, **NO_DASHBOARD):
             assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
         assert max(seen) == max(execution.LEAST_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
 
@@ -357,7 +360,7 @@ def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):
 
     monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
     tasks = [replace(task, inputs=()) for task in many_tasks(100)]
-    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+    with Client(processes=False, n_workers=1, threads_per_worker=1, **NO_DASHBOARD):
         assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
 
 

@@ -14,6 +14,8 @@ from dolma_dask.engine.plan import Task
 
 LIFETIME = 0.2
 FREED = threading.Event()
+NO_DASHBOARD = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+"""Without an address a scheduler takes port 8787, and warns where another process has it."""
 
 
 class Slow:
@@ -41,7 +43,7 @@ def cluster():
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=16, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=16, threads_per_worker=1, processes=False, **NO_DASHBOARD) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         FREED.clear()
