@@ -49,7 +49,9 @@ def above_warm(*words: str) -> list[float]:
 def folder(tmp_path_factory):
     """The shards, with all that the verbs need."""
     made = tmp_path_factory.mktemp("shards")
-    benchmark("--step", "make", "--folder", str(made), "--megabytes", *{*FOR_TOKENS, *SIZES}, "--verb", *VERBS)
+    benchmark(
+        "--step", "make", "--folder", str(made), "--megabytes", *{*FOR_TOKENS, *SIZES}, "--verb", *VERBS
+    )
     return str(made)
 
 
