@@ -30,6 +30,9 @@ from dolma_dask.verbs.options import ReadArgs, checked, record_policy, run_optio
 
 COMPAT = "dolma-1.2"
 
+CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
+"""What the file is, for errors about one that is not."""
+
 _FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
 
 
@@ -100,7 +103,7 @@ def read_config(config: str | Mapping[str, Any]) -> Config:
     Raises `UsageError`: with all mistakes: keys that there are not, values of other types, references that lead nowhere.
     """
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
-    node = read_yaml(config, mistakes) if isinstance(config, str) else _node_of(config)
+    node = read_yaml(config, mistakes, CONFIGURATION) if isinstance(config, str) else _node_of(config)
     resolved = ToolkitReferences(node, mistakes).resolve(node)
     values = convert(resolved, Config, "", mistakes, lax=True)
     mistakes.check()

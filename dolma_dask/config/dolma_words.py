@@ -79,11 +79,11 @@ def _read_words(words: Sequence[str]) -> dict[str, list[str]]:
 
 def _read_file(url: str) -> dict[str, list[str]]:
     """Return the options of a configuration file; raise `UsageError` if it cannot be read."""
-    from dolma_dask.config.dolma_mix import ToolkitReferences
+    from dolma_dask.config.dolma_mix import CONFIGURATION, ToolkitReferences
     from dolma_dask.io.yaml_files import Mistakes, natural, read_yaml
 
     mistakes = Mistakes(url)
-    node = read_yaml(url, mistakes)
+    node = read_yaml(url, mistakes, CONFIGURATION)
     given: dict[str, list[str]] = {}
     content = natural(ToolkitReferences(node, mistakes).resolve(node))
     mistakes.check()

@@ -130,7 +130,7 @@ def _read_words(words: Sequence[str]) -> dict[str, Any]:
 def _read_file(url: str) -> dict[str, Any]:
     """Return the options of a YAML file, with or without its sections."""
     mistakes = Mistakes(url)
-    top = read_yaml(url, mistakes)
+    top = read_yaml(url, mistakes, "parameters of create_hdf5_dataset.py in YAML")
     if not isinstance(top, MappingNode):
         mistakes.add(top, f"expected options, in the sections {', '.join(SECTIONS)}")
         mistakes.check()

@@ -90,6 +90,7 @@ class Plan:
     other_formats: frozenset[str] = (
         frozenset()
     )  # paths of the units in another format; no file may stay there
+    how_to_add: str = ""  # how outputs of other inputs are put beside those that are there, for people
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
     max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run

@@ -355,5 +355,5 @@ def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite
         other = " (in another format)" if layout.unit_of(present[0]) in plan.other_formats else ""
         raise UsageError(
             f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}{other}; expected only its own "
-            "outputs, since later stages read all of them. Choose another name or target, or remove them with --overwrite."
+            f"outputs, since later stages read all of them. {plan.how_to_add}Choose another name or target, or remove them with --overwrite."
         )

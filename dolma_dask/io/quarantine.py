@@ -76,9 +76,13 @@ class _Kept(msgspec.Struct):
 
 
 def commonest(folder: str, shards: Iterable[str]) -> str:
-    """Say what is wrong with most bad records of some shards, and where the first of them stands; only the beginning of large files is read."""
+    """Say what is wrong with most bad records of some shards, and where the first of them stands in the file that has most of them.
+
+    Only the beginning of large files is read.
+    """
     counts: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], _Kept] = {}
+    of_files: Counter[tuple[tuple[str, str], str]] = Counter()
+    first: dict[tuple[tuple[str, str], str], _Kept] = {}
     left = _READ_BYTES
     for shard in shards:
         with suppress(FileNotFoundError), open_read(join(folder, f"{shard}.jsonl")) as handle:
@@ -90,11 +94,13 @@ def commonest(folder: str, shards: Iterable[str]) -> str:
                 except NOT_JSON:
                     continue  # not of ours; the report names it
                 counts[kept.kind] += 1
-                first.setdefault(kept.kind, kept)
+                of_files[kept.kind, kept.url] += 1
+                first.setdefault((kept.kind, kept.url), kept)
     if not counts:
         return ""
     ((kind, count),) = counts.most_common(1)
-    example = BadRecord(**msgspec.structs.asdict(first[kind]), raw=b"")
+    most = max((place for place in first if place[0] == kind), key=of_files.__getitem__)
+    example = BadRecord(**msgspec.structs.asdict(first[most]), raw=b"")
     return f" Most often ({count:,} of {counts.total():,} looked at): {example}."
 
 

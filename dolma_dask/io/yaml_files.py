@@ -113,7 +113,7 @@ def _text(url: str, what: str) -> str:
     if info is None:
         raise UsageError(f"{url}: there is no such file; expected {what}.")
     if info.bytes > MOST_BYTES:
-        raise UsageError(f"{url} has {info.bytes:,} bytes; expected a pipeline in YAML of a few lines.")
+        raise UsageError(f"{url} has {info.bytes:,} bytes; expected {what}, with a few lines.")
     try:
         return files.read_bytes(files.normalize(url)).decode()
     except UnicodeDecodeError as error:

@@ -70,5 +70,16 @@ def convert_lines(lines: LineBlock, url: str, converter: LineConverter, max_reco
             else:
                 builder.add(made)
         except LineError as error:
-            builder.refuse(url, offset, error.reason, error.expected, line[:-1])
+            advice = _advice(line) if offset == 0 else ""
+            builder.refuse(url, offset, error.reason, error.expected + advice, line[:-1])
     return builder.take()
+
+
+def _advice(line: bytes) -> str:
+    """Say what to do, where the first line of a file looks as if the file were one JSON value."""
+    start = line.strip()
+    if start.startswith(b"["):
+        return '. The file looks like one array: `jq -c ".[]" FILE` writes each of its members as a line'
+    if start == b"{":
+        return ". The file looks like objects over several lines: `jq -c . FILE` writes each as a line"
+    return ""

@@ -4,6 +4,7 @@ A file of records makes one shard at the same path, so that a document can be tr
 document each; they are put together in the order of the listing, up to a size.
 """
 
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -25,6 +26,9 @@ TEXT_SHARD_BYTES = 64 << 20
 
 TEXT_SHARD_FILES = 20_000
 """Text files per shard at most: each costs an open."""
+
+_SUFFIXES_NAMED = 5
+"""Files with further unknown suffixes that an error names."""
 
 _SOURCES: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
 
@@ -48,8 +52,8 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
     Raises `UsageError`: a file has an unknown suffix, or two files would become the same shard.
     """
     _check_suffixes([file.path for file in files])
-    texts = [file for file in files if _is_text(file)]
-    shards = [RawShard(document_path(file.path), (file,)) for file in files if not _is_text(file)]
+    texts = [file for file in files if is_text(file.path)]
+    shards = [RawShard(document_path(file.path), (file,)) for file in files if not is_text(file.path)]
     for number, group in enumerate(read_together(texts)):
         shards.append(RawShard(f"text-{number:05d}.jsonl.gz", tuple(group)))
     shards.sort(key=lambda shard: shard.path.encode())
@@ -73,31 +77,38 @@ def combined(shards: Sequence[RawShard], group_of: Callable[[str], str], most_by
 
 
 def _check_suffixes(paths: Sequence[str]) -> None:
-    """Refuse unknown suffixes; the message counts the other files that have one."""
-    refused: list[UsageError] = []
+    """Refuse unknown suffixes; the message counts the other files that have one, and names one for each further suffix."""
+    refused: dict[str, UsageError] = {}
     for path in paths:
         try:
             split_suffix(path)
         except UsageError as error:
-            refused.append(error)
-    if len(refused) > 1:
-        raise UsageError(
-            f"{len(refused):,} of {len(paths):,} files have a suffix that is not known; the first is {refused[0]} "
-            "Patterns name some of the files: 'raw/**/*.txt'.",
-            **refused[0].details,
-        )
-    if refused:
-        raise refused[0]
+            refused[path] = error
+    if not refused:
+        return
+    first, its_error = next(iter(refused.items()))
+    if len(refused) == 1:
+        raise its_error
+    examples = {posixpath.splitext(path)[1]: path for path in reversed(refused)}
+    del examples[posixpath.splitext(first)[1]]
+    others = sorted(examples.values(), key=list(refused).index)[:_SUFFIXES_NAMED]
+    raise UsageError(
+        f"{len(refused):,} of {len(paths):,} files have a suffix that is not known; the first is {its_error} "
+        + (f"Other suffixes: {', '.join(others)}. " if others else "")
+        + "Files, folders and patterns, one after another, name those to be read: 'raw/**/*.jsonl' 'raw/**/*.txt'.",
+        **its_error.details,
+    )
 
 
-def _is_text(file: FileInfo) -> bool:
-    return split_suffix(file.path).kind == "text"
+def is_text(path: str) -> bool:
+    """Tell whether a raw file is one document, and shares a shard with others."""
+    return split_suffix(path).kind == "text"
 
 
 def read_together(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
     """Yield files that are one source: neighbouring texts, up to a size; a file of records by itself."""
-    for is_text, group in groupby(files, _is_text):
-        most = TEXT_SHARD_FILES if is_text else 1
+    for are_texts, group in groupby(files, lambda file: is_text(file.path)):
+        most = TEXT_SHARD_FILES if are_texts else 1
         yield from grouped(group, lambda file: file.bytes, TEXT_SHARD_BYTES, most)
 
 

@@ -7,7 +7,8 @@ Cost: two `stat` calls and one open per file.
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import msgspec
 
@@ -85,6 +86,12 @@ def add_text(
         builder.refuse(stored.url, 0, error.reason, error.expected, data)
 
 
+@lru_cache
+def own_fields(mapping: FieldMapping) -> FieldMapping:
+    """Return what applies to text files: they have no fields, so those of the records beside them say nothing about them."""
+    return replace(mapping, id=None, text="text", source=None, added=None, created=None)
+
+
 def _read_limited(stored: StoredFile, compression: Compression | None, limit: int) -> tuple[bytes, int]:
     """Return the content and its size; of too long a content only the head is held, but all is read to check the file."""
     pieces: list[bytes] = []
@@ -113,4 +120,4 @@ def _documents(data: bytes, path: str, raw: "RawFile | TextFiles") -> Document |
     record = {"id": identity, "text": _encode(text), "path": identity}
     if raw.function is not None:
         return FunctionConverter(raw.function, raw.mapping, path).convert(record, 0, identity=path)
-    return RecordConverter(raw.mapping, path).convert(record, 0)
+    return RecordConverter(own_fields(raw.mapping), path).convert(record, 0)

@@ -35,7 +35,8 @@ from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_s
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
-from dolma_dask.sources.plan import combined
+from dolma_dask.sources.plan import combined, is_text
+from dolma_dask.sources.text import own_fields
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.options import (
@@ -100,7 +101,7 @@ def convert(
     id : str, optional
         Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
     text : str, optional
-        Field that becomes the text.
+        Field that becomes the text; a dot goes into objects (content.body). Text files are taken as they are, with their paths as ids.
     added : str, optional
         Field that becomes the time stamp added.
     created : str, optional
@@ -235,6 +236,7 @@ def convert(
         options_key=stage.key(base=base),
         version=dolma_dask.__version__,
         origin=base,
+        how_to_add="Another source goes beside them with --under FOLDER. ",
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=every,
         other_formats=layout.other_formats(every),
@@ -349,7 +351,11 @@ class ConvertStage:
     def task(self, shard: RawShard) -> Task:
         """Return the work on one shard."""
         paths = [info.path for info in shard.files]
-        more = {"places": self._places(shard)} if "{place}" in self.mapping.generated_id else {}
+        more: dict[str, Any] = (
+            {"places": self._places(shard)} if "{place}" in self.mapping.generated_id else {}
+        )
+        if self.function is None and self.mapping != own_fields(self.mapping) and any(map(is_text, paths)):
+            more["text_files"] = 2  # before, the fields of records were looked for in them
         unit = Unit(layout.document_path(shard.path), self.key(files=paths, **more))
         return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
 

@@ -178,3 +178,23 @@ def test_the_fast_path_takes_plain_documents() -> None:
     batch = RecordConverter(FieldMapping(), "a.jsonl").scan(block_of([GOOD % (i, i) for i in range(10)]))
     assert batch is not None
     assert batch.num_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        (b'[\n {"text": "a"},\n {"text": "b"}\n]\n', 'jq -c ".[]" FILE'),
+        (b' [{"text": "a"}, {"text": "b"}]\n', 'jq -c ".[]" FILE'),
+        (b'{\n "text": "a"\n}\n', "jq -c . FILE"),
+        (b'{"text": \n', None),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", GOOD % (1, 1)])
+def test_a_file_that_is_one_json_value_is_told_how_to_become_lines(
+    tmp_path: Path, data: bytes, advice: str | None, before: bytes
+) -> None:
+    path = write(tmp_path / "a.json", before + data)
+    (block,) = JsonLines(str(path), "a.json", FieldMapping()).read()
+    expected = block.bad[0].expected
+    assert (advice in expected) if advice and not before else "jq" not in expected
+    assert all("jq" not in bad.expected for bad in block.bad[1:])

@@ -48,6 +48,19 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
     assert all(suffix in str(caught.value) for suffix in known_suffixes())
 
 
+def test_files_of_all_unknown_suffixes_are_named() -> None:
+    names = ["LICENSE", "README", "a.jsonl", "b.csv", "c.csv", "d.bz2"]
+    with pytest.raises(UsageError) as caught:
+        plan_shards([FileInfo(name, 1, "") for name in names])
+    assert str(caught.value).startswith(
+        "5 of 6 files have a suffix that is not known; the first is LICENSE: unknown suffix"
+    )
+    assert " Other suffixes: b.csv, d.bz2. " in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        plan_shards([FileInfo(name, 1, "") for name in names[:2]])
+    assert "Other suffixes" not in str(caught.value)
+
+
 @pytest.mark.parametrize("suffix", known_suffixes())
 def test_every_known_suffix_has_its_source(suffix: str) -> None:
     kinds = {"jsonl": JsonLines, "parquet": ParquetTable, "tar": TarArchive, "text": TextFiles}

@@ -8,7 +8,10 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
+from dolma_dask.io.files import FileInfo
+from dolma_dask.sources import FieldMapping, RawShard
 from dolma_dask.sources.naming import list_raw
+from dolma_dask.verbs.convert.verb import ConvertStage
 
 from .conftest import document, read_lines, write_lines
 
@@ -112,6 +115,35 @@ def test_several_sources_in_one_dataset(raw, tmp_path):
         "source": "web",
     }
     assert dk.convert(str(raw / "2019"), to=to, under="one", progress=False).skipped == 1
+    with pytest.raises(UsageError, match="beside them with --under FOLDER"):
+        dk.convert(str(raw / "2020"), to=to, source="web", progress=False)
+
+
+def test_text_files_beside_records_have_none_of_their_fields(tmp_path):
+    write_lines(tmp_path / "raw/a.jsonl", [json.dumps({"n": 7, "page": {"body": "t"}, "site": "s"})])
+    (tmp_path / "raw/b.md").write_text("note")
+    fields = {"id": "n", "text": "page.body", "source_field": "site", "created": "n"}
+    summary = dk.convert(
+        str(tmp_path / "raw"), to=str(tmp_path / "v0"), source="mine", progress=False, **fields
+    )
+    assert summary.counts["bad_records"] == 0
+    (note,) = read_lines(tmp_path / "v0/documents/text-00000.jsonl.gz")
+    assert json.loads(note) == {"id": "b.md", "text": "note", "source": "mine", "metadata": {"path": "b.md"}}
+
+
+def test_text_files_are_made_again_only_where_fields_were_looked_for_in_them():
+    shard = RawShard("text-00000.jsonl.gz", (FileInfo("b.md", 4, ""),))
+    records = RawShard("a.jsonl.gz", (FileInfo("a.jsonl", 4, ""),))
+    own, mapped = FieldMapping(source_name="s", generated_id="u/{row}"), FieldMapping(text="body")
+
+    def key(fields, shard):
+        stage = ConvertStage("v0", "raw", fields, None)
+        (unit,) = stage.task(shard).units
+        return unit.key == stage.key(files=[info.path for info in shard.files])
+
+    assert key(own, shard)
+    assert key(mapped, records)
+    assert not key(mapped, shard)
 
 
 def test_members_of_archives_that_are_skipped_are_counted_and_named(tmp_path):
@@ -154,6 +186,15 @@ READERS = {
     "report": lambda root, to: dk.report(root, to=f"{to}/page.html", progress=False),
     "read_dataframe": lambda root, to: dk.read_dataframe(root),
 }
+
+
+def test_the_example_of_bad_records_is_of_the_file_that_has_most(tmp_path):
+    write_lines(
+        tmp_path / "raw/a.jsonl", ["nonsense", *map(document, range(90))]
+    )  # the larger one comes first
+    write_lines(tmp_path / "raw/b.json", ["[", *(f"{document(number)}," for number in range(4)), "]"])
+    with pytest.raises(BadRecordBudgetError, match=r"\(7 of 7 looked at\): .*raw/b.json, row 0, .*jq -c"):
+        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), on_bad_record="quarantine", progress=False)
 
 
 @pytest.mark.slow

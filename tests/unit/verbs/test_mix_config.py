@@ -214,6 +214,11 @@ def test_a_failed_stream_does_not_stop_the_others(corpus: Path) -> None:
     assert [path.name for path in (corpus / "out").glob("*.gz")] == ["y-0000.jsonl.gz"]
 
 
+def test_a_file_that_is_not_there_is_no_pipeline(corpus: Path) -> None:
+    with pytest.raises(UsageError, match="no such file; expected a configuration of the Dolma toolkit"):
+        read_config("none.yaml")
+
+
 def test_dryrun_and_options_count_more_than_the_file(corpus: Path) -> None:
     config = {"streams": [stream()], "dryrun": True, "shuffle": True}
     summary = mix_config(config, **HERE)
