@@ -38,6 +38,7 @@ def render(data: Comparison) -> str:
         version=data.after.version,
         data=data,
         names=names(data),
+        copies=bool(duplicates(data.before) or duplicates(data.after)),
         chapters=chapters(data),
         tables={
             "whole": whole_table(data),
@@ -94,7 +95,7 @@ def _whole_words(data: Comparison) -> Iterator[str]:
     texts = text_bytes(data.before), text_bytes(data.after)
     if texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
         more = "more" if texts[1] > texts[0] else "less"
-        yield f"That is {byte_size(abs(texts[1] - texts[0]))} {more} text."
+        yield f"It has {byte_size(abs(texts[1] - texts[0]))} {more} text."
     most = max(data.signals, key=lambda change: change.distance or 0.0, default=None)
     if most is not None and most.distance:
         yield f"The values that have changed most are those of {_key(most)} (distance {real(most.distance)})."
