@@ -112,10 +112,12 @@ def _signal_words(data: Comparison) -> Iterator[str]:
         yield f"{counted(len(data.signals), 'signal')} of both can be compared{f'; {same:,} did not change' if same else ''}."
         yield "The distance is the largest difference between the shares of documents below any one value: 0 is the same, 1 has nothing in common."
         yield from _aside_words(data)
+    elif data.only_before and data.only_after:
+        yield "No signal is in both, so no values can be compared."
     for name, only in zip(names(data), (data.only_before, data.only_after), strict=True):
         if only:
             some = ", ".join(isolated(short(key)) for key in only[:5])
-            yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{', ...' if len(only) > 5 else ''}."
+            yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{f' and {len(only) - 5:,} more' if len(only) > 5 else ''}."
 
 
 def _aside_words(data: Comparison) -> Iterator[str]:

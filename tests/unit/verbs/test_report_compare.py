@@ -116,6 +116,16 @@ def test_copies_that_a_rule_has_dropped_are_no_copies_in_the_version(world):
     assert "marked on the way to each version, whether or not a rule has dropped them since" in page
 
 
+def test_versions_without_a_signal_in_common_say_so():
+    side = ReportData("t", "v0", "c", "v")
+    data = Comparison(
+        "t", side, replace(side, dataset="v1"), only_before=["a"], only_after=[f"s{n}" for n in range(7)]
+    )
+    lead = " ".join(comparison_page.chapters(data)["signals"].lead)
+    assert lead.startswith("No signal is in both, so no values can be compared. Only v0 has 1 signal: a.")
+    assert lead.endswith("s4 and 2 more.")
+
+
 def test_a_dataset_is_not_compared_with_itself(world):
     with pytest.raises(UsageError, match="the dataset itself"):
         compared(world, "v0", "v0")
