@@ -334,18 +334,18 @@ def _examples(
 # ------------------------------------------------------------------------------------------------ for people
 
 
-def sentences(answer: WhatIf) -> tuple[str, ...]:
-    """Say which rule costs most, and what a stricter level would cost."""
+def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
     every = answer.groups[0]
     if not every.documents.documents:
         return ("There are no documents.",)
-    return _most_costly(answer, every), _stricter(answer, every)
+    return _most_costly(answer, every, given), _stricter(answer, every)
 
 
-def _most_costly(answer: WhatIf, every: GroupRow) -> str:
+def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
     rows = answer.of_group(ALL)
     if not any(row.alone.documents for row in rows):
-        return f"No rule drops anything of the {counted(every.documents.documents, 'document')}."
+        return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
     most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
     dropped = percent(most.alone.documents, every.documents.documents)
     back = (
@@ -354,7 +354,7 @@ def _most_costly(answer: WhatIf, every: GroupRow) -> str:
         if most.only.documents
         else "other rules drop all of these too, so nothing would come back without it."
     )
-    return f"{isolated(most.rule)} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
+    return f"{given}{isolated(most.rule)} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
 
 
 def _stricter(answer: WhatIf, every: GroupRow) -> str:

@@ -38,6 +38,7 @@ def render(data: Comparison) -> str:
         version=data.after.version,
         data=data,
         names=names(data),
+        copies=bool(duplicates(data.before) or duplicates(data.after)),
         chapters=chapters(data),
         tables={
             "whole": whole_table(data),
@@ -94,7 +95,7 @@ def _whole_words(data: Comparison) -> Iterator[str]:
     texts = text_bytes(data.before), text_bytes(data.after)
     if texts[0] is not None and texts[1] is not None and texts[0] != texts[1]:
         more = "more" if texts[1] > texts[0] else "less"
-        yield f"That is {byte_size(abs(texts[1] - texts[0]))} {more} text."
+        yield f"It has {byte_size(abs(texts[1] - texts[0]))} {more} text."
     most = max(data.signals, key=lambda change: change.distance or 0.0, default=None)
     if most is not None and most.distance:
         yield f"The values that have changed most are those of {_key(most)} (distance {real(most.distance)})."
@@ -111,10 +112,12 @@ def _signal_words(data: Comparison) -> Iterator[str]:
         yield f"{counted(len(data.signals), 'signal')} of both can be compared{f'; {same:,} did not change' if same else ''}."
         yield "The distance is the largest difference between the shares of documents below any one value: 0 is the same, 1 has nothing in common."
         yield from _aside_words(data)
+    elif data.only_before and data.only_after:
+        yield "No signal is in both, so no values can be compared."
     for name, only in zip(names(data), (data.only_before, data.only_after), strict=True):
         if only:
             some = ", ".join(isolated(short(key)) for key in only[:5])
-            yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{', ...' if len(only) > 5 else ''}."
+            yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{f' and {len(only) - 5:,} more' if len(only) > 5 else ''}."
 
 
 def _aside_words(data: Comparison) -> Iterator[str]:

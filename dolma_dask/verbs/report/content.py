@@ -124,7 +124,7 @@ def report_data(
         remarks=(*known.data.remarks, *remarks(known.recorded, bool(survey.parts), findings)),
         quarantine=quarantine_rows(known.quarantine),
         left_out=left_out,
-        results=(*threshold_tables(answer), *known.data.results),
+        results=(*threshold_tables(answer, is_used), *known.data.results),
         thresholds=thresholds_part(answer, is_used),
     )
 
@@ -323,6 +323,9 @@ def _totals(records: Sequence[Record]) -> dict[str, int]:
 def _note(step: Step, counts: Mapping[str, int]) -> str:
     params = step.params
     parts = [", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))]
+    if step.verb == "dedupe":  # one journal of all sets of flags
+        units = (record.unit.split("/") for record in step.records)
+        parts.append(", ".join(sorted({unit[1] for unit in units if unit[0] == layout.ATTRIBUTES})))
     if step.verb == CONVERTED:
         parts.append(", ".join(sorted({_renaming(record) for record in step.records})))
     if isinstance(params.get("from"), str):

@@ -81,6 +81,10 @@ class Step:
         """Parameters of the newest run."""
         return self.runs[-1].params if self.runs else {}
 
+    def params_of(self, folder: str) -> Mapping[str, Any]:
+        """Return parameters of the newest run that wrote into a folder of the dataset, such as that of one set of flags."""
+        return next((run.params for run in reversed(self.runs) if folder in run.writes), {})
+
     @property
     def current(self) -> tuple[Record, ...]:
         """Records that were made as the newest of them was: with the same rule and options."""

@@ -37,7 +37,10 @@ def render(data: ReportData) -> str:
     drawn = [signal for signal in data.signals if views.is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
     items = map(script_json, interactive.figure_items([*drawn, *drawn_results]))
-    signals, results = views.signal_views(data.signals, items), views.result_views(data, items)
+    signals, results = (
+        views.signal_views(data.signals, items, views.kept_of_all(data)),
+        views.result_views(data, items),
+    )
     frames = [page_script()] if data.thresholds else []  # a frame inherits the policy
     return render_page(
         "report.html.j2",

@@ -5,6 +5,7 @@ Cost: a file of quantiles per call of that verb; nothing is read of documents or
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -98,8 +99,7 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
         documents = sum(row.documents for row in summary.sources)
         marked = sum(row.duplicates for row in summary.sources)
         is_verified = any(one.similarity is not None for one in summary.clusters)
-        left_out = sum(int(record.counts.get(key, 0)) for record in records for key in LEFT_OUT)
-        aside = f" {counted(left_out, 'document')} took no part." if left_out else ""
+        aside = _took_no_part(records, step.params_of(f"{layout.ATTRIBUTES}/{name}/"))
         yield ResultTable(
             "Duplicates",
             f"{title}, by source",
@@ -133,6 +133,18 @@ def duplicates(step: Step) -> Iterator[ResultTable]:
             if is_verified
             else "",
         )
+
+
+def _took_no_part(records: Sequence[Record], params: Mapping[str, Any]) -> str:
+    """Say how many documents `dedupe` did not look at, and why not."""
+    excluded, apart = (sum(int(record.counts.get(key, 0)) for record in records) for key in LEFT_OUT)
+    if not excluded + apart:
+        return ""
+    where, within = params.get("where"), params.get("within")
+    limits = [f"for which {isolated(where)} holds"] if excluded and isinstance(where, str) else []
+    limits += [f"with a value of {isolated(within)}"] if apart and isinstance(within, str) else []
+    reason = f": only those {' and '.join(limits)} were compared" if limits else ""
+    return f" {counted(excluded + apart, 'document')} took no part{reason}."
 
 
 def _found_pairs(title: str, comparison: Comparison) -> ResultTable:

@@ -9,7 +9,7 @@ from dolma_dask.registry import VERBS
 from dolma_dask.verbs.report.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.verbs.report.results import BY_SOURCE
 from dolma_dask.verbs.report.survey import OTHER_SOURCES
-from dolma_dask.verbs.report.words import short
+from dolma_dask.verbs.report.words import COPIES, short
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -113,7 +113,10 @@ def _others(data: ReportData) -> Iterator[Chapter]:
             "For each rule, documents that it only just keeps, and documents that it alone only just drops.",
             "If the dropped ones read better than the kept ones, move the bound.",
         )
-        yield Chapter("examples", "Examples to read", words)
+        shown = bool(data.clusters) or _has(data, "duplicates")
+        copies = any(row.plain.startswith(COPIES) for row in data.rules)
+        elsewhere = ("Copies are shown in the next chapter, beside what they are copies of.",)
+        yield Chapter("examples", "Examples to read", (*words, *elsewhere) if shown and copies else words)
     if data.clusters or _has(data, "duplicates"):
         yield Chapter("duplicates", "Duplicates", tuple(_duplicate_words(data)))
     if data.signals or data.left_out or _has(data, "signals"):

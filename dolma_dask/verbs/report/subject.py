@@ -94,7 +94,7 @@ class Subject:
             [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
         )
         changed = disagreement(self.known.recorded, survey, findings)
-        answer, why_not = self.thresholds.answer(run)
+        answer, why_not = self.thresholds.answer(run, self.known.data.stages)
         left_out = (*left_out_notes(self.root, findings.left_out), *filter(None, [why_not]))
         shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
         is_used = self.thresholds.is_used

@@ -16,6 +16,7 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.questions.what_if.answer import WhatIf, sentences
 from dolma_dask.questions.what_if.examples import with_excerpts
+from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import Asked, ask
 from dolma_dask.rules.groups import ALL
@@ -27,7 +28,7 @@ from dolma_dask.verbs.filter.job import thresholds_key
 from dolma_dask.verbs.flagging import dataset_unit
 from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.verbs.report.history import last_name
-from dolma_dask.verbs.report.model import ResultTable, ThresholdsPart
+from dolma_dask.verbs.report.model import ResultTable, StageRow, ThresholdsPart
 from dolma_dask.verbs.selection import conjuncts
 
 SECTION = "Thresholds"
@@ -59,16 +60,24 @@ class Found:
         tasks = self.asked.tasks if self.asked else ()
         return {one.info.path: one for task in tasks for one in task.inputs}
 
-    def answer(self, run: RunOptions) -> tuple[WhatIf | None, str]:
-        """Read the attributes and return the answer, with texts of examples, or why there is none."""
+    def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
+        """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
         if self.asked is None:
             return None, self.note
         try:
-            return with_excerpts(self.asked.answer(run), self.asked.dataset), ""
+            return with_excerpts(self.asked.answer(run, *_token_ratio(stages)), self.asked.dataset), ""
         except InterruptedStageError:  # ctrl-C is for the whole report
             raise
         except DolmaDaskError as error:
             return None, _left_out(self.asked.dataset, error)
+
+
+def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
+    """Return tokens per byte of the newest token shards, and where the number comes from; without any, what is taken for every text."""
+    made = next((stage for stage in reversed(stages) if stage.tokens and stage.text_bytes), None)
+    if made is None or not made.tokens or not made.text_bytes:
+        return TOKENS_PER_BYTE, ASSUMED
+    return made.tokens / made.text_bytes, f"measured by {made.verb}"
 
 
 def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> Found:
@@ -168,8 +177,8 @@ def thresholds_part(answer: WhatIf | None, is_used: bool) -> ThresholdsPart | No
     return ThresholdsPart(content, embedded(answer), is_used)
 
 
-def threshold_tables(answer: WhatIf | None) -> tuple[ResultTable, ...]:
-    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps."""
+def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[ResultTable, ...]:
+    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps; unless the selection used its bounds, it is about them alone."""
     if answer is None:
         return ()
     rules = sorted(answer.of_group(ALL), key=lambda row: -row.only.documents)
@@ -187,7 +196,7 @@ def threshold_tables(answer: WhatIf | None) -> tuple[ResultTable, ...]:
             )
             for row in rules
         ],
-        " ".join(sentences(answer)),
+        " ".join(sentences(answer, "" if is_used else "With these bounds, ")),
     )
     groups = [row.group for row in answer.groups][: MOST_GROUPS + 1]
     kept = {(row.level, row.group): row.kept.documents for row in answer.levels}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from dolma_dask.display import real
+from dolma_dask.display import percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.verbs.report.markup import beginning, breakable, folded, visible
@@ -248,6 +248,7 @@ class SignalView:
     signal: SignalHistogram
     number: int  # from 1
     kept: int | None
+    kept_share: float | None  # None where it tells nothing: it is that of all documents
     drawn: list[bool]  # whether each threshold lies within the plot
     figure: Markup | None  # None: there is nothing to draw
 
@@ -273,18 +274,34 @@ def result_views(data: ReportData, items: Iterator[Markup]) -> dict[str, list[Re
     return found
 
 
-def signal_views(signals: Sequence[SignalHistogram], items: Iterator[Markup]) -> list[SignalView]:
-    """Prepare every signal for the page; `items` are the figures of those that are drawn."""
+def signal_views(
+    signals: Sequence[SignalHistogram], items: Iterator[Markup], usual: float | None = None
+) -> list[SignalView]:
+    """Prepare every signal for the page; `items` are the figures of those that are drawn, `usual` is the share of all documents that was kept."""
     return [
         SignalView(
             signal,
             number,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
+            _kept_share(signal, usual),
             [axes.inside(bound, signal) for _, bound in signal.threshold],
             next(items) if is_drawn(signal) else None,
         )
         for number, signal in enumerate(signals, 1)
     ]
+
+
+def _kept_share(signal: SignalHistogram, usual: float | None) -> float | None:
+    if signal.kept_counts is None or not signal.n:
+        return None
+    share = float(signal.kept_counts.sum()) / signal.n
+    return None if usual is not None and percent(share) == percent(usual) else share
+
+
+def kept_of_all(data: ReportData) -> float | None:
+    """Return the share of all documents that was kept; None without a rule."""
+    kept = [row.kept_documents for row in data.sources if row.kept_documents is not None]
+    return _share(sum(kept), sum(row.documents for row in data.sources)) if kept else None
 
 
 def plots(views: Sequence[SignalView]) -> tuple[list[SignalView], list[SignalView]]:
@@ -318,12 +335,21 @@ def signal_table(views: Sequence[SignalView]) -> Table:
 def _signal_row(view: SignalView) -> list[Any]:
     one = view.signal
     link = Markup('<a href="#signal-{}">{}</a>').format(view.number, key_name(one.key))
-    kept = None if view.kept is None or not one.n else view.kept / one.n
     bounds = Markup(" ").join(
         Markup("<code>{}\N{NO-BREAK SPACE}{}</code>").format(sign, real(bound))
         for sign, bound in one.threshold
     )
-    return [link, drawing(one), one.n, one.nulls, one.min, one.quantiles.get(0.5), one.max, kept, bounds]
+    return [
+        link,
+        drawing(one),
+        one.n,
+        one.nulls,
+        one.min,
+        one.quantiles.get(0.5),
+        one.max,
+        view.kept_share,
+        bounds,
+    ]
 
 
 def drawing(signal: SignalHistogram) -> Markup:

@@ -18,7 +18,10 @@ _DROPPED = {
     "!=": "{} equal to {}",
 }
 
-_FLAGGED = {"dedupe": "copies of another document ({})", "block": "documents of a block list ({})"}
+COPIES = "copies of another document"
+"""What a rule drops that leaves out what `dedupe` has flagged."""
+
+_FLAGGED = {"dedupe": f"{COPIES} ({{}})", "block": "documents of a block list ({})"}
 
 
 def short(name: str) -> str:

@@ -497,6 +497,20 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     assert len(stages(told)) == 5
 
 
+def test_duplicates_say_which_documents_were_compared(dataset, plain):
+    root = str(dataset)
+    dk.tag(root, ["char_length_v1"], **QUIET)
+    dk.dedupe(root, name="all", **QUIET)
+    dk.dedupe(root, name="long", where="length >= 8", **QUIET)
+    told, _ = page_of(root)
+    captions = {table["title"]: table["caption"] for table in told["results"]}
+    assert "took no part" not in captions["all in v0, by source"]
+    assert captions["long in v0, by source"].endswith(
+        " 2 documents took no part: only those for which length >= 8 holds were compared."
+    )
+    assert stages(told)["dedupe"]["note"] == "all, long"
+
+
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
     root = str(dataset)

@@ -52,6 +52,8 @@ def test_a_version_beside_the_one_that_it_was_selected_from(world):
     assert signal["distance"] == pytest.approx(1 - len(kept) / 60), "all that are short are gone"
     assert {"verb": "mix", "option": "", "before": "did not run", "after": "ran"} in told["options"]
     assert f"long has {len(kept)} documents, {60 - len(kept)} fewer than v0" in page
+    assert "It has " in page
+    assert "Copies are those" not in page
     assert str(world) not in page
     assert summary.counts["signals"] == 1
     assert "<iframe" not in page
@@ -104,6 +106,24 @@ def test_token_shards_belong_to_one_of_both(world, tmp_path):
     assert f"{made[0]:,}" in page
     with pytest.raises(UsageError, match="expected token shards of"):
         compared(world, "long", "odd", tokens=folders)
+
+
+def test_copies_that_a_rule_has_dropped_are_no_copies_in_the_version(world):
+    dk.dedupe(str(world / "v0"), **QUIET)
+    dk.mix(str(world / "v0"), to=str(world / "unique"), where="exact is None", **QUIET)
+    _, page, _ = compared(world, "unique", "v0")
+    assert "Copies marked by exact" in page
+    assert "marked on the way to each version, whether or not a rule has dropped them since" in page
+
+
+def test_versions_without_a_signal_in_common_say_so():
+    side = ReportData("t", "v0", "c", "v")
+    data = Comparison(
+        "t", side, replace(side, dataset="v1"), only_before=["a"], only_after=[f"s{n}" for n in range(7)]
+    )
+    lead = " ".join(comparison_page.chapters(data)["signals"].lead)
+    assert lead.startswith("No signal is in both, so no values can be compared. Only v0 has 1 signal: a.")
+    assert lead.endswith("s4 and 2 more.")
 
 
 def test_a_dataset_is_not_compared_with_itself(world):

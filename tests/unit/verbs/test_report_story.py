@@ -15,6 +15,7 @@ from dolma_dask.verbs.report import page
 from dolma_dask.verbs.report.content import unfinished
 from dolma_dask.verbs.report.history import Step
 from dolma_dask.verbs.report.model import (
+    Example,
     QuarantineRow,
     ReportData,
     ResultTable,
@@ -244,3 +245,13 @@ def test_the_example_in_the_repository_is_a_page_of_today():
         f"{example} was made by other templates or another VERSION; make it again: make demo report-preview"
     )
     assert example.with_suffix(".png").stat().st_size < 300_000
+
+
+def test_examples_say_where_copies_are_shown():
+    near = Example("just inside", "words >= 50", "a__b__words", 50.0, "s", "id", "a.jsonl", 0, "text")
+    flags = ResultTable("Duplicates", "fuzzy in v0, by source", (*BY_SOURCE, "Clusters"), [("s", 9, 1, 1)])
+    where = "Copies are shown in the next chapter"
+    assert where in " ".join(chapters(replace(DATA, examples=[near], results=[flags]))["examples"].lead)
+    assert where not in " ".join(chapters(replace(DATA, examples=[near], results=[]))["examples"].lead)
+    plain = replace(DATA, examples=[near], results=[flags], rules=RULES[:1])
+    assert where not in " ".join(chapters(plain)["examples"].lead)

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError
@@ -11,7 +12,7 @@ from dolma_dask.questions.what_if.stage import CountStage
 from dolma_dask.verbs.report import page
 
 from .conftest import write_lines
-from .report_pages import LENGTH, QUIET, lines_of, page_of
+from .report_pages import LENGTH, QUIET, lines_of, page_of, stages
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,28 @@ def test_they_are_those_of_the_selection_or_the_newest(options, level, name, wor
     assert kept["rows"][1][1] > kept["rows"][4][1]
     (row,) = tables(told)["What each rule drops"]["rows"]
     assert row[:2] == ["length", 80 - expected["groups"][0]["kept"]["documents"]]
+
+
+@pytest.mark.parametrize(
+    "where, lead", [("quality.level >= 1", "length is"), ("length > 30", "With these bounds, length is")]
+)
+def test_bounds_that_selected_nothing_do_not_seem_to_be_the_rule(where, lead, world):
+    dk.mix(str(world / "v0"), to=str(world / "v1"), where=where, **QUIET)
+    told, _ = page_of(world / "v1")
+    assert tables(told)["What each rule drops"]["caption"].startswith(f"{lead} the rule that costs most")
+
+
+def test_tokens_are_estimated_by_those_that_were_made(world):
+    model = models.WordLevel({"d": 0, "x": 1}, unk_token="x")
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(world / "tokenizer.json"))
+    dk.ragged(str(world / "v0"), str(world / "tokens"), tokenizer=str(world / "tokenizer.json"), **QUIET)
+    told, _ = page_of(world / "v0", tokens=[str(world / "tokens")])
+    made = stages(told)["ragged"]
+    ratio = made["tokens"] / made["text_bytes"]
+    assert told["thresholds"]["measure"].endswith(f"tokens are bytes x {ratio:.4g} (measured by ragged)")
+    assert page_of(world / "v0", "without")[0]["thresholds"]["measure"].endswith("--tokenizer measures it)")
 
 
 def test_a_page_without_thresholds(world):
