@@ -127,8 +127,8 @@ def show_cluster(
     DataError
         The documents are not those that were deduplicated.
     """
-    if most < 1:
-        raise UsageError(f"most={most}; expected how many documents to show, at least 1.")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise UsageError(f"most={most!r}; expected how many documents to show, at least 1.")
     if not isinstance(id, str):
         raise UsageError(f"id={id!r}; expected a string, since ids of documents are strings: {str(id)!r}.")
     target = dataset.target if isinstance(dataset, Summary) else dataset

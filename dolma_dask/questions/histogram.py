@@ -19,6 +19,7 @@ from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats.exact_numbers import floats, nearest
+from dolma_dask.io import files
 from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
 from dolma_dask.questions.rule_ends import Ends, ends_of
 from dolma_dask.questions.saving import check_target, last_name, save_figure
@@ -33,6 +34,7 @@ from dolma_dask.verbs.options import (
     RuleLike,
     RunArgs,
     as_dataset,
+    check_outside,
     checked,
     dataset_notes,
     rule_of,
@@ -119,6 +121,8 @@ def histogram(
     if not isinstance(log, bool | None):
         raise UsageError(f"log={log!r}; expected True, False or None.")
     found = as_dataset(dataset, source, version)
+    if to is not None:
+        check_outside(files.normalize(to), found.root)
     part = selected(found, options)
     rule, sets = find_rule(part, "all", rule_of(where), words_of("attributes", attributes))
     columns, (name,), groups = find_signals(part, [signal], by, sets, rule, sampled=False)

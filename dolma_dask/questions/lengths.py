@@ -74,6 +74,10 @@ def lengths(
     """
     options = checked(lengths, options, RunArgs)
     check_target(to)
+    if not isinstance(tokens, str | os.PathLike | Summary):
+        raise UsageError(
+            f"tokens={tokens!r} is of type {type(tokens).__name__}; expected the folder that ragged wrote, or its summary."
+        )
     folder = tokens.target if isinstance(tokens, Summary) else os.fspath(tokens)
     try:
         shards = open_ragged(folder).shards

@@ -14,6 +14,7 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
+from dolma_dask.io import files
 from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
 from dolma_dask.questions.saving import check_target, last_name, save_figure
 from dolma_dask.reading import find_columns
@@ -28,6 +29,7 @@ from dolma_dask.verbs.options import (
     RuleLike,
     RunArgs,
     as_dataset,
+    check_outside,
     checked,
     dataset_notes,
     rule_of,
@@ -93,6 +95,8 @@ def rule_overlap(
     if given is None:
         raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and fuzzy is None'.")
     found = as_dataset(dataset, source, version)
+    if to is not None:
+        check_outside(files.normalize(to), found.root)
     part = selected(found, options)
     sets = words_of("attributes", attributes)
     named = _conditions(part, parse(given) if isinstance(given, str) else given, sets)

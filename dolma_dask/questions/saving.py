@@ -4,12 +4,13 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.figures.figure import Figure, format_of, require_for
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
+from dolma_dask.verbs.options import target_of
 
 
 def check_target(to: str | None) -> None:
     """Refuse a file that no picture can be written to, and packages that are not there, before anything is read."""
     if to is not None:
-        require_for(format_of(to))
+        require_for(format_of(target_of(to)))
 
 
 def save_figure(figure: Figure, to: str | None) -> Figure:

@@ -208,6 +208,13 @@ def budget(policy: RecordPolicy) -> float:
     return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
 
 
+def target_of(to: object) -> str:
+    """Return the path or URL of a file to write; refuse what is neither."""
+    if not isinstance(to, str | PathLike):
+        raise UsageError(f"to={to!r} is of type {type(to).__name__}; expected the path or URL of a file.")
+    return str(fspath(to))
+
+
 def as_dataset(dataset: DatasetLike, source: str | None = None, version: str | None = None) -> Dataset:
     """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse one that is over its budget of bad records."""
     dataset = of_version(dataset, source, version)

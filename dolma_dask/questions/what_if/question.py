@@ -14,6 +14,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import RunOptions, Task
 from dolma_dask.errors import UsageError
+from dolma_dask.io import files
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
 from dolma_dask.questions.what_if.conditions import split
 from dolma_dask.questions.what_if.examples import with_excerpts
@@ -35,11 +36,13 @@ from dolma_dask.verbs.options import (
     RuleLike,
     RunArgs,
     as_dataset,
+    check_outside,
     checked,
     dataset_notes,
     rule_of,
     run_options,
     selected,
+    target_of,
 )
 from dolma_dask.verbs.quantiles.columns import check_signal
 from dolma_dask.verbs.quantiles.verb import check_name, check_seed
@@ -116,10 +119,13 @@ def what_if(
     """
     options = checked(what_if, options, RunArgs)
     check_name(name)
+    to = None if to is None else target_of(to)
     if to is not None and not to.endswith(".html"):
         raise UsageError(f"to is {to!r}; expected the path or URL of a page that ends in .html.")
     shown = _check_examples(examples, to)
     found = as_dataset(dataset, source, version)
+    if to is not None:
+        check_outside(files.normalize(to), found.root)
     part = selected(found, options)
     bounds, given = _requested(thresholds, where)
     asked = ask(part, bounds, name=name, examples=shown, length=length, seed=check_seed(seed), given=given)

@@ -22,7 +22,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, RunRecord, is_there, journals
+from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
 from dolma_dask.registry import names_of
 
 MOST_LINKS = 100
@@ -182,9 +182,11 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
     Raises `UsageError`: a folder of `tokens` has no journal.
     """
     roots, notes = _lineage(root)
-    steps, outdated = list[Step](), list[str]()
+    steps, outdated, damaged = list[Step](), list[str](), list[str]()
     for one in roots:
-        found = _steps(one)
+        known = _journals(one)
+        damaged += [f"{shown_name(one)}: {note}" for note in garbage_notes(known)]
+        found = _steps(one, known)
         looked = [step for step in found if _looked_at_others(step, found)]
         steps += [step for step in found if step not in looked]
         outdated += [
@@ -193,7 +195,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
         ]
     steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
     parent = roots[-2] if len(roots) > 1 else None
-    return History(tuple(steps), parent, (*notes, *outdated), tuple(roots))
+    return History(tuple(steps), parent, (*notes, *damaged, *outdated), tuple(roots))
 
 
 def _looked_at_others(step: Step, steps: Sequence[Step]) -> bool:
@@ -240,9 +242,13 @@ def _has_documents(root: str) -> bool:
     return any(layout.suffix_of(info.path) for info in files.list_files(files.join(root, layout.DOCUMENTS)))
 
 
-def _steps(root: str) -> list[Step]:
+def _journals(root: str) -> list[Journal]:
     pages = names_of("page")  # a page does not show how it was made itself
-    kept = [item for item in journals(root) if item.verb not in pages and (item.runs or item.records)]
+    return [journal for journal in journals(root) if journal.verb not in pages]
+
+
+def _steps(root: str, known: Sequence[Journal]) -> list[Step]:
+    kept = [item for item in known if item.runs or item.records]
     folders = {path.split("/")[0] for journal in kept for path in journal.by_file()}
     listed = {
         f"{name}/{info.path}": info

@@ -364,9 +364,9 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     Raises `UsageError` if there is no such number of examples, or if the rule names what is not there any more, and `MissingAttributesError`
     if a shard lacks an attribute file that the rule needs.
     """
-    if examples < 0:
+    if isinstance(examples, bool) or not isinstance(examples, int) or examples < 0:
         raise UsageError(
-            f"examples is {examples}; expected how many documents to show on each side of a bound."
+            f"examples is {examples!r}; expected how many documents to show on each side of a bound."
         )
     written = parse(origin.where) if origin.where else None
     selection = select(shown, written, origin.attributes if written is not None else ())

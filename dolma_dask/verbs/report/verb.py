@@ -27,10 +27,12 @@ from dolma_dask.verbs.options import (
     Many,
     RunArgs,
     as_dataset,
+    check_outside,
     checked,
     dataset_notes,
     of_version,
     run_options,
+    target_of,
     without_empty,
     words_of,
 )
@@ -83,7 +85,7 @@ def report(
     Raises
     ------
     UsageError
-        `to` is no .html file, or is one that is no report; or a folder of `tokens` has no journal;
+        `to` is no .html file, is one that is no report, or lies among the documents or attributes; or a folder of `tokens` has no journal;
         or an argument is unknown, or has a value that it cannot have.
     StageError
         Some shards could not be read, for example because attributes that the rule needs are stale; sets that it does not need are
@@ -97,9 +99,10 @@ def report(
     require("bokeh", "the report")
     tokens = words_of("tokens", tokens)
     started, clock = time.monotonic(), CpuClock()
-    target = _page_url(to, options)
+    target = _page_url(target_of(to), options)
     dataset = of_version(dataset, source, version)
     listed = as_dataset(dataset, source)
+    check_outside(target, listed.root)
     params: dict[str, Any] = {"to": target, "title": title, "tokens": list(tokens), "examples": examples}
     content: Subject | Compared
     if compare is None:
@@ -107,6 +110,7 @@ def report(
         content = subject(listed, name, tokens, options, title=title, source=source, examples=examples)
     else:
         other = as_dataset(compare, source)
+        check_outside(target, other.root)
         names = _shown(compare, other), _shown(dataset, listed)
         content = compared((other, listed), names, tokens, options, title=title, source=source)
         params |= {"compare": other.root}

@@ -141,6 +141,14 @@ def test_pictures_are_written_and_other_names_refused_before_anything_is_read(
     assert (tmp_path / "words.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(UsageError, match="no name of a picture"):
         dk.histogram("nowhere", "words", to="words.gif", **HERE)
+    for call in (
+        lambda **to: dk.histogram(root, "words", **to, **HERE),
+        lambda **to: dk.rule_overlap(root, "words > 3", **to, **HERE),
+    ):
+        with pytest.raises(UsageError, match="to=3 is of type int"):
+            call(to=3)
+        with pytest.raises(UsageError, match="lies among the documents or attributes"):
+            call(to=f"{root}/attributes/own/words.svg")
 
 
 def test_values_are_joined_in_parts(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,5 +64,7 @@ def test_other_folders_and_lengths_are_refused(folder: str, tmp_path: Path) -> N
     (tmp_path / "part.h5").unlink()
     with pytest.raises(UsageError, match="holds no"):
         dk.lengths(str(tmp_path), **HERE)
+    with pytest.raises(UsageError, match="tokens=3 is of type int"):
+        dk.lengths(3, **HERE)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="seq_lengths"):
         dk.lengths(folder, **HERE).waste([0])

@@ -76,6 +76,8 @@ def test_no_more_members_than_requested_are_shown(root):
     shown = dk.show_cluster(str(root), "c", most=2)
     assert [member.id for member in shown.members] == ["b", "a"]
     assert str(shown).endswith("and 1 more; --most sets how many are shown")
+    with pytest.raises(UsageError, match="most='2'"):
+        dk.show_cluster(str(root), "c", most="2")
 
 
 def test_an_id_of_several_sources_needs_its_source(root):

@@ -296,6 +296,8 @@ def test_hostile_thresholds_and_arguments(root: str, tmp_path: Path) -> None:
             dk.what_if(root, *words, **HERE)
     for options, message in (
         ({"to": "page.txt"}, r"ends in \.html"),
+        ({"to": 3}, "to=3 is of type int"),
+        ({"to": f"{root}/documents/page.html"}, "lies among the documents or attributes"),
         ({"examples": -1}, "examples=-1"),
         ({"tokens_per_byte": 0}, "tokens_per_byte=0"),
         ({"tokens_per_byte": 1, "tokenizer": "x"}, "one of them"),
@@ -303,6 +305,7 @@ def test_hostile_thresholds_and_arguments(root: str, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             dk.what_if(root, "regular", **options, **HERE)
+    dk.what_if(root, "regular", to=tmp_path / "path.html", **HERE)  # type: ignore[arg-type]
     other = tmp_path / "page.html"
     other.write_text("mine")
     with pytest.raises(UsageError, match="no page of what-if"):

@@ -366,6 +366,47 @@ def test_a_page_ends_in_html(dataset, to):
         dk.report(str(dataset), to=to, **QUIET)
 
 
+def test_a_page_may_be_a_path_object(dataset, plain):
+    to = dataset.with_name("paths.html")
+    dk.report(str(dataset), to=to, **QUIET)
+    assert to.is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": None}, "to=None is of type NoneType"),
+        ({"to": 3}, "to=3 is of type int"),
+        ({"to": "x.html", "examples": "3"}, "examples is '3'"),
+        ({"to": "x.html", "examples": True}, "examples is True"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(dataset, options, message):
+    with pytest.raises(UsageError, match=message):
+        dk.report(str(dataset), **options, **QUIET)
+
+
+@pytest.mark.parametrize("folder", ["documents", "attributes/new"])
+def test_a_page_lies_not_among_the_files_of_the_dataset(dataset, folder):
+    before = sorted(dataset.rglob("*"))
+    with pytest.raises(UsageError, match="lies among the documents or attributes of"):
+        dk.report(str(dataset), to=str(dataset / folder / "page.html"), **QUIET)
+    assert sorted(dataset.rglob("*")) == before
+
+
+def test_a_damaged_journal_is_said(chain, tmp_path, plain):
+    shutil.copytree(chain / "v0", tmp_path / "v0")
+    shutil.copytree(chain / "v1", tmp_path / "v1")
+    for segment in (tmp_path / "v1/_journal/mix").iterdir():
+        segment.write_bytes(b"\x00\xff garbage\n")
+    to = tmp_path / "page.html"
+    summary = dk.report(str(tmp_path / "v1"), to=str(to), **QUIET)
+    assert any("v1: _journal/mix/" in note and "no record of mix is in" in note for note in summary.notes)
+    assert "that no record of mix is in" in to.read_text()
+    compared = dk.report(str(tmp_path / "v1"), compare=str(tmp_path / "v0"), to=str(to), **QUIET)
+    assert any("no record of mix is in" in note for note in compared.notes)
+
+
 @pytest.mark.parametrize("name", ["page.html", "page.json"])
 def test_a_file_that_is_no_report_is_not_replaced(dataset, plain, name):
     dataset.with_name(name).write_text("precious")
