@@ -43,7 +43,7 @@ from dolma_dask.testing import python_texts
 from dolma_dask.testing.python_texts import Text
 from dolma_dask.text.kernels import without_collection
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the same installation gives other raw files than before."""
 
 MANIFEST = "manifest.json"

@@ -1,6 +1,7 @@
 """Texts that every Python installation holds: descriptions, licences, docstrings, help topics.
 
-Found through `importlib.metadata` and `ast`; no module is imported. Everything comes in a fixed order and is cut at a fixed number of
+Found through `importlib.metadata` and `ast`; no module is imported. Hosts of links become example.org, so that pages and notebooks which
+show these texts can be published and lead to nobody's site. Everything comes in a fixed order and is cut at a fixed number of
 bytes, so that the same installation gives the same texts.
 """
 
@@ -11,7 +12,7 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ MAX_CHARACTERS = 300_000
 DOCUMENTED_PACKAGES = ("numpy", "pandas", "dask", "distributed", "bokeh", "tornado", "fsspec")
 """Dependencies of this project with much documentation in their code; the first count most, should the limit be reached."""
 
+_LINK = re.compile(r"\b(https?://)[^\s/<>()\[\]{}\"'`|]+")
 _LICENCE = re.compile(r"(licen[cs]es?|copying|copyright|notice|authors)([-_.].*)?", re.IGNORECASE)
 _NO_TEXT = frozenset((".py", ".pyi", ".pyc", ".so", ".json", ".html", ".toml", ".yaml"))
 _NO_PROSE = frozenset(("site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "encodings"))
@@ -54,16 +56,17 @@ def _normalised(name: str) -> str:
 
 
 def capped(texts: Iterable[Text], max_bytes: int) -> list[Text]:
-    """Take `texts` in order until `max_bytes` of UTF-8 are reached; empty and overlong ones are passed over."""
+    """Take `texts` in order, with other hosts in links, until `max_bytes` of UTF-8 are reached; empty and overlong ones are passed over."""
     taken: list[Text] = []
     size = 0
     for item in texts:
         if not item.text.strip() or len(item.text) > MAX_CHARACTERS:
             continue
-        size += len(item.text.encode())
+        shown = replace(item, text=_LINK.sub(r"\1example.org", item.text))
+        size += len(shown.text.encode())
         if size > max_bytes:
             break
-        taken.append(item)
+        taken.append(shown)
     return taken
 
 

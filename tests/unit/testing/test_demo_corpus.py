@@ -111,6 +111,18 @@ def test_a_failed_collection_leaves_the_older_corpus(tmp_path: Path, monkeypatch
     assert contents(tmp_path) == whole
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[![x](https://badge.example/v.svg)](http://a.example:80/p)", "[![x](https://example.org/v.svg)](http://example.org/p)"),
+        ("see <https://a.example>, and a.example", "see <https://example.org>, and a.example"),
+        ("http:// and ://x", "http:// and ://x"),
+    ],
+)  # fmt: skip
+def test_links_lead_to_nobodys_site(text: str, shown: str) -> None:
+    assert [item.text for item in python_texts.capped([Text(text, {})], 1_000)] == [shown]
+
+
 def test_packed_bytes_hold_no_time() -> None:
     assert corpus._gzip(b"x")[4:8] == bytes(4)
 
