@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -27,14 +26,6 @@ def _kernel_cache() -> str:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())
-
-IN_MEMORY = Path("/dev/shm")
-NEEDED_BYTES = 8 << 30
-"""Room for the folders of all tests."""
-
-if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= NEEDED_BYTES:
-    # the laws copy small datasets hundreds of times: on a slow disk the suite waits for it a third of its time
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 # how long an example takes says how busy the machine is
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
