@@ -8,9 +8,13 @@ from types import FrameType
 _LATER_SECONDS = 0.01
 """Until Ctrl-C is tried again that fell into the machinery of imports, or into a callback that nothing can leave."""
 
+_ending = False
+"""The command has nothing left to stop."""
+
 
 def entry() -> None:
     """Run the command of this process, and exit with its status."""
+    global _ending
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _not_lost
@@ -18,16 +22,19 @@ def entry() -> None:
         from dolma_dask.cli import main
 
         status = main()
+        _ending = True
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _ending = True  # Python looks for signals at calls, so that none comes before this
         sys.stderr.write("interrupted; run the same command again\n")
         status = 130
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Stop the command; within the machinery of imports a little later, since it would lose the exception or keep a lock."""
+    if _ending:
+        return
     if frame is None or not frame.f_code.co_filename.startswith("<frozen importlib."):
         raise KeyboardInterrupt
     _interrupt_later()

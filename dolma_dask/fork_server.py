@@ -25,6 +25,13 @@ def start(modules: list[str]) -> None:
         served.update(os.environ)
 
 
+def stop() -> None:
+    """End the server, if one runs, and wait for its end: one that was killed is asked for processes as long as it is dying."""
+    if served:
+        _server._stop()
+        served.clear()
+
+
 def _forget() -> None:
     """Leave the server to the process that this one is a fork of."""
     global _server

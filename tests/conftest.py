@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import hashlib
 import os
 import re
@@ -49,6 +50,12 @@ def shared() -> Path:
     if not (folder / "conformance").is_dir():
         pytest.skip(f"reference data not found at {folder}; set DOLMA_DASK_SHARED")
     return folder
+
+
+def pytest_collection_finish() -> None:
+    """Leave the six thousand tests out of garbage collections: they live to the end, and are looked through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

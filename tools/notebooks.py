@@ -56,8 +56,8 @@ FORBIDDEN = {
 }
 
 
-def execute(path: Path) -> NotebookNode:
-    """Run all cells of a notebook in a folder that is gone afterwards, and return it with clean outputs."""
+def execute(path: Path, **environment: str) -> NotebookNode:
+    """Run all cells of a notebook in a folder that is gone afterwards, with further environment variables, and return it with clean outputs."""
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="dolma-dask-notebook-") as folder:
         own = {"TMPDIR": folder, "IPYTHONDIR": folder, "DOLMA_DASK_STATIC": "1"}
@@ -68,7 +68,7 @@ def execute(path: Path) -> NotebookNode:
             resources={"metadata": {"path": folder}},
             extra_arguments=["--log-level=ERROR"],
         )
-        client.execute(env=os.environ | own)
+        client.execute(env=os.environ | own | environment)
         clean(book, folder)
     return book
 

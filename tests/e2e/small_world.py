@@ -74,18 +74,18 @@ def store(path: Path, lines: list[bytes], members: int = 1) -> None:
 
 
 def make_documents(root: Path, seed: int) -> None:
-    """Write twelve shards, 2 MB in all: nested folders, all JSON suffixes, many members, an empty shard."""
+    """Write twelve shards, 0.8 MB in all: nested folders, all JSON suffixes, many members, an empty shard."""
     draw = random.Random(seed)
     for number in range(8):
         name = f"2019-{number:02d}/part_{number}"
         store(
             root / f"documents/{name}.jsonl.gz",
-            make_lines(draw, draw.randrange(100, 500), name),
+            make_lines(draw, draw.randrange(40, 200), name),
             1 + number % 4,
         )
-    store(root / "documents/zst/a.jsonl.zst", make_lines(draw, 300, "zst"))
-    store(root / "documents/plain.jsonl", make_lines(draw, 200, "plain"))
-    store(root / "documents/other.json.gz", make_lines(draw, 100, "other"), 3)
+    store(root / "documents/zst/a.jsonl.zst", make_lines(draw, 120, "zst"))
+    store(root / "documents/plain.jsonl", make_lines(draw, 80, "plain"))
+    store(root / "documents/other.json.gz", make_lines(draw, 40, "other"), 3)
     store(root / "documents/empty.jsonl.gz", [])
 
 
@@ -94,7 +94,7 @@ def make_raw(root: Path, seed: int) -> None:
     draw = random.Random(seed)
     for number in range(8):
         lines = []
-        for row in range(draw.randrange(100, 400)):
+        for row in range(draw.randrange(40, 160)):
             record = {"key": f"k{row}", "body": make_text(draw), "extra": {"n": row}}
             lines.append(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         store(root / f"dump/{number}.jsonl{('.gz', '.zst', '')[number % 3]}", lines, 2)
@@ -123,8 +123,8 @@ def make_served(root: Path, seed: int) -> None:
 
 
 TOKENS = "--tokenizer WORLD/tokenizer.json"
-ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 900'
-SHUFFLE = "--shuffle --seed 3 --max-size 100000"
+ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 360'
+SHUFFLE = "--shuffle --seed 3 --max-size 40000"
 FUNCTIONS = """\
 def shorten(text: str) -> str | None:
     return None if text.startswith("the ") else text.replace("people ", "")
@@ -137,7 +137,7 @@ class Verbs(VerbLaws):
 
     cases: ClassVar = {
         "convert": Case(
-            "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 60000",
+            "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 24000",
             ["converted"], others=["--source other"], asks=True, redone=1,
         ),
         "combined": Case("convert WORLD/served/documents --to WORLD/combined --mapping redpajama_v2 --text text --combine bucket --shard-bytes 1", ["combined"], others=["--source other"], asks=True, redone=2, repeats=True),
@@ -157,11 +157,11 @@ class Verbs(VerbLaws):
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
         "transform": Case(f"transform WORLD/v0 --function WORLD/clean.py:shorten --to WORLD/rewritten --where '{RULE}'", ["rewritten"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2, repeats=True),
-        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 100000", ["packed"], others=["--max-size 300000", "--max-size 40000", "--format jsonl.zst"], asks=True, passes=True),
-        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 300000", "--format jsonl.zst"], asks=True, passes=True),
-        "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=50000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 70000", "--unit documents"], asks=True, passes=True, repeats=True),
+        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True),
+        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True),
+        "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, repeats=True),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
-        "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 900 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
+        "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{RULE}'""",
@@ -179,7 +179,7 @@ class Verbs(VerbLaws):
         train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
         draw = random.Random(5)
         lines = gzip.decompress((world / "v0/documents/2019-03/part_3.jsonl.gz").read_bytes()).splitlines()
-        copies = [dict(json.loads(draw.choice(lines)), id=f"copy-{number}") for number in range(300)]
+        copies = [dict(json.loads(draw.choice(lines)), id=f"copy-{number}") for number in range(120)]
         store(world / "v0/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in copies])
         make_documents(world / "near", 9)
         near = [{**copy, "text": f"{copy['text']} and one more"} for copy in copies]
@@ -201,7 +201,7 @@ class Verbs(VerbLaws):
         }
         lines = [json.dumps(dict(padding, id=f"p{row}")).encode() + b"\n" for row in range(10)]
         store(world / "v0/documents/padding.jsonl", lines)
-        listed = [f"copy-{number}" for number in range(0, 300, 7)] + ["2019-01/part_1-5", "nobody"]
+        listed = [f"copy-{number}" for number in range(0, 120, 7)] + ["2019-01/part_1-5", "nobody"]
         ends = {
             "char_length_v1__char_length_v1__length": (100, 900),
             "gopher_v2__gopher_v2__word_count": (20, None),

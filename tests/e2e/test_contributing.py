@@ -70,9 +70,8 @@ def copy_kernels(to: Path, cache: Path) -> None:
 @pytest.fixture
 def copy(tmp_path, monkeypatch, worlds):
     """The files of the repository that have to do with taggers; all verbs have run before, so that their kernels are compiled."""
-    ignored = shutil.ignore_patterns("__pycache__")
     for name in ("dolma_dask", "tests/property", "tests/unit/taggers"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        shutil.copytree(ROOT / name, tmp_path / name)  # with the byte code
     for name in (
         "pyproject.toml",
         "tests/conftest.py",
