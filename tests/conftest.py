@@ -1,12 +1,16 @@
 """Fixtures shared by all tests."""
 
+import fcntl
 import gc
 import hashlib
 import os
+import pickle
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,6 +42,9 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # a check of addresses in notebooks, which takes seconds to import
+
+
 def shared_folder() -> Path:
     """Where the outputs of the original tools lie, if they are on this machine; absolute, since tests change the current folder."""
     return Path(os.environ.get("DOLMA_DASK_SHARED", ROOT.parent / "shared")).absolute()
@@ -50,6 +57,41 @@ def shared() -> Path:
     if not (folder / "conformance").is_dir():
         pytest.skip(f"reference data not found at {folder}; set DOLMA_DASK_SHARED")
     return folder
+
+
+T = TypeVar("T")
+Once = Callable[[str, Callable[[Path], T]], T]
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """A function that returns what another makes in a folder: the first process of this test run makes it, and all look at it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], T]) -> T:
+        known = shared / f"{name}.pickle"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not known.exists():
+                (shared / name).mkdir()
+                known.write_bytes(pickle.dumps(make(shared / name)))
+        return pickle.loads(known.read_bytes())
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def collected(once: Once) -> Path:
+    """The folder of the demo's raw files."""
+
+    from dolma_dask.testing.corpus import collect_corpus
+
+    def make(folder: Path) -> Path:
+        collect_corpus(folder)
+        return folder
+
+    return once("collected", make)
 
 
 def pytest_collection_finish() -> None:

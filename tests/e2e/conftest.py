@@ -1,13 +1,8 @@
 """What the end-to-end tests share: a small world before and after all verbs, and the corpus of the demo, made once."""
 
-import fcntl
-import os
-import pickle
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -18,26 +13,25 @@ from small_world import Verbs
 import dolma_dask as dk
 from dolma_dask.testing.verb_laws import Worlds
 
-T = TypeVar("T")
-Once = Callable[[str, Callable[[Path], T]], T]
+COLLECTED = """
+import shutil
+from dolma_dask.config import demonstration
+
+def copied(folder, collect=demonstration.collect_corpus):
+    shutil.copytree({folder!r}, folder, ignore=shutil.ignore_patterns("v0"), dirs_exist_ok=True)
+    return collect(folder)
+
+demonstration.collect_corpus = copied
+"""
+"""What the kernel of a notebook runs before its first cell: all notebooks begin with the same raw files, which take a quarter of their time to collect."""
 
 
-@pytest.fixture(scope="session")
-def once(tmp_path_factory) -> Once:
-    """A function that returns what another makes in a folder: the first process of this test run makes it, and all look at it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def made(name: str, make: Callable[[Path], T]) -> T:
-        known = shared / f"{name}.pickle"
-        with (shared / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not known.exists():
-                (shared / name).mkdir()
-                known.write_bytes(pickle.dumps(make(shared / name)))
-        return pickle.loads(known.read_bytes())
-
-    return made
+@pytest.fixture
+def startup(demo_corpus, tmp_path_factory) -> str:
+    """A file for PYTHONSTARTUP with `COLLECTED`."""
+    file = tmp_path_factory.mktemp("startup") / "collected.py"
+    file.write_text(COLLECTED.format(folder=str(demo_corpus)))
+    return str(file)
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +41,11 @@ def worlds(once) -> Worlds:
 
 
 @pytest.fixture(scope="session")
-def demo_corpus(once) -> Path:
+def demo_corpus(once, collected) -> Path:
     """The folder of the demo's corpus, with all that `dolma_dask.demo_corpus` puts there."""
 
     def make(folder: Path) -> Path:
+        shutil.copytree(collected, folder, dirs_exist_ok=True)
         dk.demo_corpus(folder)
         return folder
 

@@ -18,7 +18,8 @@ pytestmark = [
 ]
 
 
-def test_a_notebook_runs_beside_the_pane(tmp_path):
+def test_a_notebook_runs_beside_the_pane(tmp_path, monkeypatch, startup):
+    monkeypatch.setenv("PYTHONSTARTUP", startup)
     notebook = lab.ROOT / "notebooks/01_look_at_a_corpus.ipynb"
     with lab.served(notebook, tmp_path) as address:
         browser = Browser(tmp_path / ".chromium")

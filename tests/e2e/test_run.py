@@ -22,7 +22,7 @@ stages:
       id: key
       text: body
       source: web
-      shard_bytes: 60000
+      shard_bytes: 24000
   - tag:
       dataset: ${{world}}/untagged
       taggers: [{", ".join(TAGGERS)}]
@@ -46,7 +46,7 @@ stages:
         to: ${{world}}/mixed/rows
         tokenizer: ${{world}}/tokenizer.json
         max_seq_length: 64
-        max_rows_per_file: 900
+        max_rows_per_file: 360
       where: {RULE}
 """
 

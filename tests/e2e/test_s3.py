@@ -142,14 +142,20 @@ def check(worlds: Worlds, place: Path, *below: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(worlds, server) -> Path:
+def finished(worlds, server, once) -> Path:
     """The folder of the bucket ``same``, after all steps ran on it."""
-    place = copy_into_bucket(server, "same", worlds.before)
-    with pytest.MonkeyPatch.context() as patch:
-        put_environment(patch, server.environment())
-        for step in STEPS:
-            assert run_here(words_of(step, "s3://same", worlds.before)) == 0, step
-    return place
+
+    def make(folder: Path) -> Path:
+        first = S3Server(folder).start()
+        place = copy_into_bucket(first, "same", worlds.before)
+        with pytest.MonkeyPatch.context() as patch:
+            put_environment(patch, first.environment())
+            for step in STEPS:
+                assert run_here(words_of(step, "s3://same", worlds.before)) == 0, step
+        first.kill()
+        return place
+
+    return copy_into_bucket(server, "same", once("finished", make))
 
 
 def test_same_bytes_as_on_disk(worlds, finished):

@@ -15,14 +15,11 @@ from dolma_dask.testing.python_texts import Text
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("corpus")
-
-
-@pytest.fixture(scope="module")
-def manifest(folder: Path) -> Manifest:
-    return collect_corpus(folder)
+@pytest.fixture
+def manifest(collected: Path) -> Manifest:
+    found = read_manifest(collected)
+    assert found
+    return found
 
 
 def test_there_is_enough_text(manifest: Manifest) -> None:
@@ -31,9 +28,9 @@ def test_there_is_enough_text(manifest: Manifest) -> None:
     assert all(item.documents for item in manifest.sets)
 
 
-def test_the_manifest_converts_every_set_without_a_bad_record(folder: Path, manifest: Manifest) -> None:
+def test_the_manifest_converts_every_set_without_a_bad_record(collected: Path, manifest: Manifest) -> None:
     for item in manifest.sets:
-        root = str(folder / "raw" / item.kind)
+        root = str(collected / "raw" / item.kind)
         ids: list[str] = []
         size = 0
         for source in open_sources(root, list_files(root), item.mapping):
@@ -46,14 +43,14 @@ def test_the_manifest_converts_every_set_without_a_bad_record(folder: Path, mani
 
 
 def test_a_whole_corpus_is_not_collected_again(
-    folder: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+    collected: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise AssertionError("collected again")
 
     monkeypatch.setattr(corpus, "_write", fail)
-    assert collect_corpus(folder) == manifest
-    assert read_manifest(folder) == manifest
+    assert collect_corpus(collected) == manifest
+    assert read_manifest(collected) == manifest
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
