@@ -4,6 +4,8 @@
 """
 
 import os
+import time
+from contextlib import suppress
 from multiprocessing import context, forkserver, popen_forkserver
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -25,11 +27,15 @@ def start(modules: list[str]) -> None:
         served.update(os.environ)
 
 
-def stop() -> None:
-    """End the server, if one runs, and wait for its end: one that was killed is asked for processes as long as it is dying."""
-    if served:
-        _server._stop()
-        served.clear()
+def wait_for_end() -> None:
+    """Wait for the end of a server that was killed, a second at most: as long as it is dying it would be asked for processes."""
+    if not served:
+        return
+    until = time.monotonic() + 1
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the next start takes note of its end
+    with suppress(ChildProcessError):  # somebody else has taken note
+        while not os.waitid(os.P_PID, _server._forkserver_pid, look) and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 def _forget() -> None:

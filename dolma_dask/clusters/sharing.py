@@ -50,7 +50,7 @@ def _started(workers: int) -> "ProcessPoolExecutor":
     except (EOFError, ConnectionError) as error:  # all that `multiprocessing` says
         from dolma_dask import fork_server
 
-        fork_server.stop()  # the next pool gets another
+        fork_server.wait_for_end()  # the next pool gets another
         raise DolmaDaskError(
             "the process that forks workers was killed before they had started; expected it to live. Where memory is short the system kills processes: "
             "take fewer workers, or scheduler='threads', and run the same command again. It does only what is left."

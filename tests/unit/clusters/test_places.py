@@ -293,7 +293,7 @@ def test_a_cluster_shows_itself_and_is_closed_by_hand(monkeypatch):
 
 
 KILLED = """
-import os, signal, threading
+import os, signal, threading, time
 from dolma_dask import fork_server
 from dolma_dask.clusters import process_pool
 from dolma_dask.errors import DolmaDaskError
@@ -304,8 +304,10 @@ if __name__ == "__main__":
     server = fork_server._server._forkserver_pid
     os.kill(server, signal.SIGSTOP)  # it takes the order, and does not answer
     threading.Timer(0.5, os.kill, (server, signal.SIGKILL)).start()
-    wait = os.waitpid  # while it is dying it looks alive
-    os.waitpid = lambda pid, options: (0, 0) if (pid, options) == (server, os.WNOHANG) else wait(pid, options)
+    dying, by_pid, by_kind = time.monotonic() + 1, os.waitpid, os.waitid  # it seems to live a moment longer
+    seems = lambda: time.monotonic() < dying
+    os.waitpid = lambda pid, options: (0, 0) if pid == server and seems() else by_pid(pid, options)
+    os.waitid = lambda *what: None if seems() else by_kind(*what)
     try:
         with process_pool(2):
             pass
