@@ -5,7 +5,6 @@ processes side by side; two that need the same kernel share one compilation. Hal
 """
 
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -41,17 +40,19 @@ def warm_up(*, workers: int | None = None) -> Summary:
         With the time that it took.
     """
     started = time.monotonic()
-    folder = tempfile.mkdtemp(prefix="dolma-dask-warm-up-")
+    folder = tempfile.TemporaryDirectory(prefix="dolma-dask-warm-up-")
     try:
         with (
             progress_of("warm-up", 0, len(PARTS)) as progress,
             process_pool(min(workers or cpu_count(), len(PARTS))) as pool,
         ):
-            for _ in pool.map(_do, PARTS, [f"{folder}/{part.__name__}" for part in PARTS]):
+            for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)
     finally:
-        with interrupts_held_back():  # another Ctrl-C would leave half of it
-            shutil.rmtree(folder)
+        with (
+            interrupts_held_back()
+        ):  # another Ctrl-C would leave half of it; one before this, to Python's end
+            folder.cleanup()
     return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)
 
 
