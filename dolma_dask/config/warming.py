@@ -49,10 +49,8 @@ def warm_up(*, workers: int | None = None) -> Summary:
             for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)
     finally:
-        with (
-            interrupts_held_back()
-        ):  # another Ctrl-C would leave half of it; one before this, to Python's end
-            folder.cleanup()
+        with interrupts_held_back():  # another Ctrl-C would leave half of it
+            folder.cleanup()  # if Ctrl-C comes before this, Python does it at its end
     return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)
 
 

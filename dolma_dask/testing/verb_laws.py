@@ -61,9 +61,7 @@ class Case:
     passes: bool = False
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
     asks: bool = False  # refuses to replace its own files of other options too
-    repeats: bool = (
-        False  # has the stages of another case: what that one shows with other processes is left out
-    )
+    repeats: bool = False  # has the stages of another case: left out where that one shows the same
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the words in a certain world; options in `more` stand for those of that name."""

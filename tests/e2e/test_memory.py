@@ -1,4 +1,4 @@
-"""Memory does not grow with the file: a shard of one gzip member, small and then more than twice as large, in a process for each verb.
+"""Memory does not grow with the file: a shard of one gzip member, small and then 50 MB larger, in a process for each verb.
 
 Nor with the row group of a table, or how its values repeat; a long line takes its own size a few times.
 """

@@ -147,12 +147,14 @@ def finished(worlds, server, once) -> Path:
 
     def make(folder: Path) -> Path:
         first = S3Server(folder).start()
-        place = copy_into_bucket(first, "same", worlds.before)
-        with pytest.MonkeyPatch.context() as patch:
-            put_environment(patch, first.environment())
-            for step in STEPS:
-                assert run_here(words_of(step, "s3://same", worlds.before)) == 0, step
-        first.kill()
+        try:
+            place = copy_into_bucket(first, "same", worlds.before)
+            with pytest.MonkeyPatch.context() as patch:
+                put_environment(patch, first.environment())
+                for step in STEPS:
+                    assert run_here(words_of(step, "s3://same", worlds.before)) == 0, step
+        finally:
+            first.kill()
         return place
 
     return copy_into_bucket(server, "same", once("finished", make))
