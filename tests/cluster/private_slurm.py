@@ -1,7 +1,8 @@
 """A SLURM of one's own: slurmctld, slurmd and munge in a folder, on free ports, as the current user; nothing of the machine is touched.
 
 One node, this machine, with `CPUS` processors whatever it has. Jobs are killed when they outgrow their memory (looked at every second), and at their
-walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds).
+walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds). Jobs have numbers that no other such SLURM of this machine
+gives: `processes_of` finds them by these.
 """
 
 import os
@@ -32,6 +33,7 @@ AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={folder}/munge/socket
 SlurmctldPort={controller_port}
+FirstJobId={controller_port}000
 SlurmdPort={node_port}
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
