@@ -115,9 +115,12 @@ def test_workers_leave_before_their_walltime(slurm, pipeline, tmp_path):
         busy = job_of(held(command, marks, text))
         (idle,) = set(slurm.running()) - {busy}
         end(command, tmp_path)
-    assert slurm.end_states()[idle] == "COMPLETED"
-    assert slurm.end_states()[busy] != "TIMEOUT"
-    assert "worker-lifetime-reached" in logs_of_jobs(tmp_path)
+    states = slurm.end_states()
+    assert states[idle] in ("COMPLETED", "CANCELLED"), (
+        "cancelled where the busy one left first, and the run ended before it"
+    )
+    assert states[busy] != "TIMEOUT"
+    assert "worker-lifetime-reached" in (tmp_path / f"jobs/dolma-dask-{busy}.log").read_text()
     pipeline.check()
 
 
