@@ -23,6 +23,7 @@ import io
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import time
@@ -53,7 +54,7 @@ NOWHERE = "tcp://127.0.0.1:1"
 class Case:
     """A call of a verb."""
 
-    words: str  # the command; WORLD is the folder of the world
+    words: str  # the command; WORLD is the folder of the world, of which it sees no file or folder that it does not name
     writes: Sequence[str]  # files and folders below the world that hold all it makes
     others: Sequence[str] = ()  # options that stand for its own of that name and give other bytes
     redone: int | None = None  # units done again after `VerbLaws.change`; None: rows depend on all shards
@@ -62,6 +63,16 @@ class Case:
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
     asks: bool = False  # refuses to replace its own files of other options too
     repeats: bool = False  # has the stages of another case: left out where that one shows the same
+
+    def copy_world(self, world: Path, to: Path) -> Path:
+        """Copy what the command names of a world: most of what a law costs is files that are copied and looked for."""
+        named = re.findall(r"WORLD(?:/([^/:\s'\"]+))?", " ".join([self.words, *self.others]))
+        kept = set(named) if all(named) else {path.name for path in world.iterdir()}
+        to.mkdir(parents=True)
+        for path in (path for path in world.iterdir() if path.name in kept):
+            copy: Callable[..., Any] = shutil.copytree if path.is_dir() else shutil.copy2
+            copy(path, to / path.name)
+        return to
 
     def command(self, world: Path, *more: str) -> list[str]:
         """Return the words in a certain world; options in `more` stand for those of that name."""
@@ -95,13 +106,11 @@ class Worlds:
 
 
 def tree(folder: Path, below: Sequence[str] = ("",)) -> dict[str, str]:
-    """Return the sha256 of every file below a folder, except journals."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and "_journal" not in path.parts and name.startswith(tuple(below)):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """Return the sha256 of every file of a folder, or of files and folders below it, except journals."""
+    paths = sorted(path for top in below for path in _files(folder / top) if "_journal" not in path.parts)
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths
+    }
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -206,14 +215,20 @@ class VerbLaws:
         return cls.make_worlds(tmp_path_factory.mktemp("worlds"))
 
     @pytest.fixture
-    def world(self, worlds: Worlds, tmp_path: Path) -> Path:
+    def world(self, worlds: Worlds, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         """Return a world of one's own before any of the commands ran."""
-        return Path(shutil.copytree(worlds.before, tmp_path / "world"))
+        return self._copy(worlds.before, tmp_path / "world", request)
 
     @pytest.fixture
-    def done(self, worlds: Worlds, tmp_path: Path) -> Path:
+    def done(self, worlds: Worlds, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         """Return a world of one's own in which all of them have run."""
-        return Path(shutil.copytree(worlds.after, tmp_path / "done/world"))
+        return self._copy(worlds.after, tmp_path / "done/world", request)
+
+    def _copy(self, world: Path, to: Path, request: pytest.FixtureRequest) -> Path:
+        """Copy a world; for the law of one command what it names."""
+        if "name" in request.fixturenames:
+            return self.cases[request.getfixturevalue("name")].copy_world(world, to)
+        return Path(shutil.copytree(world, to))
 
     @classmethod
     def run(cls, words: Sequence[str], status: int = 0) -> dict[str, Any]:
@@ -417,8 +432,7 @@ class VerbLaws:
         words = [*case.command(done, *other, *["--overwrite"] * case.asks), "--scheduler", "threads"]
         with self.process(words, tmp_path / "log", **SLOW_DISK) as command:
             while command.running():
-                below = (path for top in case.writes for path in _files(done / top))
-                for path in (path for path in below if is_visible(path, done)):
+                for path in (path for top in case.writes for path in _files(done / top, "._")):
                     with contextlib.suppress(FileNotFoundError):  # replaced or removed meanwhile
                         stamp = path.stat()
                         if seen.get(str(path)) != (stamp.st_mtime_ns, stamp.st_ino):
@@ -466,11 +480,13 @@ class VerbLaws:
         assert leftovers(world) == []
 
 
-def _files(top: Path) -> Iterator[Path]:
-    """Yield a file, or those of a folder whose folders may vanish meanwhile."""
+def _files(top: Path, hidden: str = "") -> Iterator[Path]:
+    """Yield a file, or those of a folder whose folders may vanish meanwhile, without names that begin with a character of `hidden`."""
     if top.is_file():
         yield top
-    yield from (Path(where, name) for where, _, names in os.walk(top) for name in names)
+    for where, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if name[0] not in hidden]
+        yield from (Path(where, name) for name in names if name[0] not in hidden)
 
 
 def _check_token_shard(path: Path) -> None:
