@@ -3,10 +3,17 @@
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 
 _LATER_SECONDS = 0.01
 """Until Ctrl-C is tried again that fell into the machinery of imports, or into a callback that nothing can leave."""
+
+_SAME_SECONDS = 0.1
+"""A Ctrl-C so soon after another is the same one, such as a key that is held down: what it stops is not left half stopped."""
+
+_stopped_at = float("-inf")
+"""Time of the last Ctrl-C that stops the command."""
 
 _ending = False
 """The command has nothing left to stop."""
@@ -33,9 +40,11 @@ def entry() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Stop the command; within the machinery of imports a little later, since it would lose the exception or keep a lock."""
-    if _ending:
+    global _stopped_at
+    if _ending or time.monotonic() - _stopped_at < _SAME_SECONDS:
         return
     if frame is None or not frame.f_code.co_filename.startswith("<frozen importlib."):
+        _stopped_at = time.monotonic()
         raise KeyboardInterrupt
     _interrupt_later()
 
@@ -46,9 +55,11 @@ def _interrupt_later() -> None:
 
 def _not_lost(unraisable: "sys.UnraisableHookArgs") -> None:
     """Stop the command after a callback, such as that of a weak reference, which Ctrl-C could not leave."""
+    global _stopped_at
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
     elif signal.getsignal(signal.SIGINT) is _interrupt:
+        _stopped_at = float("-inf")
         _interrupt_later()
 
 

@@ -505,6 +505,42 @@ def test_ctrl_c_is_not_lost_in_callbacks(file):
     assert len(ended.stderr.splitlines()) == 1
 
 
+AGAIN = """
+import os, signal, sys, time
+import dolma_dask.__main__, dolma_dask.cli
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Told:
+    def write(self, text):
+        time.sleep(2 * dolma_dask.__main__._SAME_SECONDS)
+        interrupt()
+        sys.__stderr__.write(text)
+
+    def flush(self):
+        sys.__stderr__.flush()
+
+def main():
+    try:
+        interrupt()
+    finally:
+        interrupt()
+        print("stopped")
+
+dolma_dask.cli.main, sys.stderr = main, Told()
+dolma_dask.__main__.entry()
+"""
+
+
+def test_ctrl_c_that_is_held_down_stops_once():
+    """Neither what is being stopped nor the end of the command is left by another."""
+    ended = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "stopped\n"
+    assert ended.returncode == 130
+    assert ended.stderr == "interrupted; run the same command again\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
