@@ -347,14 +347,16 @@ def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
     if not any(row.alone.documents for row in rows):
         return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
     most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
-    dropped = percent(most.alone.documents, every.documents.documents)
+    dropped = f"it drops {counted(most.alone.documents, 'document')} ({percent(most.alone.documents, every.documents.documents)})"
+    if len(rows) == 1:
+        return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
     back = (
         f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
         f"come back without it{_text(most.only)}."
         if most.only.documents
         else "other rules drop all of these too, so nothing would come back without it."
     )
-    return f"{given}{isolated(most.rule)} is the rule that costs most: it drops {counted(most.alone.documents, 'document')} ({dropped}); {back}"
+    return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
 
 
 def _stricter(answer: WhatIf, every: GroupRow) -> str:
@@ -396,11 +398,11 @@ def _text(amount: Amount) -> str:
 
 
 def _round(count: int) -> str:
-    """Return a large number in words: 1.2 million."""
+    """Return a number as exact as an estimate is: 574,000, or 1.2 million."""
     for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
         if count >= size:
             return f"{count / size:.3g} {word}"
-    return f"{count:,}"
+    return f"{float(f'{count:.3g}'):,.0f}"
 
 
 def unread_note(answer: WhatIf) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dolma_dask.figures.model import Line, SignalHistogram
 
-VERSION = 11
+VERSION = 12
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 Side = Literal["just inside", "just outside"]
