@@ -103,9 +103,9 @@ def histogram(
     Raises
     ------
     UsageError
-        There is no such column, it has not one number per document, the rule cannot be read, or `by` has more than 1,000 values.
+        There is no such column, it has not one number per document, the rule cannot be read, or the shards together have more than 1,000 values of `by`.
     StageError
-        Some shards could not be read, for example because attributes do not line up.
+        Some shards could not be read, for example because attributes do not line up or one alone has more than 1,000 values of `by`.
 
     Notes
     -----
