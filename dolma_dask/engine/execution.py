@@ -115,9 +115,11 @@ def _bytes_of(batch: Sequence[Task]) -> int:
 
 def _grouped(tasks: Sequence[Task], workers: int, verb: str) -> list[list[Task]]:
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
-    share = _bytes_of(tasks) // (BATCHES_PER_WORKER * max(workers, 1))
+    batches = BATCHES_PER_WORKER * max(workers, 1)
+    share, most = _bytes_of(tasks) // batches, -(-len(tasks) // batches)
     quick = int(BATCH_SECONDS / placement.cost_of(verb).cpu * 1e6)
-    return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick))
+    # also by number: tasks that read what an earlier pass left have no inputs
+    return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick), most)
 
 
 class _Local:

@@ -34,11 +34,12 @@ class Task:
     units: tuple[Unit, ...]  # what it makes; only those that are left reach ``run_shard``
     inputs: tuple[Input, ...]  # what it reads
     work: Any = None  # what only the stage knows; must pickle
+    staged_bytes: int = 0  # what it reads besides, left by an earlier pass
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of all inputs."""
-        return sum(item.info.bytes for item in self.inputs)
+        """Stored bytes of all that it reads."""
+        return sum(item.info.bytes for item in self.inputs) + self.staged_bytes
 
 
 class Stage(Protocol):

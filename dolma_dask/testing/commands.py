@@ -16,7 +16,9 @@ from dolma_dask.processes import interrupts_held_back, process_context, script_l
 from dolma_dask.registry import load
 from dolma_dask.testing.disturbance import disturb, mark_of
 
-DISTURBED = str(Path(__file__).resolve().parent / "disturbed")
+DISTURBED = os.pathsep.join(
+    [str(Path(__file__).resolve().parent / "disturbed"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 SLOW_DISK = {"PYTHONPATH": DISTURBED, "SLOW_DISK_S": "0.02"}
 """Environment in which each fsync takes longer, so that there are moments worth killing at."""
 

@@ -38,7 +38,7 @@ import pytest
 from dolma_dask import clusters
 from dolma_dask.registry import load
 from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, killed_at, wait_until
-from dolma_dask.testing.disturbance import counting
+from dolma_dask.testing.disturbance import RELEASED, counting
 
 PLACES = ("threads", "processes", "config", "cluster of 2", "active client")
 """Schedulers of commands, besides one process without threads."""
@@ -111,6 +111,11 @@ def tree(folder: Path, below: Sequence[str] = ("",)) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths
     }
+
+
+def stamps(folder: Path) -> dict[Path, int]:
+    """Return when every file and folder below a folder was changed."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -267,9 +272,9 @@ class VerbLaws:
                 assert self.main([*case.command(world), *options, "--no-progress"]) == 0
                 self.check(name, world, worlds)
 
-    def die(self, name: str, world: Path, operation: int, log: Path) -> bool:
+    def die(self, name: str, world: Path, operation: int, log: Path, *more: str) -> bool:
         """Run a command that is killed before an operation on files; tell whether it came to that."""
-        words = [*self.cases[name].command(world), "--scheduler", "synchronous"]
+        words = [*self.cases[name].command(world, *more), "--scheduler", "synchronous"]
         with self.process(words, log, **killed_at(max(operation, 1), world)) as command:
             status = command.wait()
         assert status in (0, -9), command.output
@@ -338,7 +343,9 @@ class VerbLaws:
         """Moving, copying and touching redo nothing; no scheduler is called, and earlier work counts."""
         place = displaced(done, how)
         for name, case in self.cases.items():
+            before = stamps(place)
             assert not self.run(case.command(place, "--dry-run"))["planned"], name
+            assert stamps(place) == before, name
             summary = self.run(case.command(place, "--scheduler", NOWHERE))
             assert (summary["done"], summary["failed"]) == (0, 0), name
             assert summary["counts"] == worlds.counts[name], name
@@ -346,9 +353,9 @@ class VerbLaws:
 
     def test_a_dry_run_writes_nothing(self, name: str, world: Path) -> None:
         """It names what it would do."""
-        before = {path: path.stat().st_mtime_ns for path in world.rglob("*")}
+        before = stamps(world)
         assert self.run(self.cases[name].command(world, "--dry-run"))["planned"]
-        assert {path: path.stat().st_mtime_ns for path in world.rglob("*")} == before
+        assert stamps(world) == before
 
     def test_changed_inputs_are_found(self, world: Path, done: Path) -> None:
         """Outputs that depend on them are made again, and nothing else: the bytes of a run on the changed inputs alone."""
@@ -378,6 +385,16 @@ class VerbLaws:
                 assert "--overwrite" in refused["error"]["message"]
                 assert tree(done, self.cases[name].writes) == wanted
         self.go_on(name, done, worlds, *leave)
+
+    @_cases(lambda case: case.others and not case.repeats)
+    def test_what_other_options_left_is_not_used(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """Nor when they were killed in the middle."""
+        draw, options = random.Random(f"{SEED} {name} others"), shlex.split(self.cases[name].others[0])
+        moment = round(draw.uniform(0.3, 0.8) * worlds.operations[name])
+        assert self.die(name, world, moment, tmp_path / "log", *options)
+        self.go_on(name, world, worlds)
 
     @_cases(lambda case: case.redone is not None)
     def test_only_prune_and_overwrite(self, name: str, world: Path, worlds: Worlds) -> None:
@@ -448,14 +465,17 @@ class VerbLaws:
     def test_two_commands_at_once_do_no_harm(
         self, name: str, world: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
-        """Both work, or one says that the other does."""
-        words = [*self.cases[name].command(world), "--scheduler", "threads", "--workers", "2"]
-        with (
-            self.process(words, tmp_path / "a", **SLOW_DISK) as one,
-            self.process(words, tmp_path / "b", **SLOW_DISK) as other,
-        ):
-            statuses = sorted((one.wait(), other.wait()))
-            assert statuses in ([0, 0], [0, 2]), one.output + other.output
+        """One comes and goes in the middle of the other: both work, or it says that the other does."""
+        words = [*self.cases[name].command(world), "--scheduler", "synchronous"]
+        marks = tmp_path / "marks"
+        marks.mkdir()
+        middle = held_at(worlds.operations[name] * 2 // 3, marks, world)
+        with self.process(words, tmp_path / "a", **middle) as one:
+            held(one, marks, world)
+            with self.process(words, tmp_path / "b") as other:
+                late = other.wait()
+            (marks / RELEASED).touch()
+            assert (one.wait(), late) in ((0, 0), (0, 2)), one.output + other.output
         self.check(name, world, worlds)
         assert self.run(self.cases[name].command(world, "--scheduler", NOWHERE))["done"] == 0
 

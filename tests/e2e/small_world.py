@@ -17,6 +17,7 @@ from dolma_dask.verbs.download.selection import COMPONENTS
 
 TAGGERS = ("char_length_v1", "whitespace_tokenizer_v1", "gopher_v2")
 RULE = "gopher_v2__gopher_v2__word_count >= 20 and char_length_v1__char_length_v1__length < 3000"
+STRICTER = RULE.replace("3000", "500")
 
 WILD = """\
 naïve coöperation Straße İstanbul ﬁne ½ Ⅷ １２３ ٣٤٥ 中文字 日本語です 한국어 שלום مرحبا हिन्दी ไทยภาษา e\u0301̣ \u0301
@@ -155,8 +156,8 @@ class Verbs(VerbLaws):
         "published": Case("dedupe WORLD/published --how fuzzy --scheme redpajama_v2 --signatures WORLD/tables", ["published/attributes/fuzzy", "published/clusters"], others=["--similarity 0.7"], passes=True, repeats=True),
         "block": Case("block WORLD/v0 WORLD/list.txt --name takedown", ["v0/attributes/takedown"], passes=True),
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
-        "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2),
-        "transform": Case(f"transform WORLD/v0 --function WORLD/clean.py:shorten --to WORLD/rewritten --where '{RULE}'", ["rewritten"], others=["--where 'char_length_v1__length < 500'"], asks=True, redone=2, repeats=True),
+        "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=[f"--where '{STRICTER}'"], asks=True, redone=2),
+        "transform": Case(f"transform WORLD/v0 --function WORLD/clean.py:shorten --to WORLD/rewritten --where '{RULE}'", ["rewritten"], others=[f"--where '{STRICTER}'"], asks=True, redone=2, repeats=True),
         "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True),
         "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True),
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, repeats=True),

@@ -616,6 +616,16 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
     assert pools <= 1 + 2 * execution.LIVES
 
 
+@pytest.mark.parametrize("sizes", [[0] * 64, [9_000_000, *[100] * 63]], ids=["no inputs", "a large one"])
+def test_all_workers_get_tasks(sizes):
+    """Whatever the sizes of inputs are: a pass over what an earlier one left has none."""
+    tasks = [Task(str(n), (), (Input("", FileInfo("", size, "")),)) for n, size in enumerate(sizes)]
+    batches = execution._grouped(tasks, 2, "mix")
+    assert [task for batch in batches for task in batch] == tasks
+    assert max(map(len, batches)) <= len(tasks) / (2 * execution.BATCHES_PER_WORKER)
+    assert len(batches) <= 2 * 2 * execution.BATCHES_PER_WORKER
+
+
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
     """A kill costs a few seconds of work, however many shards share a batch."""

@@ -210,8 +210,10 @@ class Packed:
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
         stage = SortStage(work.url, tuple(record.unit for record in read), self._member_bytes)
         names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
+        share = sum(file.bytes for record in read for file in record.files) // self._buckets
         tasks = [
-            Task(f"bucket {number}", (Unit(name, key),), (), number) for number, name in enumerate(names)
+            Task(f"bucket {number}", (Unit(name, key),), (), number, share)
+            for number, name in enumerate(names)
         ]
         return Pass(stage, tasks, reads=read)
 
@@ -221,7 +223,8 @@ class Packed:
             name = self.packing.path(number, len(groups))
             content = [[run[0].path, run[0].start, run[-1].stop] for run in runs_of(members)]
             unit = Unit(name, self._digest({"key": key, "slices": content}))
-            tasks.append(Task(name, (unit,), (), tuple(members)))
+            stored = sum(member.stop - member.start for member in members)
+            tasks.append(Task(name, (unit,), (), tuple(members), stored))
         return self._plan(tasks, work.url)
 
     def _retire(self, plan: Plan) -> Generator[Step, Any, None]:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dolma_dask as dk
+from dolma_dask.engine import Stage, Task, execution
 from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
@@ -130,6 +131,25 @@ def test_a_large_file_is_one_file_and_splittable(large: str, tmp_path: Path) -> 
     for first, row, at in members:
         assert gzip.decompress(data[first:]) == text[at:]
         assert text[:at].count(b"\n") == row
+
+
+def test_every_pass_knows_how_much_it_reads(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would be taken for quick, and run one after another however much there is."""
+    read: dict[str, float] = {}
+
+    def seen(stage: Stage, tasks: list[Task], *rest: Any) -> None:
+        read[type(stage).__name__] = sum(task.bytes for task in tasks)
+        execute(stage, tasks, *rest)
+
+    execute = execution.execute
+    monkeypatch.setattr(execution, "execute", seen)
+    dk.mix(large, to=str(tmp_path / "v1"), shuffle=True, **HERE)
+    files_of = {root: sum(map(len, bytes_of(Path(root)).values())) for root in (large, str(tmp_path / "v1"))}
+    assert read["DocumentStage"] == files_of[large]
+    assert read["SortStage"] > files_of[large] / 2
+    assert read["JoinStage"] == files_of[str(tmp_path / "v1")]
 
 
 def test_the_seed_decides_the_order_and_nothing_else(large: str, tmp_path: Path) -> None:
