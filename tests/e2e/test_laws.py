@@ -52,8 +52,8 @@ def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(do
         [*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", **moment
     ) as command:
         assert command.wait() == -9, command.output
-    found = tree(done, ["tokens/v0"])
-    assert sum(digest != expected["ragged"].get(path) for path, digest in found.items()) == 1
+    found = [file for file in tree(done, ["tokens"]).items() if file[0].startswith("tokens/v0")]
+    assert sum(digest != expected["ragged"].get(path) for path, digest in found) == 1
     for left in (1, 0):
         summary = run_again("ragged", done)
         assert (summary["done"], summary["skipped"]) == (left, SHARDS - left)
