@@ -249,7 +249,8 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
             for signal, groups in table.items()
             for group, entry in groups.items()
         ]
-        by = parameters.get("by")
+        by = parameters.get("by") or []
+        columns = " and ".join(map(isolated, [by] if isinstance(by, str) else by))
         caption = f"Method: {parameters.get('method')}." + (
             f" The first {MOST_GROUPS} of {len(rows):,} lines; {record.unit} has them all."
             if len(rows) > MOST_GROUPS
@@ -257,7 +258,7 @@ def quantiles(step: Step) -> Iterator[ResultTable]:
         )
         yield ResultTable(
             "Quantiles",
-            f"{shown_name(step.root)}/{record.unit}" + (f", by {isolated(by)}" if by else ""),
+            f"{shown_name(step.root)}/{record.unit}" + (f", by {columns}" if by else ""),
             ("Signal", "Group", "Values", *(f"p{float(name) * 100:g}" for name in SHOWN_QUANTILES)),
             rows[:MOST_GROUPS],
             caption,

@@ -523,6 +523,7 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     dk.tag(root, ["char_length_v1"], **QUIET)
     dk.dedupe(root, **QUIET)
     dk.quantiles(root, ["length"], by="source", **QUIET)
+    dk.quantiles(root, ["length"], by=["source", "id"], name="both", **QUIET)
     dk.validate(root, **QUIET)
     told, _ = page_of(dk.mix(root, to=str(dataset.with_name("v1")), where="exact is None", **QUIET).target)
     results = {table["title"]: table for table in told["results"]}
@@ -535,6 +536,7 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     assert survivors[0] == ["d0", 2, "s", "x/a.jsonl.gz", 0]
     rows = results["v0/quantiles/quantiles.json, by source"]["rows"]
     assert [row[:3] for row in rows] == [[LENGTH, "all", 10], [LENGTH, "s", 10]]
+    assert len(results["v0/quantiles/both.json, by source and id"]["rows"]) > 10
     assert len(stages(told)) == 5
 
 
