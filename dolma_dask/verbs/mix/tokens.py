@@ -99,8 +99,8 @@ class TokenOptions:
     ) -> list[tuple[str, Summary]]:
         """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
         passed = options.copy()
-        for name in ("only", "share", "prune"):  # they select from the files that were mixed
-            passed.pop(name, None)  # type: ignore[misc]
+        for selecting in ("only", "share", "prune"):  # from the files that were mixed
+            passed.pop(selecting, None)  # type: ignore[misc]
         made: list[tuple[str, Summary]] = []
         if self.ragged is not None:
             own = {**vars(self.ragged), "name": self.ragged.name or name, "source": source}

@@ -272,6 +272,14 @@ def test_token_files_have_the_same_names_with_documents_and_without(tagged, tmp_
     assert summary.done == 0
 
 
+def test_tokens_of_a_shuffle_are_named_after_the_dataset(tagged, tmp_path, tokens):
+    del tokens["ragged"]["name"]
+    dk.mix(str(tagged), to=str(tmp_path / "v1"), shuffle=True, **tokens, **RULE, **HERE)
+    arrays = [path.name for path in (tmp_path / "arrays").glob("*.npy")]
+    assert arrays
+    assert all(name.startswith(f"{tagged.name}.") for name in arrays)
+
+
 @pytest.mark.parametrize("options", [{}, {"max_size": 200}])
 @pytest.mark.parametrize("verb", ["ragged", "hdf5"])
 def test_tokens_among_documents_are_refused(verb, options, tagged, tmp_path, tokens):
