@@ -118,7 +118,7 @@ def _grouped(tasks: Sequence[Task], workers: int, verb: str) -> list[list[Task]]
     batches = BATCHES_PER_WORKER * max(workers, 1)
     share, most = _bytes_of(tasks) // batches, -(-len(tasks) // batches)
     quick = int(BATCH_SECONDS / placement.cost_of(verb).cpu * 1e6)
-    # also by number: tasks that read what an earlier pass left have no inputs
+    # also by number: beside one large shard all small ones are a small share
     return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick), most)
 
 

@@ -13,7 +13,7 @@ Subclass `VerbLaws` in a test module, say what there is before and which command
         def change(cls, world):
             change_one_letter(world / "v0/documents/a.jsonl.gz")
 
-A verb more is a case more. Needs pytest and psutil. Cost: about 30 runs of each command, most of them in this process, eight in processes of
+A verb more is a case more. Needs pytest and psutil. Cost: about 30 runs of each command, most of them in this process, ten in processes of
 their own, of which one starts worker processes.
 """
 

@@ -618,7 +618,7 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
 
 @pytest.mark.parametrize("sizes", [[0] * 64, [9_000_000, *[100] * 63]], ids=["no inputs", "a large one"])
 def test_all_workers_get_tasks(sizes):
-    """Whatever the sizes of inputs are: a pass over what an earlier one left has none."""
+    """Whatever the sizes of inputs are, and where none are known."""
     tasks = [Task(str(n), (), (Input("", FileInfo("", size, "")),)) for n, size in enumerate(sizes)]
     batches = execution._grouped(tasks, 2, "mix")
     assert [task for batch in batches for task in batch] == tasks
