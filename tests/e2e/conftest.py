@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a small world before and after all verbs, and the corpus of the demo, made once."""
+"""What the end-to-end tests share: a small world before and after all verbs, and a small corpus of the demo, made once."""
 
 import shutil
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from small_corpus import collect_small_corpus
 from small_world import Verbs
 
 import dolma_dask as dk
@@ -23,14 +24,21 @@ def copied(folder, collect=demonstration.collect_corpus):
 
 demonstration.collect_corpus = copied
 """
-"""What the kernel of a notebook runs before its first cell: all notebooks begin with the same raw files, which take a quarter of their time to collect."""
+"""What the kernel of a notebook runs before its first cell: all notebooks begin with the same raw files, a third of those that a user sees, which take a
+quarter of their time to collect."""
 
 
 @pytest.fixture
-def startup(demo_corpus, tmp_path_factory) -> str:
+def startup(once, tmp_path_factory) -> str:
     """A file for PYTHONSTARTUP with `COLLECTED`."""
+
+    def make(folder: Path) -> Path:
+        collect_small_corpus(folder, 3)
+        dk.demo_corpus(folder)
+        return folder
+
     file = tmp_path_factory.mktemp("startup") / "collected.py"
-    file.write_text(COLLECTED.format(folder=str(demo_corpus)))
+    file.write_text(COLLECTED.format(folder=str(once("a third", make))))
     return str(file)
 
 
@@ -38,18 +46,6 @@ def startup(demo_corpus, tmp_path_factory) -> str:
 def worlds(once) -> Worlds:
     """A world before any verb ran, and one in which all have run in one process, without disturbance."""
     return once("worlds", Verbs.make_worlds)
-
-
-@pytest.fixture(scope="session")
-def demo_corpus(once, collected) -> Path:
-    """The folder of the demo's corpus, with all that `dolma_dask.demo_corpus` puts there."""
-
-    def make(folder: Path) -> Path:
-        shutil.copytree(collected, folder, dirs_exist_ok=True)
-        dk.demo_corpus(folder)
-        return folder
-
-    return once("demo", make)
 
 
 @pytest.fixture

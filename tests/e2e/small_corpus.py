@@ -1,4 +1,4 @@
-"""A tenth of the corpus of the demo: every kind of raw file, and what is done to each is the same."""
+"""A part of the corpus of the demo: every kind of raw file, and what is done to each is the same."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from dolma_dask.testing import corpus
 
 
-def collect_small_corpus(folder: Path) -> corpus.Manifest:
-    """Collect the corpus with a tenth of the text of each kind; `dolma-dask demo` finds it whole."""
-    kinds = tuple(replace(kind, max_bytes=kind.max_bytes // 10) for kind in corpus._KINDS)
+def collect_small_corpus(folder: Path, part: int = 10) -> corpus.Manifest:
+    """Collect the corpus with a tenth (one in `part`) of the text of each kind; `dolma-dask demo` finds it whole."""
+    kinds = tuple(replace(kind, max_bytes=kind.max_bytes // part) for kind in corpus._KINDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "_KINDS", kinds)
         return corpus.collect_corpus(folder)
