@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
+.PHONY: help demo test test-thorough test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -16,6 +16,9 @@ demo: .venv/run.stamp  ## the whole job on text from this Python installation; e
 test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
 	$(BIN)/pytest -n 3 --dist worksteal -m "not cluster" tests
 	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
+
+test-thorough: export THOROUGH = 1
+test-thorough: test  ## the same with ten times as many examples and every variant; for a release, or a change of what all verbs share
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
