@@ -17,6 +17,10 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests"))
+
+from thorough import examples  # noqa: E402
+
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
 """What a source with compiled functions says."""
 
@@ -33,7 +37,12 @@ def _kernel_cache() -> str:
 os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())
 
 # how long an example takes says how busy the machine is
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("untimed")
 
 if (

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.formats.attributes import AttributeColumn, encode_rows
 from dolma_dask.formats.json.write import number_texts, round_scores, span_texts, string_texts
@@ -52,7 +53,7 @@ def scores_of(values, decimals=5):
 
 @pytest.mark.parametrize("decimals", [5, 8])
 @given(values=st.lists(floats, max_size=40))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100))
 def test_scores_are_rounded_bit_for_bit_as_python_rounds(decimals, values):
     assert scores_of(values, decimals) == [as_json(round(x, decimals)) for x in values]
     rounded = [round(x, decimals) for x in values]
@@ -60,7 +61,7 @@ def test_scores_are_rounded_bit_for_bit_as_python_rounds(decimals, values):
 
 
 @given(st.lists(floats, max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 def test_numbers_are_written_as_python_writes_them(values):
     written = number_texts(np.array(values, np.float64), np.ones(len(values), np.bool_)).to_pylist()
     assert written == [as_json(x) for x in values]
@@ -74,7 +75,6 @@ def test_every_fraction_that_documents_have():
 
 
 @given(st.lists(st.none() | texts), st.integers(0, 3))
-@settings(deadline=None)
 def test_strings_are_escaped_as_python_escapes_them(values, skipped):
     column = pa.array(values, pa.large_string()).slice(skipped)
     assert string_texts(column).to_pylist() == [None if v is None else as_json(v) for v in values[skipped:]]
@@ -152,7 +152,7 @@ def expected(batch):
 
 
 @given(batches(), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80))
 def test_rows_are_what_json_dumps_writes(batch, offset):
     ids, sources, lengths, columns, errors = batch
     rows = encode_rows(

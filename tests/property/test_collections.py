@@ -7,6 +7,7 @@ import dask
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.partitions.dataframe import read_bag, read_dataframe
@@ -26,7 +27,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | No
     return {pair: make_dataset(folder / f"{pair[0]}-{pair[1]}", ROWS, *pair) for pair in FORMATS[:2]}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pair=st.sampled_from(FORMATS[:2]),
     partition_bytes=st.integers(300, 12_000) | st.none(),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.verbs.mix import ranking
@@ -33,7 +33,6 @@ def found(rows, limits, block=7):
     return find_cuts(lambda: blocks, 4, lambda group, total: limits[group])
 
 
-@settings(max_examples=150, deadline=None)
 @given(ROWS, st.lists(st.one_of(st.none(), st.integers(0, 120)), min_size=4, max_size=4), st.integers(0, 40))
 @pytest.mark.parametrize("counters", [8, 1 << 12])
 def test_cuts_are_those_of_a_sorted_ranking(counters, rows, limits, collected):

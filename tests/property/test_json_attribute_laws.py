@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from json_oracle import (
     RejectedLineError,
@@ -317,7 +317,6 @@ def as_rows(batch: AttributeBatch) -> list[list[object]]:
     return [list(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
 
 
-@settings(deadline=None)
 @given(lines, KEY_LISTS, FORMS)
 @example(b'{"id":"a","attributes":{"score":1e400}}', {"score": "number"}, "nested")
 @example(b'{"id":"a","attributes":{"a__doc":[[0,9223372036854775808,1]]}}', KEYS, "nested")
@@ -335,7 +334,6 @@ def test_the_exact_parser_accepts_what_the_oracle_accepts(
         assert found == right
 
 
-@settings(deadline=None)
 @given(st.lists(lines, max_size=6), KEY_LISTS, FORMS)
 @example(CRAFTED, KEYS, "nested")
 @example(CRAFTED, KEYS, "flat")
@@ -350,7 +348,6 @@ def test_a_scan_reads_every_valid_row_and_names_every_other(
     assert as_rows(batch) == [nothing if right is None else right for right in rights]
 
 
-@settings(deadline=None)
 @given(st.lists(fitting_pairs(), min_size=1, max_size=5), FORMS)
 def test_the_kernel_declines_no_ordinary_row(pair_lists: list[list[str]], form: Form) -> None:
     """Only numbers that are long or extreme, escaped keys and unusual span bounds may go to the slow parser."""
@@ -422,7 +419,6 @@ def at_path(value: Value | None, path: list[str]) -> Value | None:
     return value
 
 
-@settings(deadline=None)
 @given(st.lists(trees(), max_size=5))
 def test_values_of_objects_in_objects(texts: list[str]) -> None:
     columns, errors = scan_objects(pa.array(texts, pa.large_string()), PATHS)
@@ -440,7 +436,6 @@ def test_values_of_objects_in_objects(texts: list[str]) -> None:
     assert found == [[None] * len(PATHS) if right is None else right for right in rights]
 
 
-@settings(deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=5))
 def test_sampled_kinds_of_objects_in_objects(texts: list[str]) -> None:
     """A scalar that is found has one kind in all rows; a row is refused only where something else stands in the place of an object."""
@@ -461,7 +456,6 @@ def test_sampled_kinds_of_objects_in_objects(texts: list[str]) -> None:
                 assert row not in bad or "fits a double" in bad[row].expected or value.kind == "object"
 
 
-@settings(deadline=None)
 @given(st.lists(fitting_pairs(), min_size=1, max_size=4), FORMS)
 def test_sampled_kinds_read_the_sampled_rows(pair_lists: list[list[str]], form: Form) -> None:
     rows = [as_line(pairs, form) for pairs in pair_lists]
@@ -477,7 +471,6 @@ def numbers_at(base: int, starts: np.ndarray, values: np.ndarray, ends: np.ndarr
         ends[i], values[i] = read_number(base + starts[i])
 
 
-@settings(deadline=None)
 @given(st.lists(numbers, min_size=1, max_size=20))
 @example(["9007199254740993", "9007199254740993.0", "1e22", "1e23", "-0.0", "0e999", "123456789012345678901"])
 @example(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from json_oracle import (
     RejectedLineError,
@@ -197,7 +197,6 @@ def first_bad_byte(line: bytes) -> int | None:
     return None
 
 
-@settings(deadline=None)
 @given(lines, FIELD_LISTS, st.sampled_from([(), ("id",), ("id", "text")]))
 @example(b'{"id":"\\ud83d\\ude00"}', FIELDS, ())
 @example(b'{"id":1e999}', [], ())
@@ -216,7 +215,6 @@ def test_the_exact_parser_accepts_what_the_oracle_accepts(
         assert found.expected
 
 
-@settings(deadline=None)
 @given(st.lists(lines, max_size=6), FIELD_LISTS)
 @example(CRAFTED, FIELDS)
 @example(CRAFTED, FIELDS[1:3])
@@ -237,7 +235,6 @@ def test_the_kernel_accepts_only_what_it_reads_right_and_declines_only_what_is_l
             assert row == right
 
 
-@settings(deadline=None)
 @given(st.lists(lines, max_size=6), FIELD_LISTS)
 @example(CRAFTED, FIELDS)
 @example(CRAFTED, FIELDS[1:3])
@@ -252,7 +249,6 @@ def test_a_scan_reads_every_valid_line_and_names_every_other(rows: list[bytes], 
     assert batch.to_pylist() == [nothing if right is None else right for right in rights]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=70), max_size=8))
 def test_line_starts_are_where_newlines_say(pieces: list[bytes]) -> None:
     data = b"".join(piece + b"\n" for piece in pieces)
@@ -260,7 +256,6 @@ def test_line_starts_are_where_newlines_say(pieces: list[bytes]) -> None:
     assert line_starts(np.frombuffer(data, np.uint8)).tolist() == [0, *ends]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -281,7 +276,6 @@ def test_lines_that_are_not_utf8_are_found_one_by_one(pieces: list[bytes]) -> No
     }
 
 
-@settings(deadline=None)
 @given(st.lists(ordinary_lines, min_size=1, max_size=4), st.integers(0, 3))
 def test_a_line_reads_the_same_wherever_it_stands(rows: list[bytes], n_before: int) -> None:
     filler = b'{"id":"' + b"f" * 61 + b'"}'

@@ -8,7 +8,7 @@ import minhash_oracles as oracles
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED, MinHash
@@ -17,7 +17,6 @@ from dolma_dask.text.joined import characters, joined_words
 from dolma_dask.text.normalization import normalised_words
 from dolma_dask.text.sha1 import MARGIN, sha1_words
 
-law = settings(max_examples=150, deadline=None)
 batches = st.lists(oracles.texts, max_size=4)
 skips = st.integers(0, 2)
 
@@ -37,7 +36,6 @@ def kind_of(tokens, ngram):
 
 
 @pytest.mark.parametrize("find", TOKENS, ids=lambda find: find.__name__)
-@law
 @given(batch=batches, skip=skips)
 @example(batch=list(WILD_TEXTS), skip=0)
 @example(batch=["x", "Σ" * 20 + "\u0301\u0323" * 50, "", "ΑΣ'. Σ", "a" * 70 + "."], skip=1)
@@ -54,7 +52,6 @@ def test_tokens_are_joined(find, batch, skip):
             )
 
 
-@law
 @given(strings=st.lists(st.binary(max_size=300), max_size=40), before=st.integers(0, 5))
 def test_sha1_is_that_of_hashlib(strings, before):
     ends = before + np.cumsum([0, *map(len, strings)], dtype=np.int64)
@@ -63,7 +60,6 @@ def test_sha1_is_that_of_hashlib(strings, before):
     assert sha1_words(data, ends[:-1], ends[1:]).tolist() == expected
 
 
-@law
 @given(
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )
@@ -82,7 +78,6 @@ def test_signatures_of_redpajama(batch, skip, ngram, num_perm, seed):
 
 @pytest.mark.parametrize("legacy", [True, False], ids=["legacy", "affine32"])
 @pytest.mark.parametrize("unit", ["word", "char"])
-@law
 @given(
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import token_oracle as oracle
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dolma_dask.minhash import ngrams
@@ -16,7 +16,6 @@ from dolma_dask.minhash.permutations import multiply_add
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
 from dolma_dask.testing.taggers import WILD_TEXTS
 
-law = settings(max_examples=150, deadline=None)
 units = st.sampled_from(["word", "char"])
 
 
@@ -28,7 +27,6 @@ def rows(bounds, values):
     return [part.tolist() for part in np.split(values, bounds[1:-1])] if len(bounds) > 1 else []
 
 
-@law
 @given(batch=st.lists(oracle.texts, min_size=1, max_size=4), skip=st.integers(0, 1), unit=units)
 @example(batch=list(WILD_TEXTS), skip=0, unit="word")
 @example(batch=list(WILD_TEXTS), skip=1, unit="char")
@@ -40,7 +38,6 @@ def test_tokens_are_those_of_the_rule(batch, skip, unit):
     assert found == expected[skip:]
 
 
-@law
 @given(text=oracle.texts, unit=units)
 def test_composed_and_decomposed_texts_have_the_same_tokens(text, unit):
     forms = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
@@ -48,7 +45,6 @@ def test_composed_and_decomposed_texts_have_the_same_tokens(text, unit):
     assert composed == decomposed
 
 
-@law
 @given(
     batch=st.lists(oracle.texts, max_size=3), n=st.integers(1, 12), num_perm=st.integers(1, 20), unit=units
 )
@@ -59,7 +55,6 @@ def test_signatures_are_those_of_the_shingles(batch, n, num_perm, unit):
     assert kinds.tolist() == [EMPTY if count == 0 else SHORT if count < n else SIGNED for count in counts]
 
 
-@law
 @given(batch=st.lists(oracle.texts, max_size=3), n=st.integers(1, 12), unit=units)
 def test_shingles_are_the_ngrams(batch, n, unit):
     found = rows(*hash_shingles(column(*batch), ngram=n, unit=unit))
@@ -111,7 +106,7 @@ def test_estimates_are_unbiased():
             pairs += [" ".join(original), " ".join(copy)]
         values, _ = sign_tokens(column(*pairs), ngram=5, unit="word", num_perm=128, seed=seed)
         estimates = (values[::2] == values[1::2]).mean(axis=1)
-        sets = [set(oracle.shingles(text, 5)) for text in pairs]
+        sets = [set(zip(*(text.split()[first:] for first in range(5)), strict=False)) for text in pairs]
         truth = np.array([oracle.jaccard(*two) for two in zip(sets[::2], sets[1::2], strict=True)])
         errors.append(estimates - truth)
         variances.append(truth * (1 - truth) / 128)

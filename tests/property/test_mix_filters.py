@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.rules.filter_columns import RowKinds
@@ -145,7 +146,7 @@ def check(item: Filter, rows: list[dict[str, Any]]) -> None:
     assert item.rule.mask(columns_of(rows)).to_pylist() == one_by_one
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(JSONPATHS, st.lists(ROWS, min_size=1, max_size=6))
 def test_jsonpath(text: str, rows: list[dict[str, Any]]) -> None:
     item = make_filter(text, "jsonpath", KINDS)
@@ -153,7 +154,7 @@ def test_jsonpath(text: str, rows: list[dict[str, Any]]) -> None:
         check(item, rows)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(JQ, st.lists(ROWS, min_size=1, max_size=6))
 def test_jq(text: str, rows: list[dict[str, Any]]) -> None:
     item = make_filter(text, "jq", KINDS)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.formats.json.lines import SPAN
@@ -79,7 +79,6 @@ def column_of(rule: Any, spans: list[Any]) -> SpanColumn:
     return SpanColumn(rule_of(*rule), pa.array(rows, pa.list_(SPAN)), pa.array([rule[2]], pa.large_string()))
 
 
-@settings(max_examples=120, deadline=None)
 @given(RULES.flatmap(documents_of), st.integers(0, 2))
 def test_texts_and_spans(case: Any, skipped: int) -> None:
     rules, documents = case
@@ -117,7 +116,6 @@ def test_texts_and_spans(case: Any, skipped: int) -> None:
         assert json.loads(after) == expected
 
 
-@settings(max_examples=80, deadline=None)
 @given(TEXTS.filter(bool), st.lists(st.tuples(PLACES, PLACES), min_size=1, max_size=4))
 def test_spans_with_other_lists_beside_them(text: str, bounds: list[tuple[int, int]]) -> None:
     """Whole numbers written with a point, and lists that are no spans, take another way to the same places."""
@@ -151,7 +149,6 @@ def line_of(value: Any, style: int) -> str:
     return json.dumps(value, ensure_ascii=style > 2, separators=separators)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(OBJECTS, st.integers(0, 5), VALUES, st.booleans()), min_size=1, max_size=5))
 def test_spliced_lines(rows: list[tuple[dict[str, Any], int, Any, bool]]) -> None:
     lines = [line_of(row, style) + "\n" for row, style, _, _ in rows]
@@ -168,7 +165,6 @@ def test_spliced_lines(rows: list[tuple[dict[str, Any], int, Any, bool]]) -> Non
             assert after == line.encode()
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(*[st.one_of(st.none(), OBJECTS)] * 3, st.integers(0, 5)), min_size=1, max_size=4))
 def test_joined_objects(rows: list[Any]) -> None:
     columns = [

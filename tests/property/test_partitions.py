@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.stored import Member
@@ -59,7 +60,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str | No
 SIZES = st.integers(1, 12_000) | st.integers(60_000, 400_000) | st.none()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(FORMATS),
     SIZES,
@@ -88,7 +89,7 @@ TEXTS = st.text(max_size=30)
 DOCUMENTS = st.lists(st.tuples(TEXTS, st.none() | st.floats(-1e6, 1e6), TEXTS | st.none()), max_size=25)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     DOCUMENTS,
     st.sampled_from(["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"]),

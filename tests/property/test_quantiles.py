@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.rules.groups import label_of, spelled, unspelled
@@ -88,7 +88,6 @@ def same(found, values, probabilities):
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     VALUES,
     PROBABILITIES,
@@ -114,7 +113,6 @@ def test_keys_keep_the_order(values):
     assert np.array_equal(values_of(keys), values)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(NAMES, st.one_of(st.none(), NAMES)), max_size=30),
     st.floats(0.01, 0.99),
@@ -137,7 +135,6 @@ BOUND = st.one_of(st.none(), st.floats(-5, 5))
 GROUP = st.one_of(NAMES, st.sampled_from(["all", "=all", "==all"]))
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(GROUP, st.tuples(BOUND, BOUND), max_size=5),
     st.lists(

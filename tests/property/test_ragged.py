@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -48,7 +48,6 @@ def engine() -> TokenEngine:
     return load_tokenizer(tokenizer.to_str())
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     texts=st.lists(st.text(max_size=30), max_size=10),
     cuts=st.sets(st.integers(1, 9)),
@@ -74,7 +73,6 @@ def test_any_split_gives_the_same_files_and_no_token_is_lost(
     assert read == [begin + tokenizer.encode(text, add_special_tokens=False).ids + end for text in texts]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     documents=st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=5), max_size=8),
     ceiling=st.sampled_from([0, 300, 32_767, 32_768, 65_535, 65_536, 2**32 - 1]),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import regex
 import tagger_oracles as oracles
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from redpajama_oracle import rule_signals
 
@@ -19,8 +19,6 @@ from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.tables import code_points, load_tables
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN
-
-law = settings(max_examples=150, deadline=None)
 
 
 def column(*texts):
@@ -43,7 +41,6 @@ metadata = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-@law
 @given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
 @example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
 @example(batch=[("", "{}")] * 3, skip=0)
@@ -71,7 +68,6 @@ phrases = st.lists(
 )
 
 
-@law
 @given(batch=st.lists(oracles.texts, min_size=1, max_size=3), stop=phrases, bad=phrases)
 def test_texts_are_compared_with_the_lists_of_the_user(batch, stop, bad):
     files = {
@@ -95,7 +91,6 @@ def split(view, table, row):
     return [bytes(view.data[at : at + table.sizes[k]]).decode() for k, at in zip(found, begins, strict=True)]
 
 
-@law
 @given(batch=st.lists(oracles.texts, max_size=4), skip=st.integers(0, 2))
 @example(batch=list(WILD_TEXTS), skip=0)
 def test_words_and_lines_of_a_view_are_those_of_split(batch, skip):
@@ -119,7 +114,6 @@ def test_words_and_lines_of_a_view_are_those_of_split(batch, skip):
     assert len(dict(zip(texts, words.hashes.tolist(), strict=True))) == len(set(texts))
 
 
-@law
 @given(text=oracles.texts, after=oracles.wild)
 def test_runs_are_the_matches_of_the_pattern(text, after):
     offsets, data = string_parts(column(text, after))
@@ -127,7 +121,6 @@ def test_runs_are_the_matches_of_the_pattern(text, after):
     assert found == len(regex.findall(r"\w+|[^\w\s]+", text))
 
 
-@law
 @given(batch=st.lists(oracles.texts, max_size=4), skip=st.integers(0, 2))
 def test_lengths_are_in_code_points(batch, skip):
     texts = column(*batch).slice(skip)

@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.text.timestamps import UNREADABLE, timestamps
@@ -54,13 +54,11 @@ near_times = st.tuples(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(near_times, st.text("0123456789-:T+ .Z", max_size=30))))
 def test_every_string_is_read_as_datetime_has_it(texts):
     assert read(*texts) == [time_of(text) for text in texts]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.datetimes(), st.sampled_from("T "), st.sampled_from(["seconds", "microseconds"])))
 )

@@ -8,6 +8,7 @@ import pickle
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.rules import Missing, Not, Rule
@@ -221,7 +222,7 @@ def columns_of(table, offset=0):
 
 
 @given(expressions, tables, st.integers(0, 9))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(150))
 def test_masks_are_those_of_the_oracle(expression, table, offset):
     columns = columns_of(table, offset)
     mask = parse(expression).mask(columns)
@@ -231,7 +232,7 @@ def test_masks_are_those_of_the_oracle(expression, table, offset):
 
 
 @given(expressions)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80))
 def test_rules_survive_spelling_and_pickling(expression):
     rule = parse(expression)
     again = parse(str(rule))
@@ -244,7 +245,6 @@ def test_rules_survive_spelling_and_pickling(expression):
 
 
 @given(expressions, expressions, tables)
-@settings(max_examples=100, deadline=None)
 def test_operators_of_rules_are_plain_logic(left, right, table):
     columns = columns_of(table)
     a, b = parse(left), parse(right)
@@ -324,7 +324,7 @@ noise = st.lists(tokens | st.characters(), max_size=10).map(" ".join) | st.text(
 
 
 @given(noise)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(120))
 def test_any_text_is_a_rule_or_an_expression_error(text):
     columns = {"a": pa.array([1, None]), "b.c": pa.array(["x", None]), "d e": pa.array([True, None])}
     try:

@@ -1,5 +1,6 @@
 """Without the packages of an extra everything else works, and what needs one names the extra."""
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -13,12 +14,26 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = (*EXTRAS, "ipykernel", "IPython")
 
 
-def call(place, *words):
-    """Call a command where no optional package is installed."""
-    code = f"import sys\nsys.modules.update(dict.fromkeys({OPTIONAL}))\nfrom dolma_dask import cli\nsys.exit(cli.main())"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=place, capture_output=True, text=True, check=False
-    )
+PROGRAM = f"""
+import io, json, sys
+from contextlib import redirect_stderr, redirect_stdout
+sys.modules.update(dict.fromkeys({OPTIONAL}))
+from dolma_dask import cli
+answers = []
+for words in json.loads(sys.argv[1]):
+    with redirect_stdout(io.StringIO()) as said, redirect_stderr(io.StringIO()) as told:
+        status = cli.main(words)
+    answers.append((status, said.getvalue(), told.getvalue()))
+print(json.dumps(answers))
+"""
+
+
+def call(place, *commands):
+    """Call commands in one process where no optional package is installed; return status, output and messages of each."""
+    program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+    done = subprocess.run(program, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -33,27 +48,30 @@ def place(tmp_path):
 
 @pytest.mark.slow
 def test_the_rest_works(place):
-    done = call(place, "tag", "v0", "--taggers", "char_length_v1", "--scheduler", "synchronous")
-    assert done.returncode == 0, done.stderr
-    assert call(place, "report", "--help").returncode == 0
-    assert "_dolma_dask" in call(place, "completion", "bash").stdout
+    tagged, shown, completed = call(
+        place,
+        ["tag", "v0", "--taggers", "char_length_v1", "--scheduler", "synchronous"],
+        ["report", "--help"],
+        ["completion", "bash"],
+    )
+    assert tagged[0] == 0, tagged
+    assert shown[0] == 0, shown
+    assert "_dolma_dask" in completed[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "what", "extra"),
-    [
-        (("tag", "s3://bucket/v0", "--taggers", "char_length_v1"), "s3://bucket/v0", "s3"),
-        (("report", "v0", "--to", "page.html"), "the report", "report"),
-        (("run", "p.yaml"), "p.yaml: stage 'report'", "report"),
-        (("demo",), "the demo's report", "report"),
-    ],
-)
-def test_what_needs_an_extra_names_it(words, what, extra, place):
-    done = call(place, *words)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"UsageError: {what}")
-    assert f"pip install 'dolma-dask[{extra}]'" in done.stderr
+def test_what_needs_an_extra_names_it(place):
+    cases = [
+        (["tag", "s3://bucket/v0", "--taggers", "char_length_v1"], "s3://bucket/v0", "s3"),
+        (["report", "v0", "--to", "page.html"], "the report", "report"),
+        (["run", "p.yaml"], "p.yaml: stage 'report'", "report"),
+        (["demo"], "the demo's report", "report"),
+    ]
+    answers = call(place, *(words for words, _, _ in cases))
+    for (words, what, extra), (status, _, told) in zip(cases, answers, strict=True):
+        assert status == 2, (words, told)
+        assert told.startswith(f"UsageError: {what}")
+        assert f"pip install 'dolma-dask[{extra}]'" in told
     assert sorted(path.name for path in place.iterdir()) == ["p.yaml", "v0"], "nothing was done"
     assert not (place / "v0/attributes").exists()
 

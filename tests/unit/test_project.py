@@ -95,23 +95,23 @@ def test_commands_load_what_their_work_needs(tmp_path):
         ["mix", "v0", "--to", "v1", "--where", "word_count >= 9 and exact is None"],
     ]
     code = (
-        "import sys, dolma_dask.cli as cli\n"
+        "import json, sys, dolma_dask.cli as cli\n"
         "never = {'pandas', 'distributed', 'bokeh', 'jinja2', 'ftfy', 'h5py', 'fsspec', 'dask'}\n"
         "unneeded = never | {'numba', 'scipy', 'llvmlite'} if sys.argv[1] == 'again' else never\n"
-        "status = cli.main(sys.argv[2:])\n"
-        "heavy = unneeded & set(sys.modules)\n"
-        "sys.exit(str(heavy) if heavy or status else 0)"
+        "for words in json.loads(sys.argv[2]):\n"
+        "    status = cli.main(words)\n"
+        "    if status or (heavy := unneeded & set(sys.modules)):\n"
+        "        sys.exit(f'{words}: {status or heavy}')"
     )
     for number in ("first", "again"):
-        for words in verbs:
-            done = subprocess.run(
-                [sys.executable, "-c", code, number, *words],
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=tmp_path,
-            )
-            assert done.returncode == 0, (number, words, done.stderr)
+        done = subprocess.run(
+            [sys.executable, "-c", code, number, json.dumps(verbs)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, (number, done.stderr)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import SchemaError
@@ -49,7 +49,6 @@ def test_writable_and_empty_buffers():
     assert numbers(text_keys(pa.array([], pa.large_string()))) == []
 
 
-@settings(deadline=None)
 @given(TEXTS, st.integers(0, 3))
 def test_text_keys_are_those_of_the_bare_text(texts, skip):
     column = pa.array(texts, pa.large_string()).slice(skip)
@@ -58,7 +57,6 @@ def test_text_keys_are_those_of_the_bare_text(texts, skip):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(TEXTS, TEXTS, st.integers(0, 3))
 def test_row_keys_are_those_of_the_length_prefixed_values(ones, others, skip):
     rows = min(len(ones), len(others))
@@ -73,7 +71,6 @@ def test_columns_of_different_lengths_are_refused():
         keys128(pa.array(["a"] * 2, pa.large_string()), pa.array(["a"] * 3, pa.large_string()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False), max_size=50))
 def test_equal_numbers_have_equal_keys(values):
     keys = numbers(number_keys(np.array(values, np.float64)))
@@ -82,7 +79,6 @@ def test_equal_numbers_have_equal_keys(values):
     assert numbers(number_keys(np.array([0.0]))) == numbers(number_keys(np.array([-0.0])))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(), st.booleans()), max_size=50), st.booleans())
 def test_ranks_sort_as_the_numbers_and_missing_ones_last(pairs, highest_first):
     values, valid = (

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.exchange.contract import key_dtype
@@ -18,7 +18,6 @@ def halves(keys):
     return tuple(np.array([key[i] for key in keys], np.uint64) for i in (0, 1))
 
 
-@settings(deadline=None)
 @given(KEYS, KEYS)
 def test_table_equals_a_dictionary(listed, asked):
     first = {}
@@ -39,7 +38,6 @@ def test_table_of_many_keys():
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(KEYS, KEYS, st.lists(st.integers(0, 80), max_size=5))
 def test_sorted_pass_equals_sets(listed, asked, cuts):
     records = np.zeros(len(listed) + len(asked), key_dtype())

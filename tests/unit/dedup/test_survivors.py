@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.exchange.contract import key_dtype
@@ -39,7 +39,6 @@ def expected(rows, dtype):
     return marks
 
 
-@settings(deadline=None)
 @given(ROWS, st.booleans(), st.lists(st.integers(0, 60), max_size=5))
 def test_marks_equal_a_dictionary_of_lists(rows, ranked, cuts):
     dtype = key_dtype("rank") if ranked else key_dtype()

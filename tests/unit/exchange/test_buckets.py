@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
@@ -86,7 +86,6 @@ WORD = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 15).map(lambda bucket
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     blocks=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=6),
     segment=st.integers(1, 30),
@@ -108,7 +107,6 @@ def test_any_buckets_come_back(tmp_path_factory, blocks, segment, bounds):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     inputs=st.lists(st.lists(st.tuples(WORD, WORD), max_size=12), max_size=4),
     bounds=st.tuples(st.integers(0, 16), st.integers(0, 16)),

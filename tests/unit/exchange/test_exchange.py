@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.engine import RunOptions, Task, inputs_of, run_job, work_dir
 from dolma_dask.errors import (
@@ -217,7 +218,7 @@ LIMITS = st.integers(1, 3000)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     shards=st.lists(st.lists(st.tuples(WORD, st.integers(0, 2**64 - 1)), max_size=25), max_size=4),
     is_long=st.booleans(),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.exchange import kernels, ordering
@@ -44,7 +44,6 @@ def cut(rows, sizes) -> list[np.ndarray]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # kernels compile in the first example
 @given(ROWS)
 def test_sort_words(rows):
     before = rows.copy()
@@ -81,7 +80,6 @@ def test_close_values_that_do_not_fit_beside_their_row_number():
     assert (ordering.sort_words(rows) == rows[np.lexsort(rows.T[::-1])]).all()
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(0, 64), st.sampled_from([16, 64, 1 << 19]), st.sampled_from([0, 1024]))
 def test_sort_grouped(rows, shift, part_bytes, few):
     """By buckets of any width, taken together or spread over parts."""
@@ -96,7 +94,6 @@ def test_sort_grouped(rows, shift, part_bytes, few):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(ROWS, st.lists(st.integers(0, 80), max_size=5))
 def test_rows_that_share_their_first_word_stay(rows, bounds):
     """In their buckets, in order, all of them; what else stays makes no difference."""
@@ -124,7 +121,6 @@ def test_most_rows_that_are_alone_are_left_out():
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(ROWS, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 30), st.integers(1, 9))
 def test_sort_spilled(tmp_path_factory, rows, sizes, limit, chunk):
     """With NumPy's sort alone; the next test has more records."""

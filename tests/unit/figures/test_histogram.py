@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.figures.histogram import (
     DISPLAY_BINS,
@@ -48,7 +49,6 @@ def oracle(values: list[float], edges: list[float]) -> list[int]:
     return counts
 
 
-@settings(deadline=None)
 @given(st.lists(any_values, max_size=6), st.randoms())
 def test_merged_parts_equal_the_whole_in_any_order(parts, random):
     whole = Histogram.of([value for part in parts for value in part])
@@ -71,7 +71,6 @@ def test_merged_parts_equal_the_whole_when_bins_get_coarser(pieces):
     assert whole.keys.nbytes + whole.counts.nbytes <= 64 * 1024
 
 
-@settings(deadline=None)
 @given(any_values)
 def test_bookkeeping(values):
     histogram = Histogram.of(values)
@@ -85,7 +84,7 @@ def test_bookkeeping(values):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80))
 @example([128728759795712.0, -5e-324], 1)
 @given(any_values, st.integers(0, 2**16 - 1))
 def test_display_counts_are_exact(values, mask):
@@ -123,7 +122,6 @@ def test_display_counts_of_many_values_are_exact(values):
     assert 20 <= len(shown.counts) <= DISPLAY_BINS
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(10**6), 10**9).map(float), min_size=1))
 def test_whole_numbers_get_whole_edges(values):
     edges, _ = display_edges(Histogram.of(values))

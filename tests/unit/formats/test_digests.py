@@ -4,7 +4,7 @@ import struct
 
 import pyarrow as pa
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.formats.digests import DocumentDigests
@@ -29,7 +29,6 @@ def batch_of(rows, width=3, offset=0):
 
 
 @given(st.data(), st.lists(st.tuples(values, values, values), max_size=30), st.integers(0, 3))
-@settings(deadline=None)
 def test_equal_the_oracle_however_they_are_cut(data, rows, offset):
     cut = data.draw(st.integers(0, len(rows)))
     digests = DocumentDigests()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, SourceChangedError, UsageError
@@ -164,7 +164,6 @@ TEXTS = st.sampled_from(["", "a", "b", "ab", "é", "日本", "x" * 250])
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.tuples(TEXTS.filter(bool), st.none() | TEXTS.filter(bool)), max_size=12),
     st.lists(st.tuples(st.none() | TEXTS, TEXTS), max_size=12),

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import UsageError
@@ -77,7 +77,6 @@ def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-@settings(deadline=None)
 @given(
     st.one_of(
         TEXTS, st.sampled_from(["no", "true", "~", "null", "1.10", "0x1f", "1:30", "2019-01-01", "<<", "="])
@@ -92,7 +91,6 @@ def test_any_text_that_yaml_writes_is_read_back(tmp_path_factory, text):
     mistakes.check()
 
 
-@settings(deadline=None)
 @given(st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)))
 def test_any_number_that_yaml_writes_is_read_back(tmp_path_factory, value):
     tree, mistakes = read(tmp_path_factory.mktemp("yaml", numbered=True), yaml.safe_dump({"x": value}))

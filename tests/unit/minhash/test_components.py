@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -36,7 +36,6 @@ def graphs(draw):
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # kernels compile in the first example
 @given(graph=graphs(), dtype=st.sampled_from([np.uint32, np.uint64]), data=st.data())
 def test_each_node_gets_the_smallest_member_whatever_the_order(graph, dtype, data):
     nodes, edges = graph

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -48,7 +48,6 @@ def runs_of(rows, cuts):
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # kernels compile in the first example
 @given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4), neighbours=st.booleans())
 def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts, neighbours):
     expected, buckets = stars(rows)
@@ -65,7 +64,6 @@ def test_stars_of_keys_that_go_on_in_the_next_run(rows, cuts, neighbours):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4), capacity=st.sampled_from([2, 4, 8, 32, 64])
 )
@@ -85,7 +83,6 @@ def test_a_forest_joins_the_same_documents_with_fewer_edges(rows, cuts, capacity
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(rows=keys(), cuts=st.lists(st.integers(0, 100), max_size=4))
 def test_reducers_that_contract_and_that_do_not_find_the_same(rows, cuts):
     edges, buckets = stars(rows)
@@ -98,7 +95,6 @@ def test_reducers_that_contract_and_that_do_not_find_the_same(rows, cuts):
     assert components([edge for part in contracted for edge in part.tolist()]) == components(edges)
 
 
-@settings(deadline=None)
 @given(rows=keys(), dtype=st.sampled_from([np.uint32, np.uint64]))
 def test_labels_name_the_root_and_count_the_members(rows, dtype):
     edges, _ = stars(rows)

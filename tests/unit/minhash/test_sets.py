@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.minhash.sets import count_common
@@ -11,7 +11,6 @@ values = st.one_of(st.integers(0, 12), st.integers(2**64 - 6, 2**64 - 1), st.int
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     st.sets(values, max_size=40),
     st.lists(st.sets(values, max_size=6), min_size=1, max_size=9),

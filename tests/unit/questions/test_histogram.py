@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 import dolma_dask as dk
 from dolma_dask import cli
@@ -56,7 +57,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(values=st.lists(NUMBERS, min_size=1, max_size=40), data=st.data())
 def test_counts_are_those_of_numpy_for_any_cut(
     tmp_path_factory: pytest.TempPathFactory, values: list[float | None], data: st.DataObject

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, SchemaError
@@ -218,7 +218,6 @@ JSON_SCHEMA = pa.schema(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(
     table_rows, st.sampled_from([WEB, FieldMapping(id="meta.a", source_name="w"), FieldMapping(source="url")])
 )

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -45,7 +45,6 @@ def test_the_file_holds_the_tokenizer(trained: tuple[Path, Tokenizer]) -> None:
     assert len(tokenizer.encode("bara dele").ids) < len("bara dele")
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=30))
 def test_no_text_is_lost(trained: tuple[Path, Tokenizer], text: str) -> None:
     tokenizer = trained[1]
@@ -54,7 +53,6 @@ def test_no_text_is_lost(trained: tuple[Path, Tokenizer], text: str) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=6), max_size=30), st.integers(0, 60), st.randoms(use_true_random=False))
 def test_the_sample_is_a_function_of_the_set_of_texts(
     texts: list[str], max_bytes: int, rng: random.Random

@@ -11,8 +11,8 @@ import regex
 
 from dolma_dask.text import tables
 
-EVERY_CHAR = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
-CODES = np.array([ord(char) for char in EVERY_CHAR])
+CODES = np.r_[0:0xD800, 0xE000:0x110000]
+EVERY_CHAR = CODES.astype("<u4").tobytes().decode("utf-32-le")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,15 @@
 """Where words end: at every place of a window, before every kind of white space."""
 
+import re
+
 import numpy as np
 import pytest
 
 from dolma_dask.text.tables import SPACE, load_tables
 from dolma_dask.text.words import length_at, space_bytes, word_end, word_start
 
-SPACES = [chr(code) for code in range(0x110000) if chr(code).isspace()]
+EVERY_CHAR = np.r_[0:0xD800, 0xE000:0x110000].astype("<u4").tobytes().decode("utf-32-le")
+SPACES = re.findall(r"\s", EVERY_CHAR)  # those of `str.isspace`, by its documentation
 NOT_SPACES = [chr(code) for code in [*range(0x3100), *range(0xFE00, 0x11000)] if not chr(code).isspace()]
 
 

@@ -13,6 +13,7 @@ import pytest
 import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dolma_dask.errors import DataError, SchemaError, SourceChangedError, UsageError
@@ -62,7 +63,7 @@ def oracle(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.text(max_size=60) | st.sampled_from(["", "a\0b", "<|endoftext|>", WORDS]), max_size=12)
 )
@@ -73,7 +74,7 @@ def test_ids_are_those_of_tokenizers_encode(tokenizer: Tokenizer, texts: list[st
     assert tokens.ids.dtype == np.dtype("<i2")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
 @given(
     texts=st.lists(st.text(max_size=40), max_size=12),
     limit=st.integers(1, 2000),

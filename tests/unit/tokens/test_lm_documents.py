@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from dolma_dask.errors import UsageError
@@ -32,7 +33,7 @@ def column(texts: list[str]) -> pa.LargeStringArray:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80))
 @given(TEXTS, st.sampled_from(["NFC", "NFKC", None]))
 def test_repair_line_by_line_is_that_of_whole_texts(texts, normalizer):
     expected = [ftfy.fix_text(text, normalization=normalizer) for text in texts]
@@ -84,7 +85,7 @@ PIECES = [" ", "\n", "(", ")", "[", "]", "{", "}", '"', "'", "s", "N", "=", "°"
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(120))
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
 def test_wikitext_as_by_regular_expressions(text):
     assert detokenize(text) == by_regular_expressions(text)
@@ -106,7 +107,6 @@ def plain_pieces(text: str, chars: int) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab é日\U0001f600\n", max_size=40), max_size=5), st.integers(1, 12))
 def test_texts_are_cut_at_spaces(texts, chars):
     pieces, counts = cut_texts(column(["x y", *texts]).slice(1), chars)
@@ -116,7 +116,6 @@ def test_texts_are_cut_at_spaces(texts, chars):
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6),
     st.lists(st.integers(0, 99), max_size=2),

@@ -1,7 +1,7 @@
 """Rows from counts: no token is lost, and shards, files and batches do not matter."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.tokens.packing import (
@@ -21,7 +21,6 @@ def windows_of(tokens: list[int], length: int) -> list[list[int]]:
     return [tokens[start : start + length + 1] for start in range(0, len(tokens), length)]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(1, 20))
 def test_a_stream_is_cut_as_the_original_cuts_it(count, length):
     tokens = list(range(count))
@@ -32,7 +31,6 @@ def test_a_stream_is_cut_as_the_original_cuts_it(count, length):
     assert stream_rows(count, length, "drop") == sum(len(window) == length + 1 for window in rows)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 12))
 def test_documents_by_themselves_are_cut_as_the_original_cuts_them(lengths, length, least):
     expected, begin = [], 0
@@ -50,7 +48,6 @@ def test_documents_by_themselves_are_cut_as_the_original_cuts_them(lengths, leng
     assert count_document_rows(counted, length, least).tolist() == [len(document) for document in expected]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 60))
 def test_files_are_even_and_hold_every_row(rows, most):
     cut = cut_files(rows, most)
@@ -60,7 +57,6 @@ def test_files_are_even_and_hold_every_row(rows, most):
     assert len(cut) == -(-rows // most)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.data())
 def test_pieces_are_what_one_partition_would_give(sizes, data):
     whole = [(partition, item) for partition, size in enumerate(sizes) for item in range(size)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
@@ -29,7 +30,6 @@ def plain_row(window: list[int], length: int, pad: int, inverted: bool) -> list[
     return [window[:-1] + [pad] * lack, mask, window[1:] + [pad] * lack]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=2, max_size=60), st.integers(1, 9), st.data())
 def test_rows_are_those_of_plain_python(tokens, length, data):
     inverted = data.draw(st.booleans())
@@ -93,7 +93,7 @@ def byte_level(tmp_path_factory):
     return load_tokenizer(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_length_of_rows_as_text_is_that_of_decoding(byte_level, data):
     """Rows of any ids, so that characters are broken everywhere."""

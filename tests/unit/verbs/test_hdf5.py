@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
@@ -87,7 +88,7 @@ def test_no_token_is_lost(dataset, tmp_path, tokenizer):
     assert "files" in str(summary)
 
 
-WORLDS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WORLDS = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.slow

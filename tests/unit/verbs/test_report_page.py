@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.figures import axes, interactive
@@ -287,7 +287,6 @@ def test_characters_that_html_cannot_hold():
 
 
 @given(st.text(), st.text(), st.text())
-@settings(max_examples=60, deadline=None)
 def test_any_text_is_shown_as_it_is(title, key, excerpt):
     cards = [example(rule=title, id=key, excerpt=excerpt)]
     reader = read(page.render(data_of(title=title, signals=[empty_signal(key)], examples=cards)))
@@ -322,7 +321,6 @@ values = st.lists(
 
 
 @given(values)
-@settings(deadline=None)
 def test_positions_and_ticks_stay_in_the_plot(numbers):
     signal = signal_histogram("k", Histogram.of(numbers))
     places = axes.positions(signal.edges, signal)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.figures.histogram import Histogram, quantiles
@@ -117,7 +117,6 @@ def oracle(table, shards, rule, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(rows, max_size=30),
     st.lists(st.integers(0, 30), max_size=3),
@@ -187,7 +186,6 @@ def test_bounds_are_read_either_way_round(written, expected):
     assert list(bounds_of(conjuncts(parse(written)))) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-8000, 8000), min_size=1, max_size=50), st.floats(0, 1))
 def test_quantiles_of_whole_numbers_are_exact(values, probability):
     expected = sorted(values)[max(1, math.ceil(probability * len(values))) - 1]

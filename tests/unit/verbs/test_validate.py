@@ -18,6 +18,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
@@ -698,7 +699,6 @@ span_lists = st.lists(st.tuples(numbers, numbers, scores), max_size=4)
     st.integers(0, 5),
     st.integers(1, 9),
 )
-@settings(max_examples=150, deadline=None)
 def test_spans_equal_the_oracle(rows, is_document, start, keep):
     """Rows of spans, length of the text, and whether the row is null, with spans below it all the same."""
     made = [
@@ -730,7 +730,6 @@ def test_spans_equal_the_oracle(rows, is_document, start, keep):
     st.lists(st.integers(0, 40), max_size=4),
     st.integers(1, 9),
 )
-@settings(max_examples=150, deadline=None)
 def test_walk_over_keys_equals_the_oracle(rows, cuts, keep):
     """Each row is a key and whether it is of the earlier version."""
     records = np.zeros(len(rows), key_dtype())
@@ -762,7 +761,7 @@ def is_subsequence(ours: list[int], theirs: list[int]) -> bool:
 
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 9), max_size=12), st.lists(st.integers(1, 8), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(80))
 def test_order_equals_the_oracle(ours, theirs):
     """Key 0 is a row without identity."""
     ours_keys, theirs_keys = (
