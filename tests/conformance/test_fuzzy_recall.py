@@ -35,17 +35,19 @@ def corpus(shared, tmp_path_factory):
     rows = {document["id"]: row for row, document in enumerate(documents)}
     truth = pq.read_table(shared / "corpus/truth.parquet").to_pylist()
     pairs = [(rows[row["id"]], rows[row["origin"]]) for row in truth if row["kind"] == "near"]
-    grams = ngram_sets([document["text"] for document in documents])
+    grams = ngram_sets(documents, {row for pair in pairs for row in pair})
     return root, documents, np.array(pairs), np.array([jaccard(grams[a], grams[b]) for a, b in pairs])
 
 
-def ngram_sets(texts):
-    bounds, hashes = hash_tokens(pa.array(texts, pa.large_string()), unit="word")
+def ngram_sets(documents, rows):
+    """Return the n-grams of the documents in these rows, by row."""
+    texts = pa.array([documents[row]["text"] for row in rows], pa.large_string())
+    bounds, hashes = hash_tokens(texts, unit="word")
     tokens = [tuple(hashes[first:last].tolist()) for first, last in pairwise(bounds.tolist())]
-    return [
-        {words[at : at + NGRAM] for at in range(max(len(words) - NGRAM + 1, 1))} if words else set()
-        for words in tokens
-    ]
+    return {
+        row: {words[at : at + NGRAM] for at in range(max(len(words) - NGRAM + 1, 1))} if words else set()
+        for row, words in zip(rows, tokens, strict=True)
+    }
 
 
 def jaccard(left, right):
@@ -126,8 +128,8 @@ def test_flagged_pairs_are_similar(corpus):
     """Of the pairs of a document and its survivor, and of all pairs in clusters."""
     root, documents, _, _ = corpus
     table = pq.read_table(root / "clusters/fuzzy.parquet").to_pylist()
-    grams = ngram_sets([document["text"] for document in documents])
     rows = {document["id"]: row for row, document in enumerate(documents)}
+    grams = ngram_sets(documents, {rows[row["id"]] for row in table})
     clusters = {}
     for row in table:
         clusters.setdefault((row["cluster_shard"], row["cluster_row"]), []).append(rows[row["id"]])

@@ -70,17 +70,29 @@ def test_processes_that_start_together_on_a_cold_cache_compile_each_kernel_once(
 
 
 PLACED = """
-import sys, tempfile
+import os, sys, tempfile
+import numba
 from numba.core import caching
-from one import one
+
+numba.njit(lambda n: n + 1)(2)  # what compiling needs is imported; `one` is new to each child
 
 def refused(dir):
     raise PermissionError(dir)
 
-if sys.argv[1] == "installed":
-    caching.tempfile = type("", (), {"TemporaryFile": lambda dir: refused(dir) if dir.endswith("__pycache__") else tempfile.TemporaryFile(dir=dir)})
-assert one(2) == 3
-print(sum(one.compiled.stats.cache_hits.values()))
+def hits(how, cache):
+    if how == "installed":
+        caching.tempfile = type("", (), {"TemporaryFile": lambda dir: refused(dir) if dir.endswith("__pycache__") else tempfile.TemporaryFile(dir=dir)})
+    os.environ["XDG_CACHE_HOME"] = cache
+    from one import one
+    assert one(2) == 3
+    print(sum(one.compiled.stats.cache_hits.values()), flush=True)
+
+for line in sys.stdin:
+    if (child := os.fork()) == 0:
+        hits(*line.split())
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
 """
 
 
@@ -92,18 +104,23 @@ def test_kernels_of_an_installation_that_may_not_be_written_are_used(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     del environment["NUMBA_CACHE_DIR"]
 
-    def hits(how: str, cache: Path) -> str:
-        program = [sys.executable, "-c", PLACED, how]
-        environment["XDG_CACHE_HOME"] = str(cache)
-        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout.strip()
-
     nowhere = Path(os.devnull)
-    assert [hits("installed", tmp_path), hits("installed", tmp_path)] == ["0", "1"], "the user's cache"
-    (tmp_path / "__pycache__").rmdir()
-    (tmp_path / "__pycache__").write_text("")
-    assert hits("nowhere", nowhere) == "0", "not kept at all"
-    (tmp_path / "__pycache__").unlink()
-    assert hits("writable", nowhere) == "0"
-    assert [hits("installed", nowhere), hits("installed", tmp_path / "new")] == ["1", "1"]
+    program = [sys.executable, "-c", PLACED]
+    with subprocess.Popen(
+        program, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def hits(how: str, cache: Path) -> str:
+            process.stdin.write(f"{how} {cache}\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        assert [hits("installed", tmp_path), hits("installed", tmp_path)] == ["0", "1"], "the user's cache"
+        (tmp_path / "__pycache__").rmdir()
+        (tmp_path / "__pycache__").write_text("")
+        assert hits("nowhere", nowhere) == "0", "not kept at all"
+        (tmp_path / "__pycache__").unlink()
+        assert hits("writable", nowhere) == "0"
+        assert [hits("installed", nowhere), hits("installed", tmp_path / "new")] == ["1", "1"]
+        process.stdin.close()
+    assert process.returncode == 0
