@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,16 @@ def test_scores_are_rounded_bit_for_bit_as_python_rounds(decimals, values):
     assert scores_of(values, decimals) == [as_json(round(x, decimals)) for x in values]
     rounded = [round(x, decimals) for x in values]
     assert list(map(repr, round_scores(np.array(values), decimals).tolist())) == list(map(repr, rounded))
+
+
+@pytest.mark.parametrize("decimals", [5, 8])
+def test_ties_their_neighbours_and_numbers_of_one_digit(decimals):
+    """Too rare for examples that are drawn: what only a few floats in a row decide, and where exponents begin."""
+    draw, units = random.Random(1), 10**decimals
+    whole = [draw.randrange(10**size) for size in range(1, 14) for _ in range(100)]
+    values = [neighbours((k + 0.5) / units, steps) for k in whole for steps in range(-2, 3)]
+    values += [sign * k / units for k in range(200) for sign in (1, -1)]
+    assert scores_of(values, decimals) == [as_json(round(x, decimals)) for x in values]
 
 
 @given(st.lists(floats, max_size=40))

@@ -8,8 +8,9 @@ import minhash_oracles as oracles
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED, MinHash
 from dolma_dask.testing.taggers import WILD_TEXTS
@@ -53,6 +54,7 @@ def test_tokens_are_joined(find, batch, skip):
 
 
 @given(strings=st.lists(st.binary(max_size=300), max_size=40), before=st.integers(0, 5))
+@example(strings=[b"\xff" * size for size in range(300)], before=3)
 def test_sha1_is_that_of_hashlib(strings, before):
     ends = before + np.cumsum([0, *map(len, strings)], dtype=np.int64)
     data = np.frombuffer(b"." * before + b"".join(strings) + b"-" * MARGIN, np.uint8)
@@ -60,6 +62,7 @@ def test_sha1_is_that_of_hashlib(strings, before):
     assert sha1_words(data, ends[:-1], ends[1:]).tolist() == expected
 
 
+@settings(max_examples=examples(80))
 @given(
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )
@@ -78,6 +81,7 @@ def test_signatures_of_redpajama(batch, skip, ngram, num_perm, seed):
 
 @pytest.mark.parametrize("legacy", [True, False], ids=["legacy", "affine32"])
 @pytest.mark.parametrize("unit", ["word", "char"])
+@settings(max_examples=examples(80))
 @given(
     batch=batches, skip=skips, ngram=st.integers(1, 5), num_perm=st.integers(1, 20), seed=st.integers(0, 9)
 )

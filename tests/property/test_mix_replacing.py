@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.rules.replacements import Replacement, SpanColumn, move_spans, replace_spans
@@ -79,6 +80,7 @@ def column_of(rule: Any, spans: list[Any]) -> SpanColumn:
     return SpanColumn(rule_of(*rule), pa.array(rows, pa.list_(SPAN)), pa.array([rule[2]], pa.large_string()))
 
 
+@settings(max_examples=examples(120))
 @given(RULES.flatmap(documents_of), st.integers(0, 2))
 def test_texts_and_spans(case: Any, skipped: int) -> None:
     rules, documents = case

@@ -4,10 +4,10 @@ import json
 import pickle
 import random
 import re
-import shutil
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from itertools import accumulate, combinations, pairwise
 
 import numpy as np
@@ -63,8 +63,7 @@ def read_group(url, num_perm):
     return SignatureReader([shard], num_perm).take(np.zeros(1, np.uint64))
 
 
-@pytest.fixture
-def world(tmp_path):
+def make_world(folder):
     """Write three shards: families of near copies, short, empty and unlike texts."""
     draw = random.Random(4)
     texts = []
@@ -75,9 +74,14 @@ def world(tmp_path):
     draw.shuffle(texts)
     documents = [{"id": f"d{n}", "text": text, "source": f"s{n % 2}"} for n, text in enumerate(texts)]
     for shard in range(3):
-        path = tmp_path / f"v0/documents/{'x/' * (shard == 1)}{shard}.jsonl.gz"
+        path = folder / f"v0/documents/{'x/' * (shard == 1)}{shard}.jsonl.gz"
         write_lines(path, [json.dumps(document) for document in documents[shard::3]])
-    return tmp_path / "v0"
+    return folder / "v0"
+
+
+@pytest.fixture
+def world(tmp_path):
+    return make_world(tmp_path)
 
 
 def rows_of(root, name="fuzzy"):
@@ -147,9 +151,17 @@ def test_groups_of_bands_grow_with_the_signatures(world, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bands", [(14, 8), (2, 3), (9, 13)])
-@pytest.mark.parametrize("group_bytes", [1, 1 << 32])
-@pytest.mark.parametrize("verify", ["none", "signatures"])
+@pytest.mark.parametrize(
+    ("bands", "group_bytes", "verify"),
+    [
+        ((14, 8), 1, "none"),
+        ((14, 8), 1 << 32, "signatures"),
+        ((2, 3), 1, "signatures"),
+        ((2, 3), 1 << 32, "none"),
+        ((9, 13), 1, "none"),
+        ((9, 13), 1 << 32, "signatures"),
+    ],
+)  # every two of the values meet
 def test_clusters_are_those_of_the_bands(world, monkeypatch, bands, group_bytes, verify):
     in_groups_of(group_bytes, monkeypatch)
     monkeypatch.setattr(verification, "BATCH", 7)
@@ -329,20 +341,34 @@ STOPS = {
 VERIFIED_BY = {"edges": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return a function: the dataset after a run that was not stopped, one for all tests that verify alike."""
+
+    @cache
+    def finish(verify):
+        root = make_world(tmp_path_factory.mktemp("finished"))
+        with pytest.MonkeyPatch.context() as patch:
+            in_groups_of(1, patch)
+            dk.dedupe(str(root), how="fuzzy", verify=verify, **HERE)
+        return root
+
+    return finish
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_run_that_was_stopped_goes_on(world, tmp_path, monkeypatch, stop):
+def test_a_run_that_was_stopped_goes_on(world, finished, monkeypatch, stop):
     stage, method = STOPS[stop]
     how = {"how": "fuzzy", "verify": VERIFIED_BY.get(stop, "signatures")}
     in_groups_of(1, monkeypatch)
-    shutil.copytree(world, tmp_path / "whole")
-    dk.dedupe(str(tmp_path / "whole"), **how, **HERE)
+    whole = finished(how["verify"])
     with failing(stage, method=method), pytest.raises(InterruptedStageError):
         dk.dedupe(str(world), **how, **HERE)
     dk.dedupe(str(world), **how, **HERE)
-    assert rows_of(world) == rows_of(tmp_path / "whole")
+    assert rows_of(world) == rows_of(whole)
     clusters = "clusters/fuzzy.parquet"
-    assert (world / clusters).read_bytes() == (tmp_path / "whole" / clusters).read_bytes()
+    assert (world / clusters).read_bytes() == (whole / clusters).read_bytes()
     assert not list(world.glob("_work/*"))
 
 
