@@ -160,6 +160,7 @@ def test_a_request_has_as_many_workers_as_gain_anything():
     assert (fitting(long, 10**9).jobs, fitting(long, 10**9).cores) == (1, 8)  # a file of its own decides
 
 
+@pytest.mark.slow
 def test_what_cannot_be_estimated(corpus):
     for options, said in (
         ({"sample_bytes": 0}, "sample_bytes=0"),
@@ -183,6 +184,7 @@ def test_what_cannot_be_estimated(corpus):
         dk.estimate("p.yaml", progress=False)
 
 
+@pytest.mark.slow
 def test_sigterm_leaves_nothing(corpus):
     """Batch systems send it before the end."""
     command = [
@@ -203,6 +205,7 @@ def test_sigterm_leaves_nothing(corpus):
     assert list(Path("scratch").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_flags_that_are_there_and_that_no_document_has(tmp_path, monkeypatch):
     """Rows without any flag do not tell its name: the journal does, also beside the sample."""
     monkeypatch.chdir(tmp_path)

@@ -87,6 +87,7 @@ def pixels(png: bytes) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS)
 def test_every_panel_is_drawn_and_equal_data_give_equal_bytes(make: Callable[..., Panel]) -> None:
     one, other = (Figure("title", (make(),), notes=("a note",)) for _ in range(2))
@@ -100,6 +101,7 @@ def test_every_panel_is_drawn_and_equal_data_give_equal_bytes(make: Callable[...
     assert one.describe().startswith("title. ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS)
 def test_names_of_the_data_stay_text(make: Callable[..., Panel], tmp_path: Path) -> None:
     figure = Figure(HOSTILE, (make(HOSTILE), make()), HOSTILE, (HOSTILE,))
@@ -137,6 +139,7 @@ def test_pictures_without_bars_and_very_tall_ones(monkeypatch: pytest.MonkeyPatc
     assert width * height <= 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_values_near_the_ends_of_float64_are_drawn() -> None:
     for values in ([-1e308, 0.0, 1e308], [1e307, 1.5e308], [0.0, 5e-324], [1e-300, 3e-300]):
@@ -220,6 +223,7 @@ def test_letters_of_no_font_are_text_in_an_svg_and_boxes_with_a_word_in_a_png(
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure("words", (histogram(),))
     figure.save(tmp_path / "below" / "words.svg")
@@ -252,6 +256,7 @@ def test_what_cannot_be_written_is_named_and_nothing_stays(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.png"]
 
 
+@pytest.mark.slow
 def test_notebooks_show_picture_text_and_what_bokeh_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure("words", (histogram(),))
     bundle, metadata = figure._repr_mimebundle_()
@@ -282,6 +287,7 @@ def test_without_matplotlib_text_is_shown_and_the_extra_named(monkeypatch: pytes
         check_target("words.png")
 
 
+@pytest.mark.slow
 def test_neither_pyplot_nor_its_settings_are_touched() -> None:
     script = (
         "import sys, numpy as np, matplotlib\n"

@@ -151,6 +151,7 @@ def test_the_longest_string_of_a_dictionary(strings: list[bytes]) -> None:
     assert _longest_in(data[:-1] + b"\xff", len(strings) + 1) == _longest_in(b"\xff" * 4, 1) == 0
 
 
+@pytest.mark.slow
 def test_a_page_that_does_not_fit_is_named_with_a_way_out(root: str) -> None:
     table = pa.table({"id": ["a"], "text": ["x" * 70_000_000], "source": ["s"]})
     url = write(files.join(root, "a.parquet"), table, use_dictionary=False)

@@ -182,6 +182,7 @@ def test_results_of_projections_are_right(gz):
     assert df.partitions[1]["id"].compute().tolist() == dask.compute(df.to_delayed()[1])[0]["id"].tolist()
 
 
+@pytest.mark.slow
 def test_length_comes_from_the_journal(gz, parsed, monkeypatch):
     for partition_bytes in (MANY, None, 64_000_000):
         df = read_dataframe(gz, attributes="all", partition_bytes=partition_bytes)

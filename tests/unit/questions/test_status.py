@@ -124,6 +124,7 @@ def test_what_was_made_from_files_that_changed(place):
     assert status("v0").exit_status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 def test_a_set_that_was_made_again_is_done_though_another_is_not(place, how):
     dedupe("v0", how=how, name="one", **HERE)

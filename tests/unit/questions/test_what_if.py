@@ -189,6 +189,7 @@ def test_groups_by_two_columns(root: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_levels_files_thresholds_and_summaries_are_the_same_question(root: str, tmp_path: Path) -> None:
     expected = dk.what_if(root, dk.thresholds(root, "strict"), **HERE).to_json()
     dk.quantiles(root, SIGNALS, by="lang", level="strict", **HERE)
@@ -403,6 +404,7 @@ def test_some_signals_of_several_levels(root: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_columns_and_groups_of_other_types_are_refused(root: str, tmp_path: Path) -> None:
     by_number = {"by": "lang", "kind": "number", "bounds": {"words": {"1": {"lower": 1}}}}
     with pytest.raises(StageError, match="need column own__lang to be a number, it is a string"):

@@ -64,6 +64,7 @@ def test_what_is_no_text_is_a_bad_record(tmp_path: Path) -> None:
     assert block.batch.column("text").to_pylist() == ["good", None, None, None]
 
 
+@pytest.mark.slow
 def test_an_overlong_file_is_not_held(tmp_path: Path) -> None:
     source = files(tmp_path, {"a.txt.gz": b"y" * 80_000_000}, max_record_bytes=1000)
     tracemalloc.start()

@@ -183,6 +183,7 @@ def test_columns_have_the_published_values(world, file_format):
             assert [[span["start"], span["end"], span["score"]] for span in lines] == expected
 
 
+@pytest.mark.slow
 def test_row_groups_end_with_their_spans_whatever_the_blocks(world, monkeypatch):
     monkeypatch.setattr(attributes, "ROW_GROUP_SPANS", 20)
     found = set()

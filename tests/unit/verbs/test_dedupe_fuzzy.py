@@ -274,6 +274,7 @@ def test_a_file_of_the_users_in_place_of_the_table_of_clusters_is_refused(world,
     assert pq.read_table(path).num_rows
 
 
+@pytest.mark.slow
 def test_signatures_that_another_run_makes_anew_meanwhile_are_refused(world):
     for path in (world / "documents").rglob("*.jsonl.gz"):
         write_lines(path, [re.sub(r', "source": "s."', "", line) for line in read_lines(path)])
@@ -291,6 +292,7 @@ def test_signatures_that_another_run_makes_anew_meanwhile_are_refused(world):
     assert set(pq.read_table(world / "clusters/fuzzy.parquet")["source"].to_pylist()) == {"ours"}
 
 
+@pytest.mark.slow
 def test_signatures_of_a_shard_that_was_removed_go_with_it(world):
     dk.dedupe(str(world), how="fuzzy", **HERE)
     (world / "documents/2.jsonl.gz").unlink()

@@ -91,6 +91,7 @@ def test_documents_that_were_signed_in_two_ways_are_counted_once(tmp_path):
     assert [told[verb]["documents_in"] for verb in ("signatures", "dedupe")] == [20, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["first", "longest"])
 def test_the_largest_clusters_tell_their_inner_similarity(tmp_path, keep):
     draw = np.random.default_rng(6)

@@ -121,6 +121,7 @@ def test_flags_are_those_of_one_dataset_of_all_documents(world, call):
     assert sum(summary.sizes) == whole.counts["clusters"] > 0
 
 
+@pytest.mark.slow
 def test_the_table_tells_which_dataset_each_member_is_in(world):
     together(world, how="fuzzy")
     dk.dedupe(str(world / "all"), how="fuzzy", **HERE)
@@ -235,6 +236,7 @@ def test_another_dataset_does_not_pass_for_one_that_is_gone(world, change):
         read(world, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 def test_equal_datasets_in_another_order_have_other_flags(world, how):
     shutil.rmtree(world / "b")
@@ -465,6 +467,7 @@ def test_others_alone_may_be_a_path_a_dataset_or_a_summary(world):
         dk.dedupe(str(world / "a"), others=[part], **HERE)
 
 
+@pytest.mark.slow
 def test_datasets_in_an_object_store_know_each_other(world):
     for name in NAMES[:2]:
         dk.mix(str(world / name), to=f"memory://stored/{name}", **HERE)

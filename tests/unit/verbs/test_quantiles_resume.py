@@ -67,6 +67,7 @@ def test_only_and_prune_are_about_the_chosen_shards(corpus):
     assert ask(corpus).done == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [

@@ -554,6 +554,7 @@ def test_duplicates_say_which_documents_were_compared(dataset, plain):
     assert stages(told)["dedupe"]["note"] == "all, long"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exact", "fuzzy"])
 def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
     root = str(dataset)

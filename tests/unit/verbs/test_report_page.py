@@ -118,6 +118,7 @@ def shape(reader: Reader) -> list[tuple[str, list[str]]]:
     return [(tag, sorted(attrs)) for tag, attrs in reader.tags if tag != "wbr"]
 
 
+@pytest.mark.slow
 def test_hostile_text_changes_no_element():
     tame, wild = read(page.render(report())), read(page.render(report(HOSTILE)))
     assert shape(wild) == shape(tame)
@@ -173,6 +174,7 @@ def test_policy_names_each_script_and_no_other():
     assert "\r" not in html
 
 
+@pytest.mark.slow
 def test_bokeh_is_there_once_and_only_for_plots():
     assert len(page.render(report(signals=0))) < 60_000
     one, three = page.render(report(signals=1)), page.render(report(signals=3))
@@ -180,6 +182,7 @@ def test_bokeh_is_there_once_and_only_for_plots():
     assert len(three) - len(one) < 60_000
 
 
+@pytest.mark.slow
 def test_figures_are_numbered_alike_each_time():
     one, other = (list(interactive.figure_items(list(report(signals=3).signals))) for _ in range(2))
     assert one == other

@@ -36,6 +36,7 @@ def tables(told):
     return {table["title"]: table for table in told["results"] if table["section"] == "Thresholds"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, level, name",
     [
@@ -140,6 +141,7 @@ def test_other_quantiles_make_another_page(world):
     assert told["thresholds"]["level"] == "strict"
 
 
+@pytest.mark.slow
 def test_levels_by_tails_of_their_own_and_of_other_thresholds(world):
     root = str(world / "v0")
     dk.filter(root, tails=[f"{LENGTH}=lower"], name="lower", **QUIET)

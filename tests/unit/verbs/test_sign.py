@@ -126,6 +126,7 @@ def test_status_knows_that_all_is_done(world):
     assert {row.state for row in dk.status(str(world / "v0")).rows} == {"done"}
 
 
+@pytest.mark.slow
 def test_tables_on_a_store(world):
     tables = f"memory://{world.name}/tables"
     dk.sign(str(world / "v0"), tables, **HERE)

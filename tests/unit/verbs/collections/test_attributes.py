@@ -37,6 +37,7 @@ def seventh(text: str) -> float:
     return len(text) / 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", [None, "parquet"])
 def test_the_bytes_are_those_of_tag_for_the_same_values_however_it_is_cut(root, tmp_path, file_format):
     dk.tag(root, [seventh], format=file_format, **HERE)

@@ -35,6 +35,7 @@ def frame(**columns: list) -> dd.DataFrame:
     return dd.from_pandas(pd.DataFrame(given), npartitions=2)
 
 
+@pytest.mark.slow
 def test_what_is_read_and_written_is_the_same_dataset(root, tmp_path):
     to = tmp_path / "v1"
     df = dk.read_dataframe(root, ["id", "source", "text", "metadata"], partition_bytes=MANY)

@@ -66,6 +66,7 @@ def test_a_file_is_moved_once_and_believed_when_it_is_there(tmp_path, where):
         stage.run_shard(task)
 
 
+@pytest.mark.slow
 def test_collections_in_a_store(root, tmp_path):
     to = f"memory://collections-{tmp_path.name}"
     df = dk.read_dataframe(root, partition_bytes=MANY)

@@ -25,6 +25,7 @@ def bytes_of(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_verbs_on_the_same_documents(root, tmp_path, tokenizer):
     df = dk.read_dataframe(root, partition_bytes=MANY)
     bag = dk.read_bag(root, partition_bytes=MANY)
