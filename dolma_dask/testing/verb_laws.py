@@ -46,7 +46,7 @@ PLACES = ("threads", "processes", "config", "cluster of 2", "active client")
 SEED = os.environ.get("KILL_SEED", "20")
 """Another seed kills at other moments."""
 
-THOROUGH = bool(os.environ.get("THOROUGH"))
+THOROUGH = os.environ.get("THOROUGH") == "1"
 """Whether cases that repeat the stages of another are killed and watched too."""
 
 NOWHERE = "tcp://127.0.0.1:1"
@@ -65,7 +65,7 @@ class Case:
     passes: bool = False
     replaces: bool = True  # refuses to replace files that it did not make, without --overwrite
     asks: bool = False  # refuses to replace its own files of other options too
-    # has the stages of another case: left out where that one shows the same, unless THOROUGH is set in the environment
+    # has the stages of another case: left out where that one shows the same, unless THOROUGH=1 is in the environment
     repeats: bool = False
 
     def copy_world(self, world: Path, to: Path) -> Path:
