@@ -49,7 +49,7 @@ def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(do
     other = Verbs.cases["ragged"].command(done, "--tokenizer", f"{done}/other/tokenizer.json")
     moment = killed_at(3, "data.npy")  # of the first shard its files are there, and no record speaks of them
     with Command(
-        [*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", **moment
+        [*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", prepared=True, **moment
     ) as command:
         assert command.wait() == -9, command.output
     found = [file for file in tree(done, ["tokens"]).items() if file[0].startswith("tokens/v0")]

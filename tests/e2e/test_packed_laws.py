@@ -45,7 +45,7 @@ def fresh(name: str, world: Path, tmp_path: Path, *more: str) -> dict[str, str]:
 def die_at_files(words: list[str], operation: int, log: Path) -> None:
     """Run a command that is killed while it writes the files of its last pass."""
     with Command(
-        [*words, "--scheduler", "synchronous"], log, **killed_at(operation, "/documents/")
+        [*words, "--scheduler", "synchronous"], log, prepared=True, **killed_at(operation, "/documents/")
     ) as command:
         assert command.wait() == -9, command.output
 
@@ -120,7 +120,7 @@ def test_a_file_of_a_killed_run_never_passes_for_the_old_one(world, tmp_path):
     run_again("shuffled", world, *plain)
     before, stamp = path.read_bytes(), path.stat().st_mtime_ns
     words = words_of("shuffled", world, *plain, "--seed", "4", "--overwrite", "--scheduler", "synchronous")
-    with Command(words, tmp_path / "log", **SLOW_DISK) as command:
+    with Command(words, tmp_path / "log", prepared=True, **SLOW_DISK) as command:
         wait_until(lambda: path.stat().st_mtime_ns != stamp or not command.running(), "the other file")
         assert command.running(), command.output
         command.kill(group=True)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from small_world import RULE, TAGGERS, Verbs
+from small_world import RULE, TAGGERS, Verbs, run_here
 
 from dolma_dask import clusters
 from dolma_dask.config.pipeline import run
@@ -89,11 +89,11 @@ def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
     draw = random.Random(f"20 {moment}")
     (tmp_path / "marks").mkdir()
     at = held_at(draw.randrange(10, 80), tmp_path / "marks", world)
-    with Command(words, tmp_path / "log", **at) as command:
+    with Command(words, tmp_path / "log", prepared=True, **at) as command:
         held(command, tmp_path / "marks", world)
         command.kill(group=draw.random() < 0.5)
         command.wait_for_family()
-    with Command(words, tmp_path / "log") as command:
+    with Command(words, tmp_path / "log", prepared=True) as command:
         assert command.wait() == 0, command.output
         command.wait_for_family()
     check(world, expected)
@@ -101,7 +101,7 @@ def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
 
 def test_ctrl_c_and_gone_on_with(words, world, expected, tmp_path):
     watched = Watched(world)
-    with Command(words, tmp_path / "log", **SLOW_DISK) as command:
+    with Command(words, tmp_path / "log", prepared=True, **SLOW_DISK) as command:
         wait_until(lambda: watched.count() >= 20 or not command.running(), "20 files")
         assert command.running(), command.output
         command.interrupt(group=True)
@@ -110,6 +110,5 @@ def test_ctrl_c_and_gone_on_with(words, world, expected, tmp_path):
     assert "InterruptedStageError" in command.output
     assert "not reached" in command.output
     assert "Traceback" not in command.output
-    with Command([*words, "--json"], tmp_path / "log") as command:
-        assert command.wait() == 0, command.output
+    assert run_here(words) == 0
     check(world, expected)

@@ -204,7 +204,9 @@ def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatc
     proxy = Proxy(server.port, delay=0.02)
     watched = Watched(place)
     more = ["--scheduler", "cluster" if step in ("convert", "dedupe") else "synchronous", "--workers", "2"]
-    with Command([*words, *more], tmp_path / "log", **server.environment(proxy.port)) as command:
+    with Command(
+        [*words, *more], tmp_path / "log", prepared=True, **server.environment(proxy.port)
+    ) as command:
         wait_until(lambda: watched.count() >= files or not command.running(), f"{files} files")
         assert command.running(), command.output
         command.kill(group=True)

@@ -48,7 +48,7 @@ def test_marks_of_a_killed_run_never_drop_every_copy(done, tmp_path, capsys):
         keep = ("first", "longest")[number % 2]
         words = ["dedupe", f"{done}/v0", "--keep", keep, "--scheduler", "synchronous", "--overwrite"]
         moment = killed_at(draw.randrange(2, 28), "attributes/exact")
-        with Command(words, tmp_path / "log", **moment) as command:
+        with Command(words, tmp_path / "log", prepared=True, **moment) as command:
             killed += command.wait() == -9
         to = tmp_path / f"mixed-{number}"
         if run_here(["mix", f"{done}/v0", "--to", str(to), "--where", "exact is None"]) == 0:
