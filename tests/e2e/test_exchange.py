@@ -11,6 +11,7 @@ from pathlib import Path
 import exchange_world
 import one_key_world
 import pytest
+from thorough import THOROUGH
 
 import dolma_dask as dk
 from dolma_dask.engine import RunOptions
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.e2e
 SHUFFLES = ("files", "dask")
 PASSES = ("scatter", "reduce", "shards")
 SEED = os.environ.get("KILL_SEED", "20")
-THOROUGH = os.environ.get("THOROUGH")
 
 
 def script(root: Path, shuffle: str, scheduler: str, **environment: str) -> Command:
@@ -121,7 +121,8 @@ def test_whole_process_is_killed_in_each_pass(
             held(running, marks, f"/{phase}/")
             running.kill(group=draw.random() < 0.5)
             running.wait_for_family()
-    with script(tmp_path, shuffle, "threads") as running:  # what is left is the same anywhere
+    # what is left is the same anywhere
+    with script(tmp_path, shuffle, scheduler if THOROUGH else "threads") as running:
         assert running.wait() == 0, running.output
     check(tmp_path, expected)
 
