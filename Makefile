@@ -5,7 +5,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-thorough test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
+.PHONY: help demo test test-thorough test-services test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -13,12 +13,15 @@ help:  ## show this list
 demo: .venv/run.stamp  ## the whole job on text from this Python installation; ends with reports/demo.html
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
-test: .venv/dev.stamp  ## all tests; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 3 --dist worksteal -m "not cluster" tests
-	@echo "not run: the tests on a real SLURM, minutes of which are spent waiting for walltimes; run them with make test-cluster"
+test: .venv/dev.stamp  ## all tests but those on services and on SLURM; those that need the reference data are skipped without it, and counted
+	$(BIN)/pytest -n 3 --dist worksteal -m "not cluster and not services" tests
+	@echo "not run: the tests on an S3 server and in notebooks (make test-services), and those on a real SLURM (make test-cluster)"
 
 test-thorough: export THOROUGH = 1
 test-thorough: test  ## the same with ten times as many examples and every variant; for a release, or a change of what all verbs share
+
+test-services: .venv/dev.stamp  ## every verb on a real S3 server, all notebooks, and one in JupyterLab in a browser
+	$(BIN)/pytest -n 3 --dist worksteal -m services tests/e2e
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster

@@ -75,6 +75,7 @@ def copy(tmp_path, monkeypatch, worlds):
     for name in (
         "pyproject.toml",
         "tests/conftest.py",
+        "tests/thorough.py",
         "tests/unit/conftest.py",
         "tests/unit/test_golden.py",
     ):

@@ -11,6 +11,7 @@ from browser import IN_BROWSER, Browser
 
 pytestmark = [
     *IN_BROWSER,
+    pytest.mark.services,
     pytest.mark.skipif(
         not all(map(importlib.util.find_spec, ("jupyterlab", "dask_labextension"))),
         reason="no JupyterLab with Dask's pane; install dolma-dask[notebook]",

