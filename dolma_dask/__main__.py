@@ -13,7 +13,7 @@ _SAME_SECONDS = 0.1
 """A Ctrl-C so soon after another is the same one, such as a key that is held down: what it stops is not left half stopped."""
 
 _stopped_at = float("-inf")
-"""Time of the last Ctrl-C that stops the command."""
+"""Time of the last Ctrl-C that stops the command, or is the same one still."""
 
 _ending = False
 """The command has nothing left to stop."""
@@ -41,7 +41,10 @@ def entry() -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Stop the command; within the machinery of imports a little later, since it would lose the exception or keep a lock."""
     global _stopped_at
-    if _ending or time.monotonic() - _stopped_at < _SAME_SECONDS:
+    if time.monotonic() - _stopped_at < _SAME_SECONDS:
+        _stopped_at = time.monotonic()
+        return
+    if _ending:
         return
     if frame is None or not frame.f_code.co_filename.startswith("<frozen importlib."):
         _stopped_at = time.monotonic()

@@ -506,16 +506,21 @@ def test_ctrl_c_is_not_lost_in_callbacks(file):
 
 
 AGAIN = """
-import os, signal, sys, time
+import os, signal, sys
+from types import SimpleNamespace
 import dolma_dask.__main__, dolma_dask.cli
 
-def interrupt():
+now = 0.0
+dolma_dask.__main__.time = SimpleNamespace(monotonic=lambda: now)
+
+def interrupt(later=0.0):
+    global now
+    now += later * dolma_dask.__main__._SAME_SECONDS
     os.kill(os.getpid(), signal.SIGINT)
 
 class Told:
     def write(self, text):
-        time.sleep(2 * dolma_dask.__main__._SAME_SECONDS)
-        interrupt()
+        interrupt(later=2)
         sys.__stderr__.write(text)
 
     def flush(self):
@@ -525,7 +530,8 @@ def main():
     try:
         interrupt()
     finally:
-        interrupt()
+        for _ in range(9):
+            interrupt(later=0.6)
         print("stopped")
 
 dolma_dask.cli.main, sys.stderr = main, Told()
