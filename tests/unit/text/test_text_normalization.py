@@ -36,9 +36,7 @@ def normalised(texts):
 def test_every_character():
     numbers, blocks = tables.load_tables()
     classes = blocks.reshape(-1, 256)[numbers].reshape(-1)
-    step = (
-        1 if THOROUGH else 16
-    )  # code points of no character are all alike: some of every block of the tables
+    step = 1 if THOROUGH else 16  # code points of no character are alike: some of every block of the tables
     codes = [
         code
         for code in range(0x110000)
