@@ -331,7 +331,7 @@ class _Running(Generic[S]):
 
     def finish(self, passes: Passes, step: Step | None, answer: Any = None) -> Ran:
         """Drive the passes from a step on to their end, and again from their beginning if staging files are damaged or gone."""
-        for _ in range(ATTEMPTS - 1):
+        for attempt in range(1, ATTEMPTS):
             try:
                 return self._finish(passes, step, answer)
             except _FreedError:
@@ -339,6 +339,8 @@ class _Running(Generic[S]):
             except StageError as error:
                 if not self._is_damage(error):
                     raise
+                if attempt == ATTEMPTS - 1:  # more are damaged than those that were made again
+                    self.work.clear()
             passes = self.start()
             step, answer = None, None
         return self._finish(passes, step, answer)
@@ -410,10 +412,10 @@ class _Running(Generic[S]):
             files.remove(files.join(self.work.url, record.unit))
 
     def _is_damage(self, error: StageError) -> bool:
-        """Tell whether all that failed was the reading of staging files; their readers have removed them."""
+        """Tell whether all that failed was the reading of staging files: damaged ones, which that reader removed, or those that are gone since."""
+        lost = CorruptFileError.__name__, FileNotFoundError.__name__
         return bool(error.failures) and all(
-            failure.error == CorruptFileError.__name__ and failure.message.startswith(self.work.url)
-            for failure in error.failures
+            failure.error in lost and self.work.path in failure.message for failure in error.failures
         )
 
 

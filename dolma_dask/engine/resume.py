@@ -231,6 +231,21 @@ def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
         )
 
 
+def check_inputs(root: str, made: Record | None, inputs: Sequence[Input]) -> None:
+    """Refuse to replace what a dataset-wide record tells of, if it was made from more files than are read now.
+
+    Raises `UsageError`: it was.
+    """
+    read = {item.info.path for item in inputs}
+    lost = sorted(item.path for item in made.inputs if item.path not in read) if made else []
+    if lost:
+        raise UsageError(
+            f"{root} holds what was made from {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
+            "its files are made from all shards together. Leave --only, --share and --prune out, choose another target, or make all of it anew with "
+            "--overwrite."
+        )
+
+
 def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
     """Refuse to replace units of a run that ended whole, and had other options; attributes, which have no origin, are made again.
 

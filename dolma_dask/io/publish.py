@@ -53,7 +53,7 @@ class PublishedFile:
     def __init__(self, url: str, handle: BinaryIO) -> None:
         self.url = url
         self.bytes = 0
-        self._handle = handle
+        self.handle = handle
         self._digest = xxhash.xxh3_128()
 
     def write(self, data: Any) -> None:
@@ -61,7 +61,7 @@ class PublishedFile:
         view = memoryview(data).cast("B")
         for at in range(0, len(view), _AT_ONCE):
             piece = view[at : at + _AT_ONCE]
-            self._handle.write(piece)
+            self.handle.write(piece)
             self._digest.update(piece)
         self.bytes += len(view)
 

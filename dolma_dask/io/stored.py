@@ -139,7 +139,7 @@ class PieceReader:
     readable = staticmethod(lambda: True)
     seekable = writable = staticmethod(lambda: False)
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
 

@@ -132,6 +132,13 @@ def leftovers(folder: Path) -> list[str]:
     )
 
 
+def staged_files(folder: Path) -> list[Path]:
+    """Return the files in work folders that are not empty, except journals, leases and files that are not finished."""
+    return sorted(
+        path for work in folder.rglob("_work") for path in _files(work, "._") if path.stat().st_size
+    )
+
+
 def is_visible(path: Path, world: Path) -> bool:
     """Tell whether a file is one that readers look at: neither hidden nor in a journal or work folder."""
     return not any(part[0] in "._" for part in path.relative_to(world).parts)
@@ -311,6 +318,18 @@ class VerbLaws:
         """Files are there of which no record speaks, or the records are and a work folder is left."""
         draw, count = random.Random(f"{SEED} {name} end"), worlds.operations[name]
         assert self.die(name, world, count - draw.randrange(min(6, count // 2)), tmp_path / "log")
+        self.go_on(name, world, worlds)
+
+    @_cases(lambda case: case.passes, repeats=False)
+    def test_killed_and_damaged(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
+        """Files that were staged may hold other bytes after a power failure, at the right size: nobody builds on them."""
+        draw, count = random.Random(f"{SEED} {name} damage"), worlds.operations[name]
+        for part in (0.3, 0.5, 0.7, 0.9):
+            self.die(name, world, round(part * count), tmp_path / "log")
+            for path in staged_files(world):
+                data = bytearray(path.read_bytes())
+                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+                path.write_bytes(data)
         self.go_on(name, world, worlds)
 
     def disturbed(self, name: str, scheduler: str, world: Path, worlds: Worlds, log: Path) -> None:

@@ -23,10 +23,10 @@ from dolma_dask.exchange.contract import ROW_BITS, Records
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
-from dolma_dask.io.stored import PieceReader, StoredFile
+from dolma_dask.io.staging import StagingReader, stage
+from dolma_dask.io.stored import PieceReader
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedShard
 from dolma_dask.text.columns import code_point_lengths
@@ -148,7 +148,7 @@ def emit_shards(
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     for reading in readings:
         path = f"staging/{reading.shard.number:08d}.arrow"
-        with publish(files.join(folder, path)) as published:
+        with stage(files.join(folder, path)) as published:
             sink = pa.PythonFile(ArrowSink(published), mode="w")
             with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
                 for rows, batch in reading:
@@ -180,23 +180,13 @@ def to_batch(rows: FlagRows) -> pa.RecordBatch:
 
 
 def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
-    """Yield the rows of a shard as they were staged; a file that was changed is removed, so that the same command makes it again."""
+    """Yield the rows of a shard as they were staged."""
     assert staged.staging is not None
-    url = files.join(folder, staged.staging.path)
-    stored = StoredFile(url)
     first = 0
-    try:
-        for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(iter(stored.read, b"")), mode="r")):
+    with StagingReader(files.join(folder, staged.staging.path)) as file:
+        for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(file.parts()), mode="r")):
             yield from_batch(batch, first)
             first += batch.num_rows
-        while stored.read():
-            pass
-    except pa.ArrowException as error:
-        raise files.damaged(url, str(error)) from error
-    finally:
-        stored.close()
-    if stored.checksum != staged.staging.checksum:
-        raise files.damaged(url, f"checksum {stored.checksum}, not {staged.staging.checksum}")
 
 
 def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:

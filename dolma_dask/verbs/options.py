@@ -241,6 +241,10 @@ def of_version(dataset: DatasetLike, source: str | None, version: str | None) ->
     return version_root(fspath(dataset), source, version)
 
 
+NO_SHARD = "no shard is left to read: a share may be empty where there are fewer shards than shares"
+"""What a person is told of a call that has nothing to read."""
+
+
 def selected(dataset: Dataset, args: RunArgs) -> Dataset:
     """Return the shards that ``only``, ``share`` and ``prune`` leave."""
     return dataset.select(tuple(args.get("only", ())), args.get("prune"), args.get("share"))

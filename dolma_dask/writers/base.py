@@ -3,8 +3,8 @@
 A table is Parquet (zstd level 1, pages with checksums), straight into the file that will appear: no scratch space.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 COMPRESSION_LEVEL = 1
 
+Publish = Callable[[str], AbstractContextManager[PublishedFile]]
+"""Opens a file that appears when it is whole: `publish`, or `dolma_dask.io.staging.stage`."""
+
 
 class FileWriter:
     """A file `path` below `root` that is being written; subclasses append to ``_out`` and count ``_rows``."""
 
-    _synced = True  # see `publish`
-
-    def __init__(self, root: str, path: str) -> None:
+    def __init__(self, root: str, path: str, publish: Publish = publish) -> None:
         self._root, self._path, self._url = root, path, join(root, path)
+        self._publish = publish
         self._rows = 0
         self._members: list[tuple[int, int, int]] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._out = stack.enter_context(publish(self._url, synced=self._synced))
+            self._out = stack.enter_context(self._publish(self._url))
             self._begin(stack)
             stack.push(lambda kind, *_: self._close(kind is not None))
             stack.push(lambda kind, *_: self._finish() if kind is None else None)
@@ -94,9 +96,15 @@ class TableFile(FileWriter):
     """One Parquet file being written; `use_dictionary` (or the columns) where values repeat often enough, `random` columns are not compressed."""
 
     def __init__(
-        self, root: str, path: str, *, use_dictionary: bool | list[str], random: Sequence[str] = ()
+        self,
+        root: str,
+        path: str,
+        publish: Publish = publish,
+        *,
+        use_dictionary: bool | list[str],
+        random: Sequence[str] = (),
     ) -> None:
-        super().__init__(root, path)
+        super().__init__(root, path, publish)
         self._use_dictionary, self._random = use_dictionary, random
         self._file: pq.ParquetWriter | None = None
 
@@ -140,13 +148,12 @@ class GroupedTable(TableFile):
         path: str,
         schema: pa.Schema,
         group_rows: int,
+        publish: Publish = publish,
         *,
         use_dictionary: bool | list[str],
         random: Sequence[str] = (),
-        synced: bool = True,
     ) -> None:
-        super().__init__(root, path, use_dictionary=use_dictionary, random=random)
-        self._synced = synced
+        super().__init__(root, path, publish, use_dictionary=use_dictionary, random=random)
         self._schema, self._group_rows = schema, group_rows
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0

@@ -15,7 +15,8 @@ from isal import igzip_lib
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
-from dolma_dask.writers.base import FileWriter
+from dolma_dask.io.publish import publish
+from dolma_dask.writers.base import FileWriter, Publish
 
 MEMBER_BYTES = 8 << 20
 """Text bytes after which a member ends, at the next end of a record."""
@@ -62,8 +63,10 @@ _COMPRESS: dict[FileFormat, Callable[[memoryview], Parts]] = {
 class JsonlWriter(FileWriter):
     """Writes one file of JSON lines; the suffix decides between gzip, zstd and plain, and a member ends after `member_bytes` of text at most."""
 
-    def __init__(self, root: str, path: str, member_bytes: int | None = None) -> None:
-        super().__init__(root, path)
+    def __init__(
+        self, root: str, path: str, member_bytes: int | None = None, publish: Publish = publish
+    ) -> None:
+        super().__init__(root, path, publish)
         self._member_bytes = min(member_bytes or MEMBER_BYTES, MEMBER_BYTES)
         self._compress = _COMPRESS[format_of(path)]
         self._waiting = np.empty(_FIRST_ROOM, np.uint8)  # the first `_size` bytes of it

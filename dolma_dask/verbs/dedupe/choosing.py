@@ -7,6 +7,7 @@ attributes do not tell everything.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.io import files
+from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
@@ -84,8 +86,9 @@ class ChoiceStage:
         ]
 
     def _file(self, path: str) -> GroupedTable:
+        unsynced = partial(publish, synced=False)
         return GroupedTable(
-            self.folder, path, _SCHEMA, GROUP_ROWS, use_dictionary=["salt"], random=["rank"], synced=False
+            self.folder, path, _SCHEMA, GROUP_ROWS, unsynced, use_dictionary=["salt"], random=["rank"]
         )
 
 

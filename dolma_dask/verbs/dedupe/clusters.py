@@ -91,7 +91,7 @@ class MemberEmitter:
         """Return the most matches of each row; without verification 0."""
         if not self.is_verified:
             return np.zeros(shard.rows, MATCHES)
-        return read_numbers(matches_path(self.labels), MATCHES, self.documents, shard.first, shard.rows)
+        return read_numbers(matches_path(self.labels), MATCHES, shard.first, shard.rows)
 
     def _records(
         self, clusters: npt.NDArray[np.int64], ranks: Words, location: Words, matches: Any = 0

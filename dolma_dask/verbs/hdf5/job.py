@@ -161,13 +161,7 @@ class Hdf5Job:
         resume.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
         resume.check_options(plan, journal, made if record and record.key != self.key else [])
-        now = {item.info.path for item in self.inputs}
-        lost = sorted({item.path for item in record.inputs} - now) if record and made else []
-        if lost:
-            raise UsageError(
-                f"{self.root} holds rows of {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
-                "rows go on from file to file. Leave --only, --share and --prune out, choose another target, or make all rows anew with --overwrite."
-            )
+        resume.check_inputs(self.root, record if made else None, self.inputs)
 
     @property
     def _stage(self) -> DocumentStage:

@@ -8,17 +8,17 @@ many there are of each stands in the record of its task. Disk: 2 bytes per token
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Unit
-from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
@@ -49,7 +49,7 @@ class StagingWriter(FileWriter):
     """Writes one staging file, which appears on a clean exit."""
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
-        super().__init__(folder, staging_name(number))
+        super().__init__(folder, staging_name(number), stage)
         self._engine = mode.engine
         self._lengths: list[NDArray[np.int32]] = []
         self.tokens = 0
@@ -74,30 +74,19 @@ class StagedFile:
     """One staging file below `folder`, open; its ids are of type `dtype`."""
 
     def __init__(self, folder: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
-        self._url, self._part, self._dtype = files.join(folder, staging_name(part.number)), part, dtype
-        try:
-            self._file: BinaryIO = files.open_read(self._url)
-        except FileNotFoundError:
-            raise CorruptFileError(
-                f"{self._url} is gone; expected the tokens of the first pass. Run the same command again: they are made anew.",
-                url=self._url,
-            ) from None
+        self._part, self._dtype = part, dtype
+        self._file = StagingReader(files.join(folder, staging_name(part.number)))
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
         """Return some of its ids."""
-        data = self._read(first * self._dtype.itemsize, (stop - first) * self._dtype.itemsize)
+        data = self._file.read(first * self._dtype.itemsize, (stop - first) * self._dtype.itemsize)
         return np.frombuffer(data, self._dtype).astype(np.int32)
 
     def lengths(self) -> NDArray[np.int32]:
         """Return the lengths of its sequences."""
         start = self._part.tokens * self._dtype.itemsize
-        data = self._read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
+        data = self._file.read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
         return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
-
-    def _read(self, offset: int, count: int) -> bytearray:
-        data = bytearray(count)
-        files.read_into(self._file, offset, memoryview(data), self._url)
-        return data
 
     def close(self) -> None:
         """Close the file."""

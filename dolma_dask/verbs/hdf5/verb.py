@@ -26,6 +26,7 @@ from dolma_dask.verbs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.verbs.hdf5.raw import RawTexts, raw_documents
 from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.options import (
+    NO_SHARD,
     DatasetLike,
     Many,
     ReadArgs,
@@ -173,6 +174,8 @@ def hdf5(
     documents = _documents(dataset, where, words_of("attributes", attributes), source, version, rows, options)
     job = make_job(documents, target, rows, record_policy(options))
     check_outside(job.root, documents.origin)
+    if not documents.parts:
+        return Hdf5Summary("hdf5", job.root, notes=(*job.documents.notes, NO_SHARD))
     return run_job(job, run_options(options))
 
 

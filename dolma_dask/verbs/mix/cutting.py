@@ -12,6 +12,7 @@ from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, content_bytes
 from dolma_dask.journal import Record
 from dolma_dask.writers.jsonl import MEMBER_BYTES
 
@@ -95,9 +96,6 @@ class FilePacking:
         }
 
 
-READ_BYTES = 8 << 20
-
-
 @dataclass(frozen=True)
 class Member:
     """A member of a piece."""
@@ -133,8 +131,9 @@ class JoinStage:
                 for member in run:
                     starts.append((out.bytes + member.start - first, rows, text))
                     rows, text = rows + member.rows, text + member.text_bytes
-                for data in read_range(files.join(self.folder, run[0].path), first, run[-1].stop):
-                    out.write(data)
+                with StagingReader(files.join(self.folder, run[0].path)) as piece:
+                    for part in piece.parts(first, run[-1].stop):
+                        out.write(part)
         file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
         return [
             Record(
@@ -146,15 +145,6 @@ class JoinStage:
                 counts={"bytes_out": out.bytes},
             )
         ]
-
-
-def read_range(url: str, start: int, stop: int) -> Iterator[bytearray]:
-    """Yield stored bytes of a staging file."""
-    with files.open_read(url, scattered=True) as handle:
-        for at in range(start, stop, READ_BYTES):
-            data = bytearray(min(READ_BYTES, stop - at))
-            files.read_into(handle, at, memoryview(data), url)
-            yield data
 
 
 def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:
@@ -193,7 +183,7 @@ def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int
 def members_of(piece: Record) -> Iterator[Member]:
     """Yield the members of a piece that hold rows."""
     file = piece.files[0]
-    starts = [*file.members, (file.bytes, file.rows, int(piece.info["text_bytes"]))]
+    starts = [*file.members, (content_bytes(file.bytes), file.rows, int(piece.info["text_bytes"]))]
     for (first, row, text), (end, last, stop) in pairwise(starts):
         if last > row:
             yield Member(file.path, first, end, last - row, stop - text)
@@ -201,4 +191,5 @@ def members_of(piece: Record) -> Iterator[Member]:
 
 def empty_member(piece: Record) -> Member:
     """Return the one member, without rows, of a piece that has none."""
-    return Member(piece.files[0].path, 0, piece.files[0].bytes, 0, 0)
+    file = piece.files[0]
+    return Member(file.path, 0, content_bytes(file.bytes), 0, 0)

@@ -25,6 +25,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record
 from dolma_dask.text.columns import large_bytes, string_parts
 from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
@@ -89,7 +90,7 @@ class PieceOutput:
     def open(self, unit: Unit, shard: str) -> "PieceSink | ScatterSink":
         """See `dolma_dask.verbs.sinks.Output`."""
         if self.seed is None:
-            return PieceSink(JsonlWriter(self.folder, unit.name, self.member_bytes))
+            return PieceSink(JsonlWriter(self.folder, unit.name, self.member_bytes, stage))
         return ScatterSink(self.folder, unit.name, shard, self.seed, self.buckets)
 
 
@@ -150,7 +151,7 @@ def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
 class ScatterSink(WriterSink[AbstractContextManager[None]]):
     """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
 
-    The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes.
+    The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes. Segments need no other check than that of gzip.
     """
 
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
@@ -164,7 +165,7 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
 
     @contextmanager
     def _files(self, url: str) -> Iterator[None]:
-        with publish(f"{url}.index") as self._index_out, publish(url) as self._out:
+        with stage(f"{url}.index") as self._index_out, publish(url, synced=False) as self._out:
             yield
             self._flush()
             self._index_out.write(np.array(self._index, "<i8").reshape(-1, 3).tobytes())
@@ -257,7 +258,7 @@ class SortStage:
         bucket: int = task.work
         unit = task.units[0]
         parts = [part for path in self.pieces for part in _segments(self.folder, path, bucket)]
-        with JsonlWriter(self.folder, unit.name, self.member_bytes) as writer:
+        with JsonlWriter(self.folder, unit.name, self.member_bytes, stage) as writer:
             if parts:
                 hashes = np.concatenate([part[0] for part in parts])
                 lines = pa.concat_arrays([part[1] for part in parts])
@@ -278,7 +279,8 @@ class SortStage:
 def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
     """Yield the rows of a bucket in one piece, run by run."""
     url = files.join(folder, path)
-    index = np.frombuffer(files.read_bytes(f"{url}.index"), "<i8").reshape(-1, 3)
+    with StagingReader(f"{url}.index") as file:
+        index = np.frombuffer(file.read(0, file.bytes), "<i8").reshape(-1, 3)
     segments = index[index[:, 0] == bucket]
     if not len(segments):
         return

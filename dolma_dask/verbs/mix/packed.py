@@ -65,6 +65,7 @@ class Packed:
     params: Mapping[str, Any]
     notes: tuple[str, ...]
     owns_folder: bool  # everything in the folder of the output files is ours
+    is_narrowed: bool  # options leave shards out
     quarantine: str  # folder of bad records below `_quarantine`
 
     verb: ClassVar[str] = "mix"
@@ -147,6 +148,9 @@ class Packed:
             units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
             left = [Task(self.name, units_left, ())]
             resume.check_replaceable(self._plan(), replace(state, left=left))
+            made = state.journal.records.get(self.record)
+            if self.is_narrowed and made and not made.stale:
+                resume.check_inputs(self.root, made, self.inputs)
         units = frozenset(outputs) if self.owns_folder else None
         plan = replace(self._plan(), all_units=units)
         resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)

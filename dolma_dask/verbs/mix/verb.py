@@ -232,7 +232,7 @@ def mix(
     table = None
     if draw is not None:
         # what is in the way is refused before all documents are ranked
-        asked = selected(selection.dataset, options)
+        asked = selected(selection.dataset, options) if is_whole else selection.dataset
         run_mix(opened, mixture.of(asked), outputs, shown, notes, {**options, "dry_run": True})
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
         mixture = mixture.of(asked)

@@ -12,20 +12,19 @@ and size, which a process of an earlier call has written, for the one that they 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader
 from dolma_dask.rules.ordered_bits import Codes, Extents, write_keys
 from dolma_dask.text.kernels import Counts, Words
 
-FORM = 3
+FORM = 4
 """Raised when the files change for the same values."""
 
 SEGMENT_ROWS = 1 << 17
@@ -50,13 +49,6 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     signals: int = 0
     grouped: bool = False  # whether rows have codes
     checksum: str = ""  # xxh3-128 of what stands before
-
-
-def _read(handle: BinaryIO, offset: int, size: int, url: str) -> bytearray:
-    """Return `size` bytes from `offset` on."""
-    data = bytearray(size)
-    files.read_into(handle, offset, memoryview(data), url)
-    return data
 
 
 class ValueWriter:
@@ -139,15 +131,9 @@ class ValueFile:
         stat = files.stat(url)
         if stat is None or stat.bytes != kept.bytes:
             raise files.damaged(url, f"{stat.bytes if stat else 0:,} bytes, not {kept.bytes:,}")
-        with files.open_read(url) as handle:
-            length = int.from_bytes(_read(handle, kept.bytes - _LENGTH, _LENGTH, url), "little")
-            if length > kept.bytes - _LENGTH:
-                raise files.damaged(url, f"a tail of {length:,} bytes")
-            data = _read(handle, kept.bytes - _LENGTH - length, length, url)
-        try:
-            tail = msgspec.json.decode(data, type=Tail)
-        except NOT_JSON as error:
-            raise files.damaged(url, f"a tail that cannot be read ({error})") from error
+        with StagingReader(url) as file:
+            length = int.from_bytes(file.read(file.bytes - _LENGTH, _LENGTH), "little")
+            tail = msgspec.json.decode(file.read(file.bytes - _LENGTH - length, length), type=Tail)
         if tail.checksum != kept.checksum:
             raise files.damaged(
                 url, f"what another call has written (checksum {tail.checksum}, not {kept.checksum})"
@@ -162,22 +148,20 @@ class ValueFile:
         if not tail.grouped:
             return np.minimum(tail.rows - firsts, tail.segment_rows)[:, None]
         shape = len(firsts), len(tail.labels) + 1
-        with files.open_read(self.url) as handle:
-            data = _read(
-                handle, 8 * tail.rows * tail.signals, shape[0] * shape[1] * _COUNT.itemsize, self.url
-            )
+        with StagingReader(self.url) as file:
+            data = file.read(8 * tail.rows * tail.signals, shape[0] * shape[1] * _COUNT.itemsize)
         return np.frombuffer(data, _COUNT).reshape(shape).astype(np.int64)
 
     def extents(self, signal: int) -> Extents:
         """Return the extents of a signal for each code."""
         tail, groups = self.tail, len(self.tail.labels) + 1
         offset = 8 * tail.rows * tail.signals + self.sizes.size * _COUNT.itemsize * tail.grouped
-        with files.open_read(self.url) as handle:
-            data = _read(handle, offset + signal * groups * 40, groups * 40, self.url)
+        with StagingReader(self.url) as file:
+            data = file.read(offset + signal * groups * 40, groups * 40)
         counts = np.frombuffer(data, np.int64, groups * 3).reshape(groups, 3)
         return Extents(counts, np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2))
 
-    def read(self, handle: BinaryIO, signal: int, segment: int, out: Words) -> None:
-        """Fill `out` with the keys of a signal in a segment, those of code 0 first; `handle` is the open file."""
+    def read(self, file: StagingReader, signal: int, segment: int, out: Words) -> None:
+        """Fill `out` with the keys of a signal in a segment, those of code 0 first; `file` is it, open."""
         before = segment * self.tail.segment_rows * self.tail.signals
-        files.read_into(handle, 8 * (before + signal * len(out)), out.data.cast("B"), self.url)
+        out.data.cast("B")[:] = file.read(8 * (before + signal * len(out)), out.nbytes)

@@ -16,6 +16,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.staging import StagingReader
 from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.rules.ordered_bits import Extents, values_of
@@ -61,7 +62,7 @@ def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Inpu
     data = msgspec.json.encode(Index(tuple(names), kept))
     known = files.stat(url)
     if known is None or files.read_bytes(url) != data:
-        with publish(url) as out:
+        with publish(url, synced=False) as out:
             out.write(data)
     info = files.stat(url)
     return Input(url, FileInfo(INDEX, len(data), info.stamp if info else ""))
@@ -99,7 +100,7 @@ class SelectStage:
         data = files.read_bytes(source.url)
         index = msgspec.json.decode(data, type=Index)
         entries = self._entries(index, task.work)
-        with publish(files.join(self.folder, unit.name)) as out:
+        with publish(files.join(self.folder, unit.name), synced=False) as out:
             out.write(msgspec.json.encode(entries))
         read = InputRecord(INDEX, len(data), source.info.stamp, xxhash.xxh3_128_hexdigest(data))
         return [
@@ -156,8 +157,8 @@ class SignalValues:
 
     def _some(self, one: ValueFile, segment: int) -> Words:
         keys = np.empty(int(one.sizes[segment].sum()), np.uint64)
-        with files.open_read(one.url) as handle:
-            one.read(handle, self.signal, segment, keys)
+        with StagingReader(one.url) as file:
+            one.read(file, self.signal, segment, keys)
         return keys[:: max(len(keys) // SAMPLED_KEYS, 1)]
 
     def blocks(self) -> Iterator[Block]:
@@ -165,11 +166,11 @@ class SignalValues:
         largest, rows = max((one.tail.segment_rows for one in self.kept), default=0), len(self.extents.counts)
         room = _Room(min(sum(one.tail.rows for one in self.kept), max(ROW_KEYS * rows, largest)), rows)
         for one, row_of in zip(self.kept, self.row_of, strict=True):
-            with files.open_read(one.url) as handle:
+            with StagingReader(one.url) as file:
                 for segment, sizes in enumerate(one.sizes):
                     if not room.has_room(int(sizes.sum())):
                         yield room.block()
-                    one.read(handle, self.signal, segment, room.take(sizes, row_of))
+                    one.read(file, self.signal, segment, room.take(sizes, row_of))
         yield room.block()
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Task, Unit, group_name, grouped, inputs_of
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.staging import stage
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedReader, AlignedShard, Columns
 from dolma_dask.reading import Kind as Kinds
@@ -99,7 +99,7 @@ class ValueStage:
         groups = None if self.request.label is None else Groups(self.request.label)
         codes_possible = 1 if groups is None else MOST_GROUPS + 1
         done = _Done()
-        with publish(files.join(self.folder, unit.name)) as out:
+        with stage(files.join(self.folder, unit.name)) as out:
             writer = ValueWriter(out, len(self.request.signals), codes_possible)
             for work in task.work:
                 for batch in self._batches(work, done):

@@ -435,15 +435,21 @@ def test_rows_of_other_files_are_not_lost_in_silence(dataset, tmp_path, tokenize
     pack(dataset, tmp_path / "h5", tokenizer, only="x/")
     before = tree(tmp_path / "h5")
     with pytest.raises(
-        UsageError, match="holds rows of 1 file that this run does not read, first documents/x/a"
+        UsageError, match="was made from 1 file that this run does not read, first documents/x/a"
     ):
         pack(dataset, tmp_path / "h5", tokenizer, only="y/")
     assert tree(tmp_path / "h5") == before
     pack(dataset, tmp_path / "h5", tokenizer)
-    with pytest.raises(UsageError, match="holds rows of 1 file"):
+    with pytest.raises(UsageError, match="was made from 1 file"):
         pack(dataset, tmp_path / "h5", tokenizer, only="x/")
     pack(dataset, tmp_path / "h5", tokenizer, only="x/", overwrite=True)
     assert tree(tmp_path / "h5") == before
+
+
+def test_a_share_beyond_the_last_shard_is_nothing_to_do(dataset, tmp_path, tokenizer):
+    summary = pack(dataset, tmp_path / "h5", tokenizer, share="99/99")
+    assert (summary.done, summary.exit_status) == (0, 0)
+    assert not (tmp_path / "h5").exists()
 
 
 def test_another_dataset_is_refused_before_anything_is_read(dataset, tmp_path, tokenizer, monkeypatch):

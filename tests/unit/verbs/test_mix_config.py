@@ -359,7 +359,10 @@ def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
 def test_only_and_prune(corpus: Path) -> None:
     mixed(stream(), only=["sub/*"])
     assert [row["id"] for row in rows_of(corpus / "out")] == ["sub/b-0", "sub/b-1"]
-    mixed(stream(), prune=1)
+    with pytest.raises(UsageError, match="was made from 2 files that this run does not read"):
+        mixed(stream(), prune=1)
+    mixed(stream(), prune=1, overwrite=True)
     assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)]
+    assert mixed(stream(), share="9/9").done == 0
     with pytest.raises(UsageError, match="no shard of stream 'm' matches 'nope'"):
         mixed(stream(), only=["nope"])

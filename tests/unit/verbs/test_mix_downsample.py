@@ -297,8 +297,29 @@ def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus, toke
 
 @pytest.mark.parametrize("more", [{"shards": 2}, {"shuffle": True}])
 def test_files_of_some_shards_alone_say_so(corpus, more):
-    assert not any("alone" in note for note in mixed(corpus, **more).notes)
+    """And never stand in silence for those of more shards."""
     assert "the files hold 1 of 3 shards alone" in mixed(corpus, only=["a*"], **more).notes
+    assert not any("alone" in note for note in mixed(corpus, **more).notes)
+    whole = documents(corpus.parent / "v1")
+    for some in ({"prune": 1}, {"only": ["a*"]}, {"share": "2/3"}):
+        with pytest.raises(UsageError, match="made from 2 files that this run does not read"):
+            mixed(corpus, **some, **more)
+    assert documents(corpus.parent / "v1") == whole
+    assert mixed(corpus, **more).done == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"shards": 2}, {"shuffle": True}, {"downsample": 3}])
+def test_a_share_beyond_the_last_shard_is_nothing_to_do(corpus, more):
+    summary = mixed(corpus, share="4/4", **more)
+    assert (summary.done, summary.exit_status) == (0, 0)
+    assert any("no shard is left to read" in note for note in summary.notes)
+    assert not (corpus.parent / "v1/documents").exists()
+
+
+def test_a_share_of_a_trial_is_a_share_of_it_once(corpus):
+    trial = mixed(corpus, downsample=1.0, prune=2, share="1/1")
+    assert trial.counts["documents_out"] == 91
+    assert mixed(corpus, "half", downsample=1.0, prune=2, share="1/2").counts["documents_out"] == 90 + 109
 
 
 def test_numbers_name_groups_as_columns_have_them(corpus):

@@ -18,6 +18,7 @@ from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
+from dolma_dask.verbs.mix import packed
 from dolma_dask.verbs.mix.cutting import Member, members_of, spread_files
 from dolma_dask.verbs.mix.outputs import SortStage
 
@@ -97,7 +98,7 @@ def size_of(member: Member) -> int:
 def piece_of(name: str, sizes: list[int]) -> Record:
     ends = [0, *accumulate(sizes)]
     members = tuple((end, row, row) for row, end in enumerate(ends[:-1]))
-    file = FileRecord(name, ends[-1], "", len(sizes), members)
+    file = FileRecord(name, ends[-1] + 8 * bool(sizes), "", len(sizes), members)  # one block
     return Record(name, name, "", files=(file,), info={"text_bytes": len(sizes)})
 
 
@@ -189,12 +190,19 @@ def test_documents_that_come_again_are_apart_in_a_shuffle(large: str, tmp_path: 
     assert sum(a == b for a, b in pairwise(ids)) < 20
 
 
-@pytest.mark.parametrize("harm", [lambda data: data[:-1] + b"x", lambda data: data[:-9]])
-def test_a_damaged_piece_is_made_again(large: str, tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "harm", [lambda data: data[:-1] + b"x", lambda data: data[:-9], lambda data: bytes(len(data))]
+)
+@pytest.mark.parametrize("name", ["00000000.rows", "00000000.rows.index"])
+def test_a_damaged_piece_is_made_again(
+    large: str, tmp_path: Path, harm: Callable[[bytes], bytes], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of many buckets finds it and removes it; the others miss it."""
+    monkeypatch.setattr(packed, "bucket_count", lambda stored: 8)
     options: dict[str, Any] = {"to": str(tmp_path / "v1"), "shuffle": True, **HERE}
     with failing(SortStage, DataError), pytest.raises(StageError, match="stopped here"):
         dk.mix(large, **options)
-    piece = next((tmp_path / "v1/_work").rglob("00000000.rows"))
+    piece = next((tmp_path / "v1/_work").rglob(name))
     piece.write_bytes(harm(piece.read_bytes()))
     dk.mix(large, **options)
     assert len(rows_of(tmp_path / "v1")) == 1200
