@@ -172,7 +172,8 @@ class Quantiles:
             raise self._wrong_argument(work, error) from error
         index = write_index(work.url, records, one_kind(request.kind))
         second = SelectStage(work.url, request.probabilities)
-        selected = yield Pass(second, select_tasks(request.signals, index, self.key))
+        staged = sum(file.bytes for record in records for file in record.files)
+        selected = yield Pass(second, select_tasks(request.signals, index, self.key, staged))
         results = tuple(record.files[0] for record in selected.records.values())
         ran: Ran = yield self._plan(work.url, (self._record(records), results))
         if self.level is not None:

@@ -68,10 +68,11 @@ def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Inpu
     return Input(url, FileInfo(INDEX, len(data), info.stamp if info else ""))
 
 
-def select_tasks(signals: Sequence[str], index: Input, key: str) -> list[Task]:
-    """Return a task for each signal."""
+def select_tasks(signals: Sequence[str], index: Input, key: str, staged_bytes: int) -> list[Task]:
+    """Return a task for each signal; all read files of so many bytes together."""
+    share = staged_bytes // len(signals)
     return [
-        Task(name, (Unit(f"{RESULTS}/{number:05d}.json", key),), (index,), number)
+        Task(name, (Unit(f"{RESULTS}/{number:05d}.json", key),), (index,), number, share)
         for number, name in enumerate(signals)
     ]
 
@@ -92,7 +93,7 @@ class SelectStage:
 
     folder: str  # of the staging files
     probabilities: tuple[float, ...]  # ascending
-    verb: str = "quantiles"
+    verb: str = "quantiles-select"
 
     def run_shard(self, task: Task) -> list[Record]:
         """Find the quantiles of a signal; see `dolma_dask.engine.Stage`."""
