@@ -247,7 +247,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
             else f"{argument.name} is missing; expected it in {command}."
         )
         return f"{found} Help: {command} --help"
-    return f"{str(error).strip()} Help: {command} --help"
+    number = " A whole number is digits alone." if getattr(error, "target_type", None) is int else ""
+    return f"{str(error).strip()}{number} Help: {command} --help"
 
 
 def _show(result: Any, as_json: bool) -> int:

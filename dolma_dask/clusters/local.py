@@ -107,4 +107,4 @@ def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS
         raise UsageError(
             f"no worker process could be started ({error}); expected {workers} of them. In a script, which has to be a file, dk.cluster() and scheduler='cluster' "
             "belong below `if __name__ == '__main__':`; else run in this process: scheduler='threads'."
-        ) from error
+        ) from None

@@ -1,5 +1,6 @@
 """What this process may do, and what holds in it: processors, daemons, forks, Dask's configuration, the active client."""
 
+import multiprocessing
 import os
 import sys
 import threading
@@ -24,7 +25,12 @@ def is_daemon() -> bool:
 
 
 def check_may_start() -> None:
-    """Refuse to start processes from one that multiprocessing does not let start any."""
+    """Refuse to start processes from one that multiprocessing does not let start any.
+
+    A worker that still imports a script without a ``__main__`` guard ends in silence: the process that runs the script says what is missing.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SystemExit(1)
     if is_daemon():
         raise UsageError(
             "this process may start no others, since it is one of a multiprocessing.Pool or another daemonic process; expected one that may. "

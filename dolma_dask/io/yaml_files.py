@@ -34,7 +34,7 @@ MAX_DEPTH = 40
 MOST_CHARACTERS = 1_000_000
 """Length of a text into which references were put."""
 
-PIPELINE = "a pipeline in YAML, such as configs/wiki.yaml"
+PIPELINE = "a pipeline in YAML, such as those in the folder configs of the repository"
 """What a file is expected to be, in messages."""
 
 FAILED = object()

@@ -372,7 +372,7 @@ def _stricter(answer: WhatIf, every: GroupRow) -> str:
     most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
     cause = (
         f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
-        if most.stricter and most.stricter.documents
+        if most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
         else ""
     )
     return (
@@ -394,15 +394,16 @@ def _text(amount: Amount) -> str:
     """Return the text of some documents, for a sentence."""
     if amount.bytes is None or amount.tokens is None:
         return ""
-    return f", about {byte_size(amount.bytes)} of text or {_round(amount.tokens)} tokens"
+    return f", about {byte_size(amount.bytes)} of text or {rounded(amount.tokens)} tokens"
 
 
-def _round(count: int) -> str:
+def rounded(count: int) -> str:
     """Return a number as exact as an estimate is: 574,000, or 1.2 million."""
+    rounded = float(f"{count:.3g}")
     for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
-        if count >= size:
-            return f"{count / size:.3g} {word}"
-    return f"{float(f'{count:.3g}'):,.0f}"
+        if rounded >= size:
+            return f"{rounded / size:.3g} {word}"
+    return f"{rounded:,.0f}"
 
 
 def unread_note(answer: WhatIf) -> list[str]:

@@ -363,3 +363,15 @@ def test_forks_and_processes_of_the_user_get_a_server_of_their_own(tmp_path):
         [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="workers are not forked there")
+def test_a_script_without_its_guard_is_told_once(tmp_path):
+    """Workers that import it again end in silence."""
+    script = tmp_path / "script.py"
+    script.write_text("import dolma_dask as dk\nwith dk.cluster('laptop', workers=2):\n    pass\n")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert "belong below `if __name__ == '__main__':`" in ended.stderr.splitlines()[-1]

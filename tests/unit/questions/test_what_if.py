@@ -15,6 +15,7 @@ from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.questions.what_if import ladder, measure, stage
+from dolma_dask.questions.what_if.answer import rounded
 from dolma_dask.questions.what_if.page import page_data
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
@@ -324,6 +325,29 @@ def test_without_quantiles_stricter_levels_are_not_known(root: str, tmp_path: Pa
     assert "not known" in str(answer)
     every = answer.groups[0].documents
     assert every.tokens == pytest.approx(sum(len(row["text"].encode()) for row in ROWS) / 2, abs=1)
+
+
+def test_of_a_single_rule_nothing_is_said_beside_others(root: str) -> None:
+    dk.quantiles(root, ["words"], name="one", level="regular", **HERE)
+    shown = str(dk.what_if(root, "regular", name="one", **HERE))
+    assert "is the only rule" in shown
+    assert "The next stricter level (strict) would keep" in shown
+    assert "Of the rules" not in shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1234, "1,230"),
+        (999_499, "999,000"),
+        (999_600, "1 million"),
+        (999_600_000, "1 billion"),
+    ],
+)
+def test_estimates_are_as_exact_as_they_are(count: int, shown: str) -> None:
+    assert rounded(count) == shown
 
 
 def test_tables_json_and_a_page_on_the_command_line(root: str, tmp_path: Path, capsys: Any) -> None:
