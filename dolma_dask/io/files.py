@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import xxhash
 
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, patiently
+from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, is_s3, patiently
 
 Item = TypeVar("Item")
 
@@ -278,10 +278,13 @@ def _bad_link(entry: os.DirEntry[str], target: str) -> CorruptFileError:
 def _list_remote(root: str) -> list[FileInfo]:
     fs, base = filesystem(root)
     prefix = f"{base.rstrip('/')}/"
+    above, _, name = base.rstrip("/").rpartition("/")
+    # of an empty folder s3fs asks twice whether it is a file; not of the names in the folder above that begin so
+    where = {"path": above, "prefix": f"{name}/"} if above and is_s3(fs) else {"path": base}
 
     def find() -> dict[str, Any]:
         fs.invalidate_cache()
-        return cast(dict[str, Any], fs.find(base, detail=True))
+        return cast(dict[str, Any], fs.find(**where, detail=True))
 
     try:
         entries = patiently(root, find)
@@ -354,6 +357,10 @@ def open_with_info(url: str) -> tuple[BinaryIO | None, FileInfo | None]:
 
 def read_bytes(url: str) -> bytes:
     """Return the content of a small file."""
+    if not is_local(url):
+        fs, path = filesystem(url)
+        at_once = {"max_concurrency": 1} if is_s3(fs) else {}  # else s3fs asks for its size first
+        return cast(bytes, patiently(url, lambda: fs.cat_file(path, **at_once)))
     with open_read(url) as handle:
         return handle.read()
 

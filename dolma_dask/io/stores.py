@@ -304,6 +304,15 @@ def _store_of(url: str) -> str:
     return f"{protocol}://{rest.partition('/')[0]}"
 
 
+def is_s3(fs: Any) -> bool:
+    """Tell whether a file system is s3fs, some of whose calls take options of its own."""
+    return "s3" in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol)
+
+
+_there: set[tuple[Any, str]] = set()
+"""Buckets that were there when this process looked."""
+
+
 def check_bucket(url: str) -> None:
     """Check that the bucket of a URL is there; where nothing is listed, it may be missing altogether.
 
@@ -313,8 +322,11 @@ def check_bucket(url: str) -> None:
         return
     fs, path = filesystem(url)
     bucket = path.partition("/")[0]
+    if (fs, bucket) in _there:
+        return
     try:
         patiently(url, lambda: fs.info(bucket))
+        _there.add((fs, bucket))
     except FileNotFoundError:
         raise no_bucket(url) from None
     except StoreAccessError:

@@ -173,11 +173,14 @@ def test_same_bytes_as_on_disk(worlds, finished):
 def test_a_second_run_does_nothing(worlds, finished, through, capsys):
     before = times(finished)
     proxy = through()
+    asked = dict[str, int]()
     for step in STEPS:
         capsys.readouterr()
         assert run_here([*words_of(step, "s3://same", worlds.before), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["done"] == 0
+        asked[step] = len(proxy.requests) - sum(asked.values())
     assert times(finished) == before
+    assert sum(asked.values()) < 55 * len(STEPS), f"each request takes as long as some MB: {asked}"
     writing = [request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")]
     lasting = [request for request in writing if "/_work/" not in request]
     assert lasting == ["PUT /same/validation.json"], "its report says what was done this time"
