@@ -231,14 +231,17 @@ def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
         )
 
 
-def check_inputs(root: str, made: Record | None, inputs: Sequence[Input]) -> None:
-    """Refuse to replace what a dataset-wide record tells of, if it was made from more files than are read now.
+def check_inputs(root: str, made: Record | None, origin: str, inputs: Sequence[Input]) -> None:
+    """Refuse to replace what a dataset-wide record tells of, if it was made from files of `origin` that are there still and are not read now.
 
     Raises `UsageError`: it was.
     """
-    read = {item.info.path for item in inputs}
-    lost = sorted(item.path for item in made.inputs if item.path not in read) if made else []
-    if lost:
+    read = {item.url for item in inputs}
+    paths = [item.path for item in made.inputs] if made else []
+    # a run over several datasets knows paths with their roots
+    urls = [path if path.startswith("/") or "://" in path else files.join(origin, path) for path in paths]
+    lost = [url for url in sorted(urls) if url not in read and f"/{layout.ATTRIBUTES}/" not in url]
+    if any(files.stat(url) for url in lost):
         raise UsageError(
             f"{root} holds what was made from {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
             "its files are made from all shards together. Leave --only, --share and --prune out, choose another target, or make all of it anew with "
@@ -366,7 +369,9 @@ def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite
             f"{plan.root} holds {counted(len(foreign), 'file')} that {origin}, first {foreign[0]!r}; expected only its own "
             "outputs, since later stages read all of them. Choose another name or target, or move them away."
         )
-    if present and not overwrite:
+    if plan.replaces_own:
+        check_origin(plan, state.journal, present)
+    elif present and not overwrite:
         other = " (in another format)" if layout.unit_of(present[0]) in plan.other_formats else ""
         raise UsageError(
             f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}{other}; expected only its own "

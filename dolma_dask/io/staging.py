@@ -1,7 +1,8 @@
 """Staging files of which parts are read: the content, and behind it the xxh3-64 of each block.
 
-What is read is compared with what was written, so that nobody builds on a file that a power failure or a bad disk has left: such files need
-not be synced. Cost: 8 bytes per block, and a look at the rest of the blocks in which a part begins and ends.
+What is read is compared with what was written, and with the file that the journal names: the checksum of a staging file is that of its digests.
+So nobody builds on what a power failure, a bad disk or another call has left, and such files need not be synced. Cost: 8 bytes per block, which
+are read when the file is opened, and a look at the rest of the blocks in which a part begins and ends.
 """
 
 import os
@@ -18,8 +19,8 @@ from dolma_dask.io.publish import PublishedFile, publish
 BLOCK = 1 << 17
 """Bytes that are checked together."""
 
-READ_BYTES = 8 << 20
-"""Bytes that are read at once: a request of a store."""
+PART_BYTES = 8 << 20
+"""Bytes that are read at once of a long range."""
 
 _DIGEST = np.dtype("<u8")
 
@@ -64,21 +65,44 @@ class _StagingFile(PublishedFile):
         """Write the digests."""
         if self.bytes % BLOCK:
             self._end_block()
-        super().write(np.array(self._digests, _DIGEST).tobytes())
+        super().write(self._table)
+
+    @property
+    def _table(self) -> bytes:
+        return np.array(self._digests, _DIGEST).tobytes()
+
+    @property
+    def checksum(self) -> str:
+        """The xxh3-128 hex digest of the digests."""
+        return xxhash.xxh3_128_hexdigest(self._table)
 
 
 class StagingReader:
     """A staging file, open: parts of its content, each as it was written.
 
-    Raises `FileNotFoundError`: the file is gone. Reading raises `CorruptFileError` if it is damaged, and removes it.
+    Raises `CorruptFileError`, here and where parts are read: the file is damaged, or not the one with this checksum; it is removed. Raises
+    `FileNotFoundError`: it is gone.
+
+    Parameters
+    ----------
+    url : str
+        The file.
+    checksum : str
+        What its writer said.
+    scattered : bool
+        See `dolma_dask.io.files.open_read`.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, checksum: str, *, scattered: bool = False) -> None:
         self._url = url
-        self._file = files.open_read(url, scattered=True)
-        self._stored = self._file.seek(0, os.SEEK_END)
-        self.bytes = content_bytes(self._stored)
-        self._digests: list[int] | None = None
+        self._file = files.open_read(url, scattered=scattered)
+        stored = self._file.seek(0, os.SEEK_END)
+        self.bytes = max(content_bytes(stored), 0)
+        table = self._stored(self.bytes, stored)
+        if xxhash.xxh3_128_hexdigest(table) != checksum:
+            self.close()
+            raise files.damaged(url, "what another call has written, or half of it")
+        self._digests: list[int] = np.frombuffer(table, _DIGEST).tolist()
 
     def __enter__(self) -> Self:
         return self
@@ -92,13 +116,9 @@ class StagingReader:
 
     def read(self, offset: int, count: int) -> memoryview:
         """Return `count` bytes of the content from `offset` on."""
-        if offset + count > self.bytes:
-            raise files.damaged(self._url, f"its end at byte {self.bytes:,}, not {offset + count:,}")
-        if self._digests is None:
-            self._digests = np.frombuffer(self._stored_bytes(self.bytes, self._stored), _DIGEST).tolist()
         first, last = offset // BLOCK, -(-(offset + count) // BLOCK)
         start = first * BLOCK
-        data = self._stored_bytes(start, min(last * BLOCK, self.bytes))
+        data = self._stored(start, min(last * BLOCK, self.bytes))
         for number in range(first, last):
             at = number * BLOCK - start
             if xxhash.xxh3_64_intdigest(data[at : at + BLOCK]) != self._digests[number]:
@@ -106,12 +126,12 @@ class StagingReader:
         return data[offset - start : offset - start + count]
 
     def parts(self, first: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield the content, or that of a range, in parts of at most `READ_BYTES`."""
+        """Yield the content, or that of a range, in parts of at most `PART_BYTES`."""
         stop = self.bytes if stop is None else stop
-        for at in range(first, stop, READ_BYTES):
-            yield self.read(at, min(READ_BYTES, stop - at))
+        for at in range(first, stop, PART_BYTES):
+            yield self.read(at, min(PART_BYTES, stop - at))
 
-    def _stored_bytes(self, start: int, stop: int) -> memoryview:
+    def _stored(self, start: int, stop: int) -> memoryview:
         data = memoryview(bytearray(stop - start))
         files.read_into(self._file, start, data, self._url)
         return data

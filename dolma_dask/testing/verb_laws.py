@@ -36,6 +36,8 @@ import dask
 import pytest
 
 from dolma_dask import clusters
+from dolma_dask.engine import Pass, Plan
+from dolma_dask.engine.job import _Running
 from dolma_dask.registry import load
 from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, killed_at, wait_until
 from dolma_dask.testing.disturbance import RELEASED, counting
@@ -137,6 +139,26 @@ def staged_files(folder: Path) -> list[Path]:
     return sorted(
         path for work in folder.rglob("_work") for path in _files(work, "._") if path.stat().st_size
     )
+
+
+def damage(paths: Sequence[Path], draw: random.Random, ways: Sequence[str]) -> None:
+    """Damage each of some files in a way that is drawn."""
+    before = {path: path.read_bytes() for path in paths}
+    for path, stored in before.items():
+        data, way = bytearray(stored), draw.choice(ways)
+        beside = (other for at, other in before.items() if at.parent == path.parent)
+        others = [other for other in beside if len(other) == len(data) and other != data]
+        if way == "removed":
+            path.unlink()
+        elif way == "swapped" and others:
+            path.write_bytes(draw.choice(others))
+        elif way == "emptied":
+            path.write_bytes(b"")
+        elif way == "cut":
+            path.write_bytes(data[: draw.randrange(len(data))])
+        else:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            path.write_bytes(data)
 
 
 def is_visible(path: Path, world: Path) -> bool:
@@ -326,11 +348,31 @@ class VerbLaws:
         draw, count = random.Random(f"{SEED} {name} damage"), worlds.operations[name]
         for part in (0.3, 0.5, 0.7, 0.9):
             self.die(name, world, round(part * count), tmp_path / "log")
-            for path in staged_files(world):
-                data = bytearray(path.read_bytes())
-                data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-                path.write_bytes(data)
+            damage(staged_files(world), draw, ("changed", "swapped"))
         self.go_on(name, world, worlds)
+
+    @_cases(lambda case: case.passes, repeats=False)
+    def test_damaged_between_two_passes(
+        self, name: str, worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same while the command runs, on a machine that lost its power, or by a worker that was taken for dead."""
+        draw, do = random.Random(f"{SEED} {name} passes"), _Running._do
+        for number in (1, 2, 3):
+            place = self.cases[name].copy_world(worlds.before, tmp_path / f"{number}/world")
+            steps: list[Any] = []
+
+            def disturbed(
+                running: Any, step: Any, place: Path = place, steps: list[Any] = steps, number: int = number
+            ) -> Any:
+                if isinstance(step, Pass | Plan):
+                    steps.append(step)
+                    if len(steps) == number + 1:
+                        damage(staged_files(place), draw, ("changed", "emptied", "cut", "swapped", "removed"))
+                return do(running, step)
+
+            monkeypatch.setattr(_Running, "_do", disturbed)
+            self.run(self.cases[name].command(place))
+            self.check(name, place, worlds)
 
     def disturbed(self, name: str, scheduler: str, world: Path, worlds: Worlds, log: Path) -> None:
         """Run a command of which a worker is killed; or that is killed itself, alone or with its workers, and gone on with."""

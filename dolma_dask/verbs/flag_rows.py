@@ -183,7 +183,7 @@ def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
     """Yield the rows of a shard as they were staged."""
     assert staged.staging is not None
     first = 0
-    with StagingReader(files.join(folder, staged.staging.path)) as file:
+    with StagingReader(files.join(folder, staged.staging.path), staged.staging.checksum) as file:
         for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(file.parts()), mode="r")):
             yield from_batch(batch, first)
             first += batch.num_rows

@@ -112,6 +112,11 @@ def ragged(
     mixture = make_mixture(select(selected(opened, options), where, attributes))
     shown = {"where": None if where is None else str(where), "source": source}
     plan = output.plan(mixture, opened, name, mixture.params(), shown, policy)
+    return make_arrays(plan, mixture, options)
+
+
+def make_arrays(plan: Plan, mixture: Mixture, options: ReadArgs) -> Summary:
+    """Make what is left of a plan of `RaggedOutput`."""
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=(*summary.notes, *mixture.notes, *rule_notes(summary)))
 

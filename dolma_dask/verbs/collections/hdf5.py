@@ -161,7 +161,7 @@ class CollectedJob(Hdf5Job):
         records = [record for each in self.tokens.staged for record in each.records]
         records = [_with_key(record, self.key) for record in records]
         known = self._sum(records, sum_counts(record.counts for record in records))
-        return super()._rows_plan(known, self.tokens.folder)
+        return super()._rows_plan(known, self.tokens.folder, {record.unit: record for record in records})
 
     def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
         """Return the pass that moves the staging files of some partitions into the work folder of the job."""
@@ -176,11 +176,11 @@ class CollectedJob(Hdf5Job):
             for number in numbers
         ]
         allowed = budget(self.policy) if max_bad_fraction is None else max_bad_fraction
-        stage = MoveStage(VERB, work.url, quarantine=self.root)
+        stage = MoveStage(VERB, work.url, quarantine=self.root, is_staging=True)
         return Pass(stage, tasks, max_bad_fraction=allowed, notes=self.documents.notes)
 
-    def _rows_plan(self, known: Record, folder: str = "") -> Plan:
-        plan = super()._rows_plan(known, folder)
+    def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
+        plan = super()._rows_plan(known, folder, made)
         found = {record.unit: Staged(each.folder, (record,)) for each in self.rows for record in each.records}
         tasks = [replace(task, work=found.get(task.shard)) for task in plan.tasks]
         return replace(plan, stage=MoveStage(self.verb, self.root), tasks=tasks)
@@ -215,7 +215,7 @@ def _gather(work: str, staged: list[Staged]) -> Tokens:
     """Put the staging files of all attempts into one folder, named after their content: when this task is lost midway, the next attempt goes on there."""
     content = [file.checksum for each in staged for record in each.records for file in record.files]
     folder = files.join(work, work_key("tokens", 1, {"files": content}))
-    stage = MoveStage(VERB, folder)
+    stage = MoveStage(VERB, folder, is_staging=True)
     moved = []
     for each in staged:
         (record,) = each.records

@@ -20,6 +20,7 @@ from dolma_dask.errors import CorruptFileError, InterruptedStageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import move
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader
 from dolma_dask.journal import Record, work_key
 from dolma_dask.summary import Summary
 
@@ -97,6 +98,7 @@ class MoveStage:
     verb: str
     root: str  # where they appear
     quarantine: str = ""  # root of the files of bad records, if it is another one
+    is_staging: bool = False  # they are read with `StagingReader`
 
     def run_shard(self, task: Task) -> list[Record]:
         """Move the files of one unit."""
@@ -111,7 +113,7 @@ class MoveStage:
         try:
             move(source, target)
         except FileNotFoundError:
-            if not _holds(target, file):  # else an earlier attempt of this very task has moved it
+            if not self._holds(target, file):  # else an earlier attempt of this very task has moved it
                 raise CorruptFileError(
                     f"{source} is gone; expected what a task of this call had written. Did another call write to {self.root} at the same time? "
                     "Call it again: all of it is computed anew.",
@@ -120,10 +122,15 @@ class MoveStage:
         info = files.stat(target) if file.stamp else None
         return msgspec.structs.replace(file, stamp=info.stamp) if info else file
 
-
-def _holds(url: str, file: FileRecord) -> bool:
-    info = files.stat(url)
-    return info is not None and info.bytes == file.bytes and files.checksum(url) == file.checksum
+    def _holds(self, url: str, file: FileRecord) -> bool:
+        info = files.stat(url)
+        if info is None or info.bytes != file.bytes:
+            return False
+        if not self.is_staging or file.path.startswith("_"):
+            return files.checksum(url) == file.checksum
+        with suppress(CorruptFileError), StagingReader(url, file.checksum):
+            return True
+        return False
 
 
 def last_task(name: str, finish: Callable[[list[Any]], Summary], written: Sequence["Delayed"]) -> "Delayed":

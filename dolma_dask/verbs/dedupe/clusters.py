@@ -27,7 +27,7 @@ from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import SignedShard
 from dolma_dask.verbs.dedupe.choice import Keep
 from dolma_dask.verbs.dedupe.choosing import read_ranks
-from dolma_dask.verbs.dedupe.edges import MATCHES, matches_path
+from dolma_dask.verbs.dedupe.edges import MATCHES
 from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
 from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
@@ -54,17 +54,16 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 class MemberEmitter:
     """Sends the members of clusters with their ranks; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
-    labels: str  # URL of their file
-    documents: int  # in all
+    labels: FileRecord
+    matches: FileRecord | None  # None: pairs were not verified
     keep: Keep
-    is_verified: bool  # matches lie beside the labels
     dtype: np.dtype[Any] = field(default=np.dtype([*key_dtype("rank").descr, ("matches", "<u8")]))
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Send what the labels of some shards say."""
         shards: Sequence[SignedShard] = task.work
         for shard in shards:
-            labels = read_labels(self.labels, self.documents, shard.first, shard.rows)
+            labels = read_labels(folder, self.labels, shard.first, shard.rows)
             out(self._headers(shard, labels))
             out(self._members(shard, labels, folder))
         inputs = tuple(item for shard in shards for item in shard.inputs)
@@ -85,13 +84,13 @@ class MemberEmitter:
         ranks = self._ranks(shard, folder)
         ranks = np.ones(len(rows), np.uint64) if ranks is None else np.maximum(ranks[rows], np.uint64(1))
         where = locations(shard.number, 0, shard.rows)[rows]
-        return self._records(roots, ranks, where, self._matches(shard)[rows])
+        return self._records(roots, ranks, where, self._matches(shard, folder)[rows])
 
-    def _matches(self, shard: SignedShard) -> npt.NDArray[np.integer]:
+    def _matches(self, shard: SignedShard, folder: str) -> npt.NDArray[np.integer]:
         """Return the most matches of each row; without verification 0."""
-        if not self.is_verified:
+        if self.matches is None:
             return np.zeros(shard.rows, MATCHES)
-        return read_numbers(matches_path(self.labels), MATCHES, shard.first, shard.rows)
+        return read_numbers(folder, self.matches, MATCHES, shard.first, shard.rows)
 
     def _records(
         self, clusters: npt.NDArray[np.int64], ranks: Words, location: Words, matches: Any = 0

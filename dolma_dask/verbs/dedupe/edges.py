@@ -23,9 +23,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.exchange.buckets import BucketRange
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.staged import DEFAULT, Staged
-from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import InputRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
@@ -80,7 +79,7 @@ class Merge:
     edges: Staged
     span: BucketRange  # all of them
     documents: int
-    previous: str | None = None  # parents of the bands before, a file in the work folder
+    previous: FileRecord | None = None  # parents of the bands before
     is_last: bool = True
 
 
@@ -108,20 +107,15 @@ class MergeStage:
         if work.is_last:
             clusters, members = label_clusters(parents, root_bit(parents))
             info = {"clusters": int(clusters), "members": int(members)}
-        every = {unit.name: parents, **({matches_path(unit.name): matches} if verified else {})}
-        made = tuple(write_numbers(files.join(self.folder, path), path, one) for path, one in every.items())
+        every = {unit.name: parents, **({f"{unit.name}.matches": matches} if verified else {})}
+        made = tuple(write_numbers(self.folder, path, one) for path, one in every.items())
         read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
         return [Record(unit.name, task.shard, unit.key, read, made, info=info)]
 
     def _parents(self, work: Merge) -> Labels:
         if work.previous is None:
             return np.arange(work.documents, dtype=label_type(work.documents))
-        return read_labels(files.join(self.folder, work.previous), work.documents, 0, work.documents)
-
-
-def matches_path(labels: str) -> str:
-    """Return the file with the most matches of each document, beside that of their labels."""
-    return f"{labels}.matches"
+        return read_labels(self.folder, work.previous, 0, work.documents)
 
 
 def bytes_needed(documents: int, verified: bool) -> int:
@@ -171,7 +165,7 @@ def merge(
         name,
         (Unit(name, key),),
         (Input(source.path, source),),
-        Merge(edges.without_records, span, documents, previous.unit if previous else None, is_last),
+        Merge(edges.without_records, span, documents, previous.files[0] if previous else None, is_last),
     )
     ran: Ran = yield Pass(
         MergeStage(f"{work.verb}-merge", work.url),

@@ -319,10 +319,8 @@ class FuzzyDeduplication(Deduplication):
         self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """Return the members of all clusters by shard, and what the reducer tells of each range."""
-        documents = sum(shard.rows for shard in shards)
-        is_verified = self.comparison.similarity_scale > 0
-        labels = files.join(work.url, merged.unit)
-        emitter = MemberEmitter(labels, documents, self.choice.keep, is_verified)
+        labels, *matches = merged.files
+        emitter = MemberEmitter(labels, matches[0] if matches else None, self.choice.keep)
         records = yield from scatter(work, emitter, self._tasks(work, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)

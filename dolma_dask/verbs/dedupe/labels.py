@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 
@@ -16,22 +17,24 @@ def label_type(documents: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u4" if documents < 1 << 31 else "<u8")
 
 
-def write_numbers(url: str, path: str, numbers: npt.NDArray[Any]) -> FileRecord:
-    """Write a number per document to the file at `url`; `path` is how records name it."""
-    with stage(url) as out:
+def write_numbers(folder: str, path: str, numbers: npt.NDArray[Any]) -> FileRecord:
+    """Write a number per document to a file below `folder`."""
+    with stage(files.join(folder, path)) as out:
         out.write(numbers.view(np.uint8).data)
     return FileRecord(path, out.bytes, out.checksum, len(numbers))
 
 
-def read_labels(url: str, documents: int, first: int, count: int) -> Labels:
-    """Return the labels of `count` documents from `first` on, of a file with `documents`; see `read_numbers`."""
-    return read_numbers(url, label_type(documents), first, count)
+def read_labels(folder: str, file: FileRecord, first: int, count: int) -> Labels:
+    """Return the labels of `count` documents from `first` on; see `read_numbers`."""
+    return read_numbers(folder, file, label_type(file.rows), first, count)
 
 
-def read_numbers(url: str, kind: np.dtype[Any], first: int, count: int) -> npt.NDArray[Any]:
+def read_numbers(
+    folder: str, file: FileRecord, kind: np.dtype[Any], first: int, count: int
+) -> npt.NDArray[Any]:
     """Return the numbers, of type `kind`, of `count` documents from `first` on.
 
     Raises `CorruptFileError`: the file is damaged; it is removed, so that the same command makes it again.
     """
-    with StagingReader(url) as file:
-        return np.frombuffer(file.read(first * kind.itemsize, count * kind.itemsize), kind)
+    with StagingReader(files.join(folder, file.path), file.checksum, scattered=True) as opened:
+        return np.frombuffer(opened.read(first * kind.itemsize, count * kind.itemsize), kind)

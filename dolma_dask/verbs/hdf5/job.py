@@ -111,12 +111,14 @@ class Hdf5Job:
             ran: Ran = yield self._tokenize(work, range(len(self.documents.parts)))
             known = self._sum(list(ran.records.values()), ran.summary.counts)
             yield Announce(known)
-        plan = self._rows_plan(known, work.url)
+        plan = self._rows_plan(known)
         left = {task.shard for task in resume.look_back(plan, overwrite=False).left}
         if left or has_tokens:
             files.remove(files.join(self.root, PARAMS_NAME))
         if left and not has_tokens:
-            yield self._tokenize(work, self._needed(plan, left), max_bad_fraction=1.0)
+            ran = yield self._tokenize(work, self._needed(plan, left), max_bad_fraction=1.0)
+        if left:
+            plan = self._rows_plan(known, work.url, ran.records)
         ran = yield plan
         params = self._params(known, ran.records.values())
         if not self._has_params(params):
@@ -161,7 +163,7 @@ class Hdf5Job:
         resume.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
         resume.check_options(plan, journal, made if record and record.key != self.key else [])
-        resume.check_inputs(self.root, record if made else None, self.inputs)
+        resume.check_inputs(self.root, record if made else None, self.documents.origin, self.inputs)
 
     @property
     def _stage(self) -> DocumentStage:
@@ -198,15 +200,18 @@ class Hdf5Job:
             },
         )
 
-    def _row_plan(self, known: Record) -> RowPlan:
+    def _row_plan(self, known: Record, made: Mapping[str, Record] | None = None) -> RowPlan:
         sums = known.info["parts"]
+        checksums = {name: record.files[0].checksum for name, record in (made or {}).items()}
         staged = (
-            StagedTokens(number, tokens, sequences) for number, (tokens, sequences, _) in enumerate(sums)
+            StagedTokens(number, tokens, sequences, checksums.get(staging_name(number), ""))
+            for number, (tokens, sequences, _) in enumerate(sums)
         )
         return RowPlan(self.mode, tuple(staged), tuple(rows for _, _, rows in sums))
 
-    def _rows_plan(self, known: Record, folder: str = "") -> Plan:
-        rows = self._row_plan(known)
+    def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
+        """Return the plan of the files; to write some, with the folder and records of the staging files that they need."""
+        rows = self._row_plan(known, made)
         stage = RowsStage(self.root, folder, self.mode, rows.tokens)
         content = {item.path: item.checksum for item in known.inputs}
         listed = [content[item.info.path] for item in self.inputs]

@@ -38,11 +38,12 @@ def staging_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class StagedTokens:
-    """Size of one staging file."""
+    """One staging file: its size, and once it is there its checksum."""
 
     number: int  # of the part
     tokens: int  # what it holds
     sequences: int
+    checksum: str = ""
 
 
 class StagingWriter(FileWriter):
@@ -75,7 +76,7 @@ class StagedFile:
 
     def __init__(self, folder: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
         self._part, self._dtype = part, dtype
-        self._file = StagingReader(files.join(folder, staging_name(part.number)))
+        self._file = StagingReader(files.join(folder, staging_name(part.number)), part.checksum)
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
         """Return some of its ids."""

@@ -101,6 +101,7 @@ class Member:
     """A member of a piece."""
 
     path: str  # of the piece
+    checksum: str  # of the piece
     start: int  # stored bytes
     stop: int
     rows: int
@@ -131,7 +132,8 @@ class JoinStage:
                 for member in run:
                     starts.append((out.bytes + member.start - first, rows, text))
                     rows, text = rows + member.rows, text + member.text_bytes
-                with StagingReader(files.join(self.folder, run[0].path)) as piece:
+                url = files.join(self.folder, run[0].path)
+                with StagingReader(url, run[0].checksum, scattered=True) as piece:
                     for part in piece.parts(first, run[-1].stop):
                         out.write(part)
         file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
@@ -186,10 +188,10 @@ def members_of(piece: Record) -> Iterator[Member]:
     starts = [*file.members, (content_bytes(file.bytes), file.rows, int(piece.info["text_bytes"]))]
     for (first, row, text), (end, last, stop) in pairwise(starts):
         if last > row:
-            yield Member(file.path, first, end, last - row, stop - text)
+            yield Member(file.path, file.checksum, first, end, last - row, stop - text)
 
 
 def empty_member(piece: Record) -> Member:
     """Return the one member, without rows, of a piece that has none."""
     file = piece.files[0]
-    return Member(file.path, 0, content_bytes(file.bytes), 0, 0)
+    return Member(file.path, file.checksum, 0, content_bytes(file.bytes), 0, 0)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
-from isal import igzip, igzip_lib, isal_zlib
+from isal import igzip, isal_zlib
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit
@@ -120,7 +120,7 @@ MOST_BUCKETS = 1 << 14
 
 Hashes = npt.NDArray[np.uint64]
 
-_DAMAGE: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
+INDEX = np.dtype("<u8")
 
 
 def bucket_count(stored_bytes: int) -> int:
@@ -151,7 +151,7 @@ def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
 class ScatterSink(WriterSink[AbstractContextManager[None]]):
     """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
 
-    The index beside it has the suffix ``.index``: int64[segments, 3], bucket, first byte and bytes. Segments need no other check than that of gzip.
+    The index beside it has the suffix ``.index``: uint64[segments, 4], bucket, first byte, bytes and xxh3-64.
     """
 
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
@@ -160,7 +160,7 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         self._lines: list[pa.Array] = []
         self._hashes: list[Hashes] = []
         self._held = 0
-        self._index: list[tuple[int, int, int]] = []
+        self._index: list[tuple[int, int, int, int]] = []
         super().__init__(self._files(files.join(root, path)))
 
     @contextmanager
@@ -168,7 +168,7 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         with stage(f"{url}.index") as self._index_out, publish(url, synced=False) as self._out:
             yield
             self._flush()
-            self._index_out.write(np.array(self._index, "<i8").reshape(-1, 3).tobytes())
+            self._index_out.write(np.array(self._index, INDEX).reshape(-1, 4).tobytes())
 
     def write(self, rows: DocumentRows) -> None:
         """Hold rows until there are many."""
@@ -202,7 +202,8 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
             segment = igzip.compress(
                 pack_rows(hashes[first:stop], lines.slice(first, stop - first)), GZIP_LEVEL, mtime=0
             )
-            self._index.append((int(bucket[first]), self._out.bytes, len(segment)))
+            digest = xxhash.xxh3_64_intdigest(segment)
+            self._index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
             self._out.write(segment)
 
 
@@ -249,7 +250,9 @@ class SortStage:
     """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
 
     folder: str  # where pieces wait
-    pieces: tuple[str, ...]  # their paths, in the order of shards
+    pieces: tuple[
+        tuple[str, str], ...
+    ]  # their paths and the checksums of their indexes, in the order of shards
     member_bytes: int  # see `JsonlWriter`
     verb: str = "mix-sort"
 
@@ -257,7 +260,7 @@ class SortStage:
         """Sort one bucket; see `dolma_dask.engine.Stage`."""
         bucket: int = task.work
         unit = task.units[0]
-        parts = [part for path in self.pieces for part in _segments(self.folder, path, bucket)]
+        parts = [part for piece in self.pieces for part in _segments(self.folder, *piece, bucket)]
         with JsonlWriter(self.folder, unit.name, self.member_bytes, stage) as writer:
             if parts:
                 hashes = np.concatenate([part[0] for part in parts])
@@ -276,21 +279,20 @@ class SortStage:
         ]
 
 
-def _segments(folder: str, path: str, bucket: int) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
-    """Yield the rows of a bucket in one piece, run by run."""
+def _segments(
+    folder: str, path: str, checksum: str, bucket: int
+) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
+    """Yield the rows of a bucket in one piece, run by run; `checksum` is that of its index."""
     url = files.join(folder, path)
-    with StagingReader(f"{url}.index") as file:
-        index = np.frombuffer(file.read(0, file.bytes), "<i8").reshape(-1, 3)
-    segments = index[index[:, 0] == bucket]
+    with StagingReader(f"{url}.index", checksum) as file:
+        every = np.frombuffer(file.read(0, file.bytes), INDEX).reshape(-1, 4)
+    segments = every[every[:, 0] == bucket]
     if not len(segments):
         return
     with files.open_read(url, scattered=True) as handle:
-        for _, first, size in segments.tolist():
+        for _, first, size, digest in segments.tolist():
             data = bytearray(size)
             files.read_into(handle, first, memoryview(data), url)
-            try:
-                yield unpack_rows(isal_zlib.decompress(data, wbits=31))
-            except _DAMAGE as error:
-                raise files.damaged(
-                    url, f"bytes {first} to {first + size} that cannot be read ({error})"
-                ) from error
+            if xxhash.xxh3_64_intdigest(data) != digest:
+                raise files.damaged(url, f"another checksum of bytes {first} to {first + size}")
+            yield unpack_rows(isal_zlib.decompress(data, wbits=31))

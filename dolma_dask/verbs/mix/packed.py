@@ -65,7 +65,6 @@ class Packed:
     params: Mapping[str, Any]
     notes: tuple[str, ...]
     owns_folder: bool  # everything in the folder of the output files is ours
-    is_narrowed: bool  # options leave shards out
     quarantine: str  # folder of bad records below `_quarantine`
 
     verb: ClassVar[str] = "mix"
@@ -148,9 +147,8 @@ class Packed:
             units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
             left = [Task(self.name, units_left, ())]
             resume.check_replaceable(self._plan(), replace(state, left=left))
-            made = state.journal.records.get(self.record)
-            if self.is_narrowed and made and not made.stale:
-                resume.check_inputs(self.root, made, self.inputs)
+            record = state.journal.records.get(self.record)
+            resume.check_inputs(self.root, record, self._origin, self.inputs)
         units = frozenset(outputs) if self.owns_folder else None
         plan = replace(self._plan(), all_units=units)
         resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)
@@ -165,7 +163,7 @@ class Packed:
             params=self.params,
             writes=self.writes,
             version=dolma_dask.__version__,
-            origin=self.parts[0].mixture.dataset.root,
+            origin=self._origin,
             reads=layout.DOCUMENT_SUFFIXES,
             all_units=every if self.owns_folder else None,
             max_bad_fraction=budget(self.policy),
@@ -174,6 +172,11 @@ class Packed:
 
     def _digest(self, params: Mapping[str, Any]) -> str:
         return work_key("mix", PACKING_VERSION, params)
+
+    @property
+    def _origin(self) -> str:
+        """Root of what is read, the first of several."""
+        return self.parts[0].mixture.dataset.root
 
     @property
     def _sizes(self) -> list[int]:
@@ -212,7 +215,8 @@ class Packed:
 
     def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
-        stage = SortStage(work.url, tuple(record.unit for record in read), self._member_bytes)
+        pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
+        stage = SortStage(work.url, pieces, self._member_bytes)
         names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
         share = sum(file.bytes for record in read for file in record.files) // self._buckets
         tasks = [

@@ -4,7 +4,7 @@ Everything that can be wrong with them is checked before a document is read or w
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
@@ -22,10 +22,19 @@ from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.verbs.hdf5.job import Documents
 from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
 from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
+from dolma_dask.verbs.mix.planning import make_mixture
 from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import ReadArgs, TokensLike, check_outside, dataset_notes, from_json
-from dolma_dask.verbs.ragged import RaggedOutput, open_output
-from dolma_dask.verbs.ragged import ragged as make_arrays
+from dolma_dask.verbs.options import (
+    ReadArgs,
+    TokensLike,
+    as_dataset,
+    check_outside,
+    dataset_notes,
+    from_json,
+    record_policy,
+)
+from dolma_dask.verbs.ragged import RaggedOutput, make_arrays, open_output
+from dolma_dask.verbs.selection import select
 
 Kind = TypeVar("Kind")
 
@@ -103,8 +112,12 @@ class TokenOptions:
             passed.pop(selecting, None)  # type: ignore[misc]
         made: list[tuple[str, Summary]] = []
         if self.ragged is not None:
-            own = {**vars(self.ragged), "name": self.ragged.name or name, "source": source}
-            made.append(("ragged", make_arrays(target, own.pop("to"), **own, **passed)))
+            output, opened = self.ragged.output(), as_dataset(target, source)
+            mixture, policy = make_mixture(select(opened, None, ())), record_policy(passed)
+            params, shown = mixture.params(), {"source": source}
+            plan = output.plan(mixture, opened, self.ragged.name or name, params, shown, policy)
+            # the files that it is made from were all made anew, perhaps of another number
+            made.append(("ragged", make_arrays(replace(plan, replaces_own=True), mixture, passed)))
         if self.hdf5 is not None:
             own = {**vars(self.hdf5[0]), **vars(self.hdf5[1]), "source": source}
             made.append(("hdf5", make_rows(target, own.pop("to"), **own, **passed)))

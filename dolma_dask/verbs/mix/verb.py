@@ -230,15 +230,14 @@ def mix(
     )
     notes = (*dataset_notes(opened), *narrowed.notes, *mixture.notes)
     table = None
-    if draw is not None:
+    asked = selected(selection.dataset, options) if is_whole else selection.dataset
+    if draw is not None and asked.shards:
         # what is in the way is refused before all documents are ranked
-        asked = selected(selection.dataset, options) if is_whole else selection.dataset
         run_mix(opened, mixture.of(asked), outputs, shown, notes, {**options, "dry_run": True})
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
-        mixture = mixture.of(asked)
         shown |= {} if table is None else {PARAMETER: table.to_json()}
         notes = (*notes, *draw.notes(table, len(selection.dataset.shards), len(opened.shards)))
-    summary = run_mix(opened, mixture, outputs, shown, notes, options)
+    summary = run_mix(opened, mixture.of(asked), outputs, shown, notes, options)
     return dataclasses.replace(summary, lost=summary.lost or narrowed.lost, downsampled=table)
 
 

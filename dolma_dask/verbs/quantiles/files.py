@@ -4,14 +4,10 @@ A file of values is a row of segments, each with the keys (uint64, `dolma_dask.r
 of a segment are ordered by group, so that its readers count one group at a time, whose counters stay in the cache. Behind the segments
 stand how many rows of each group they have, the extents of all signals, and a tail that says how long everything is. 8 bytes per value.
 Memory: one segment, twice for one signal. Numbers are little-endian.
-
-The tail also holds the checksum of all that stands before it: its readers know it from the journal, and do not take a file of the same name
-and size, which a process of an earlier call has written, for the one that they were promised.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -48,13 +44,10 @@ class Tail(msgspec.Struct, frozen=True, omit_defaults=True):
     segment_rows: int = 0  # rows of each segment but the last
     signals: int = 0
     grouped: bool = False  # whether rows have codes
-    checksum: str = ""  # xxh3-128 of what stands before
 
 
 class ValueWriter:
     """Writes the values of some shards: `signals` columns, and codes of `groups` groups (1: no codes)."""
-
-    checksum = ""  # of the file, after `finish`
 
     def __init__(self, out: PublishedFile, signals: int, groups: int) -> None:
         self._out = out
@@ -108,9 +101,8 @@ class ValueWriter:
             self._out.write(np.ascontiguousarray(extents.counts[:used]))
             self._out.write(np.ascontiguousarray(extents.bounds[:used]))
         signals = len(self._extents)
-        self.checksum = self._out.checksum
         grouped = self._codes.size > 0
-        tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, grouped, self.checksum)
+        tail = Tail(tuple(labels), self._rows, self._segment_rows, signals, grouped)
         data = msgspec.json.encode(tail)
         self._out.write(data)
         self._out.write(len(data).to_bytes(_LENGTH, "little"))
@@ -119,49 +111,38 @@ class ValueWriter:
 
 @dataclass(frozen=True)
 class ValueFile:
-    """A file that `ValueWriter` wrote."""
+    """A file that `ValueWriter` wrote, as one signal needs it."""
 
     url: str
+    checksum: str  # of the file
     tail: Tail
+    sizes: Counts  # rows of each segment and code, (segments, codes); one column for all rows if they have no codes
+    extents: Extents  # of the signal for each code
 
     @classmethod
-    def open(cls, folder: str, kept: FileRecord) -> "ValueFile":
-        """Read the end of a file, which has to name the recorded checksum: that of all that stands before its tail."""
+    def look(cls, folder: str, kept: FileRecord, signal: int) -> "ValueFile":
+        """Read the end of a file."""
         url = files.join(folder, kept.path)
-        stat = files.stat(url)
-        if stat is None or stat.bytes != kept.bytes:
-            raise files.damaged(url, f"{stat.bytes if stat else 0:,} bytes, not {kept.bytes:,}")
-        with StagingReader(url) as file:
+        with StagingReader(url, kept.checksum, scattered=True) as file:
             length = int.from_bytes(file.read(file.bytes - _LENGTH, _LENGTH), "little")
             tail = msgspec.json.decode(file.read(file.bytes - _LENGTH - length, length), type=Tail)
-        if tail.checksum != kept.checksum:
-            raise files.damaged(
-                url, f"what another call has written (checksum {tail.checksum}, not {kept.checksum})"
-            )
-        return cls(url, tail)
-
-    @cached_property
-    def sizes(self) -> Counts:
-        """Rows of each segment and code, (segments, codes); one column for all rows if they have no codes."""
-        tail = self.tail
-        firsts = np.arange(0, tail.rows, tail.segment_rows or 1)
-        if not tail.grouped:
-            return np.minimum(tail.rows - firsts, tail.segment_rows)[:, None]
-        shape = len(firsts), len(tail.labels) + 1
-        with StagingReader(self.url) as file:
-            data = file.read(8 * tail.rows * tail.signals, shape[0] * shape[1] * _COUNT.itemsize)
-        return np.frombuffer(data, _COUNT).reshape(shape).astype(np.int64)
-
-    def extents(self, signal: int) -> Extents:
-        """Return the extents of a signal for each code."""
-        tail, groups = self.tail, len(self.tail.labels) + 1
-        offset = 8 * tail.rows * tail.signals + self.sizes.size * _COUNT.itemsize * tail.grouped
-        with StagingReader(self.url) as file:
-            data = file.read(offset + signal * groups * 40, groups * 40)
+            firsts, groups = np.arange(0, tail.rows, tail.segment_rows or 1), len(tail.labels) + 1
+            at = 8 * tail.rows * tail.signals
+            sizes = np.minimum(tail.rows - firsts, tail.segment_rows)[:, None]
+            if tail.grouped:
+                stored = file.read(at, len(firsts) * groups * _COUNT.itemsize)
+                sizes = np.frombuffer(stored, _COUNT).reshape(-1, groups).astype(np.int64)
+                at += len(stored)
+            data = file.read(at + signal * groups * 40, groups * 40)
         counts = np.frombuffer(data, np.int64, groups * 3).reshape(groups, 3)
-        return Extents(counts, np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2))
+        bounds = np.frombuffer(data, np.uint64, groups * 2, groups * 24).reshape(groups, 2)
+        return cls(url, kept.checksum, tail, sizes, Extents(counts, bounds))
+
+    def open(self) -> StagingReader:
+        """Open the file for `read`."""
+        return StagingReader(self.url, self.checksum)
 
     def read(self, file: StagingReader, signal: int, segment: int, out: Words) -> None:
-        """Fill `out` with the keys of a signal in a segment, those of code 0 first; `file` is it, open."""
+        """Fill `out` with the keys of a signal in a segment, those of code 0 first."""
         before = segment * self.tail.segment_rows * self.tail.signals
         out.data.cast("B")[:] = file.read(8 * (before + signal * len(out)), out.nbytes)

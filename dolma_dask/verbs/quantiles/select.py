@@ -16,7 +16,6 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.io.staging import StagingReader
 from dolma_dask.journal import Record
 from dolma_dask.rules.groups import ALL, LabelKind, spelled, value_of
 from dolma_dask.rules.ordered_bits import Extents, values_of
@@ -50,22 +49,14 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def write_index(folder: str, records: Sequence[Record], kind: LabelKind) -> Input:
-    """Write the index of the files of the first pass, and return it as the input of the tasks that follow."""
+    """Write the index of the files of the first pass, and return it as the input of the tasks that follow; its checksum is its stamp."""
     labels = {label for record in records for label in record.info["labels"]}
     names = sorted(labels, key=lambda label: (value_of(label, kind), label))
-    kept = tuple(
-        FileRecord(file.path, file.bytes, record.info["checksum"])
-        for record in records
-        for file in record.files
-    )
+    kept = tuple(file for record in records for file in record.files)
     url = files.join(folder, INDEX)
-    data = msgspec.json.encode(Index(tuple(names), kept))
-    known = files.stat(url)
-    if known is None or files.read_bytes(url) != data:
-        with publish(url, synced=False) as out:
-            out.write(data)
-    info = files.stat(url)
-    return Input(url, FileInfo(INDEX, len(data), info.stamp if info else ""))
+    with publish(url, synced=False) as out:
+        out.write(msgspec.json.encode(Index(tuple(names), kept)))
+    return Input(url, FileInfo(INDEX, out.bytes, out.checksum))
 
 
 def select_tasks(signals: Sequence[str], index: Input, key: str, staged_bytes: int) -> list[Task]:
@@ -79,12 +70,16 @@ def select_tasks(signals: Sequence[str], index: Input, key: str, staged_bytes: i
 
 def read_entries(folder: str, result: FileRecord) -> msgspec.Raw:
     """Return the quantiles of a signal, the JSON that `SelectStage` wrote."""
-    url = files.join(folder, result.path)
+    return msgspec.Raw(_read(files.join(folder, result.path), result.checksum))
+
+
+def _read(url: str, expected: str) -> bytes:
+    """Return the content of a small staging file with this checksum."""
     data = files.read_bytes(url)
     checksum = xxhash.xxh3_128_hexdigest(data)
-    if checksum != result.checksum:
-        raise files.damaged(url, f"checksum {checksum}, not {result.checksum}")
-    return msgspec.Raw(data)
+    if checksum != expected:
+        raise files.damaged(url, f"checksum {checksum}, not {expected}")
+    return data
 
 
 @dataclass(frozen=True)
@@ -98,12 +93,12 @@ class SelectStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Find the quantiles of a signal; see `dolma_dask.engine.Stage`."""
         unit, (source,) = task.units[0], task.inputs
-        data = files.read_bytes(source.url)
-        index = msgspec.json.decode(data, type=Index)
+        checksum = source.info.stamp
+        index = msgspec.json.decode(_read(source.url, checksum), type=Index)
         entries = self._entries(index, task.work)
         with publish(files.join(self.folder, unit.name), synced=False) as out:
             out.write(msgspec.json.encode(entries))
-        read = InputRecord(INDEX, len(data), source.info.stamp, xxhash.xxh3_128_hexdigest(data))
+        read = InputRecord(INDEX, source.info.bytes, checksum, checksum)
         return [
             Record(
                 unit.name, task.shard, unit.key, (read,), (FileRecord(unit.name, out.bytes, out.checksum),)
@@ -137,12 +132,12 @@ class SignalValues:
     @classmethod
     def open(cls, folder: str, index: Index, signal: int) -> "SignalValues":
         """Read the ends of all files."""
-        kept = tuple(ValueFile.open(folder, one) for one in index.kept)
+        kept = tuple(ValueFile.look(folder, one, signal) for one in index.kept)
         rows = {label: row for row, label in enumerate(index.labels, 1)}
         row_of = tuple(np.array([0, *(rows[label] for label in one.tail.labels)], np.uint16) for one in kept)
         extents = Extents.empty(len(rows) + 1)
         for one, codes in zip(kept, row_of, strict=True):
-            extents.add(one.extents(signal), codes.astype(np.int64))
+            extents.add(one.extents, codes.astype(np.int64))
         is_one_group = len(rows) == 1 and not extents.counts[0].any()
         total = extents.total()
         extents.counts[0], extents.bounds[0] = total.counts[0], total.bounds[0]
@@ -158,7 +153,7 @@ class SignalValues:
 
     def _some(self, one: ValueFile, segment: int) -> Words:
         keys = np.empty(int(one.sizes[segment].sum()), np.uint64)
-        with StagingReader(one.url) as file:
+        with one.open() as file:
             one.read(file, self.signal, segment, keys)
         return keys[:: max(len(keys) // SAMPLED_KEYS, 1)]
 
@@ -167,7 +162,7 @@ class SignalValues:
         largest, rows = max((one.tail.segment_rows for one in self.kept), default=0), len(self.extents.counts)
         room = _Room(min(sum(one.tail.rows for one in self.kept), max(ROW_KEYS * rows, largest)), rows)
         for one, row_of in zip(self.kept, self.row_of, strict=True):
-            with StagingReader(one.url) as file:
+            with one.open() as file:
                 for segment, sizes in enumerate(one.sizes):
                     if not room.has_room(int(sizes.sum())):
                         yield room.block()

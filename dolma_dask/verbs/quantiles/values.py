@@ -114,7 +114,6 @@ class ValueStage:
         written = FileRecord(unit.name, out.bytes, out.checksum)
         info = {
             "labels": groups.labels if groups else [],
-            "checksum": writer.checksum,
             "unproved": sorted(done.unproved),
             "quarantine": msgspec.to_builtins(done.kept),
         }

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, collision_probability
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer, MemberEmitter
 from dolma_dask.verbs.dedupe.comparison import comparison_of
@@ -143,7 +144,7 @@ def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_may_go_on_in_the_next_run(seed):
     draw = np.random.default_rng(seed)
-    dtype = MemberEmitter("", 0, "first", False).dtype
+    dtype = MemberEmitter(FileRecord("", 0, ""), None, "first").dtype
     records, expected = [], {}
     for cluster in range(30):
         size = int(draw.integers(2, 9))

@@ -435,7 +435,7 @@ def test_rows_of_other_files_are_not_lost_in_silence(dataset, tmp_path, tokenize
     pack(dataset, tmp_path / "h5", tokenizer, only="x/")
     before = tree(tmp_path / "h5")
     with pytest.raises(
-        UsageError, match="was made from 1 file that this run does not read, first documents/x/a"
+        UsageError, match=r"was made from 1 file that this run does not read, first .*/documents/x/a"
     ):
         pack(dataset, tmp_path / "h5", tokenizer, only="y/")
     assert tree(tmp_path / "h5") == before

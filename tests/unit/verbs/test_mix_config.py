@@ -195,8 +195,11 @@ def test_several_streams(corpus: Path) -> None:
 def test_one_stream_of_several_datasets(corpus: Path) -> None:
     documents = ["two/documents/*.gz", "one/documents/*.gz"]
     both, one = stream(documents=documents), stream(documents=documents[:1], output={"path": "plain"})
+    mixed(both, prune=1)  # files of one dataset alone are known without its root
     mixed(both)
     assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)] * 2
+    with pytest.raises(UsageError, match=r"1 file that this run does not read, first .*/one/documents/a"):
+        mixed(both, prune=1)
     again = mixed(both)
     assert (again.done, again.skipped) == (0, 2)
     mixed(one, shuffle=False)
@@ -359,7 +362,7 @@ def test_two_names_of_which_one_begins_with_the_other(corpus: Path) -> None:
 def test_only_and_prune(corpus: Path) -> None:
     mixed(stream(), only=["sub/*"])
     assert [row["id"] for row in rows_of(corpus / "out")] == ["sub/b-0", "sub/b-1"]
-    with pytest.raises(UsageError, match="was made from 2 files that this run does not read"):
+    with pytest.raises(UsageError, match="was made from 1 file that this run does not read"):
         mixed(stream(), prune=1)
     mixed(stream(), prune=1, overwrite=True)
     assert [row["id"] for row in rows_of(corpus / "out")] == [f"a-{row}" for row in range(4)]

@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.verbs.mix import packed
-from dolma_dask.verbs.mix.cutting import Member, members_of, spread_files
+from dolma_dask.verbs.mix.cutting import JoinStage, Member, members_of, spread_files
 from dolma_dask.verbs.mix.outputs import SortStage
 
 from .conftest import failing, write_lines
@@ -208,6 +209,31 @@ def test_a_damaged_piece_is_made_again(
     assert len(rows_of(tmp_path / "v1")) == 1200
 
 
+@pytest.mark.parametrize("harm", ["empty", "cut", "swap"])
+@pytest.mark.parametrize(("stage", "pattern"), [(SortStage, "*.rows.index"), (JoinStage, "sorted/*.jsonl")])
+def test_what_happens_to_a_file_between_two_passes_is_found(
+    large: str, tmp_path: Path, harm: str, stage: type[Any], pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine, say, which lost its power; or a worker that was taken for dead writes its file late."""
+    monkeypatch.setattr(packed, "bucket_count", lambda stored: 8)
+    options: dict[str, Any] = {"shuffle": True, "format": "jsonl", **HERE}
+    dk.mix(large, to=str(tmp_path / "whole"), **options)
+    run, done = stage.run_shard, list[Path]()
+
+    def run_shard(self: Any, task: Task) -> list[Record]:
+        if not done:
+            done.extend(sorted((tmp_path / "v1/_work").rglob(pattern)))
+            first, second = done[:2]
+            data = first.read_bytes()
+            first.write_bytes({"empty": b"", "cut": data[:5], "swap": second.read_bytes()}[harm])
+        return run(self, task)
+
+    monkeypatch.setattr(stage, "run_shard", run_shard)
+    dk.mix(large, to=str(tmp_path / "v1"), **options)
+    assert len(done) > 2
+    assert bytes_of(tmp_path / "v1") == bytes_of(tmp_path / "whole")
+
+
 def test_nothing_kept_is_a_valid_file(large: str, tmp_path: Path) -> None:
     for shuffle in (False, True):
         root = tmp_path / str(shuffle)
@@ -291,3 +317,53 @@ def test_overwrite_is_advised_only_where_it_helps(large: str, tmp_path: Path) ->
     for overwrite in (False, True):
         with pytest.raises(UsageError, match=r"no mix has made, first 'documents/mine.*move them away"):
             dk.mix(large, to=str(target), shuffle=True, overwrite=overwrite, **HERE)
+
+
+def test_a_dataset_of_some_shards_does_not_replace_all_of_them(large: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"to": str(tmp_path / "v1"), "shuffle": True, **HERE}
+    whole = dk.open_dataset(large)
+    dk.mix(whole.select(["0"]), **options)
+    dk.mix(whole, **options)
+    with pytest.raises(UsageError, match="made from 2 files that this run does not read"):
+        dk.mix(whole.select(["0"]), **options)
+    assert len(rows_of(tmp_path / "v1")) == 1200
+
+
+def test_not_even_where_a_whole_run_was_stopped_in_its_last_pass(large: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"to": str(tmp_path / "v1"), "shuffle": True, **HERE}
+    dk.mix(large, **options)
+    write_lines(Path(large, "documents/0.jsonl.gz"), [json.dumps({"id": "n", "source": "s", "text": "new"})])
+    with failing(JoinStage, DataError), pytest.raises(StageError):
+        dk.mix(large, **options)
+    with pytest.raises(UsageError, match="that this run does not read"):
+        dk.mix(large, prune=1, **options)
+    assert dk.mix(large, **options).counts["documents_out"] == 801
+
+
+def test_tokens_follow_the_documents_that_they_are_made_from(
+    large: str, tokenizer: str, tmp_path: Path
+) -> None:
+    """A trial with fewer files, all of it, and then less of it, since a shard is gone."""
+    tokens = {
+        "ragged": {"to": str(tmp_path / "ragged"), "tokenizer": tokenizer},
+        "hdf5": {"to": str(tmp_path / "h5"), "tokenizer": tokenizer, "max_seq_length": 64},
+    }
+    options: dict[str, Any] = {"to": str(tmp_path / "v1"), "max_size": 20_000, **tokens, **HERE}
+
+    def numbers() -> tuple[int, int]:
+        with h5py.File(next((tmp_path / "h5").glob("*.h5"))) as file:
+            return len(list((tmp_path / "ragged").glob("*.data.npy"))), int(file.attrs["n_examples"])
+
+    dk.mix(large, prune=1, **options)
+    trial = numbers()
+    dk.mix(large, **options)
+    whole = numbers()
+    assert whole > trial
+    with pytest.raises(UsageError, match="that this run does not read"):
+        dk.mix(large, prune=1, **options)
+    assert numbers() == whole
+    for number in (1, 2):
+        Path(large, f"documents/{number}.jsonl.gz").unlink()
+    dk.mix(large, **options)
+    assert numbers() == trial
+    assert dk.mix(large, **options).done == 0
