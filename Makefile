@@ -26,8 +26,8 @@ test-services: .venv/dev.stamp  ## every verb on a real S3 server, all notebooks
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
 
-test-fast: .venv/dev.stamp  ## the quick unit tests, about a minute
-	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit
+test-fast: .venv/dev.stamp  ## the quick unit tests of all but the verbs, under a minute; of those: pytest tests/unit/verbs -k NAME
+	$(BIN)/pytest -q -n 2 -m "not slow" tests/unit --ignore tests/unit/verbs
 
 same-content: .venv/dev.stamp  ## prove that no byte of any output has changed since the baseline
 	$(BIN)/python tools/same_content.py --check tools/same_content.txt
