@@ -128,6 +128,9 @@ def expected_recall(jaccard: npt.ArrayLike, bands: Bands, num_perm: int, least_m
     return recall
 
 
+_DIGITS = 12
+"""Decimal places of areas: the last bits differ from processor to processor."""
+
 _PIECE = 1 << 20
 """Complex numbers of an array with as many of them per similarity as signatures have values."""
 
@@ -171,8 +174,8 @@ def summarize_curve(bands: Bands, num_perm: int, similarity: float, least_matche
     return Curve(
         half,
         nine_tenths,
-        float(similarity * (below @ weights)),
-        float((1 - similarity) * ((1 - above) @ weights)),
+        round(float(similarity * (below @ weights)), _DIGITS),
+        round(float((1 - similarity) * ((1 - above) @ weights)), _DIGITS),
     )
 
 
