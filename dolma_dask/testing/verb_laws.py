@@ -90,7 +90,9 @@ class Case:
         return [*words, *more]
 
 
-def _cases(wanted: Callable[[Case], object], repeats: bool = True) -> Callable[[Any], Any]:
+def _cases(
+    wanted: Callable[[Case], object] = lambda case: True, *, repeats: bool = True
+) -> Callable[[Any], Any]:
     """Return a decorator that leaves out the cases for which a law is not meant, or those that repeat another."""
 
     def decorate(law: Any) -> Any:
@@ -326,7 +328,7 @@ class VerbLaws:
         assert summary["counts"] == worlds.counts[name]
         return summary
 
-    @_cases(lambda case: True, repeats=False)
+    @_cases(repeats=False)
     def test_killed_and_gone_on_with(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
         """Whoever is killed, again and again, at whatever state of the disk, goes on."""
         draw, count = random.Random(f"{SEED} {name}"), worlds.operations[name]
@@ -335,7 +337,7 @@ class VerbLaws:
         assert killed[0], f"it ended before operation {moments[0]} of {count}"
         self.go_on(name, world, worlds)
 
-    @_cases(lambda case: True, repeats=False)
+    @_cases(repeats=False)
     def test_killed_at_its_end(self, name: str, world: Path, worlds: Worlds, tmp_path: Path) -> None:
         """Files are there of which no record speaks, or the records are and a work folder is left."""
         draw, count = random.Random(f"{SEED} {name} end"), worlds.operations[name]
@@ -514,7 +516,7 @@ class VerbLaws:
         self.run(self.cases[name].command(world, "--overwrite"))
         self.check(name, world, worlds)
 
-    @_cases(lambda case: True, repeats=False)
+    @_cases(repeats=False)
     def test_a_reader_sees_whole_files_only(
         self, name: str, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
@@ -537,7 +539,7 @@ class VerbLaws:
             assert command.wait() == 0, command.output
         assert seen
 
-    @_cases(lambda case: True, repeats=False)
+    @_cases(repeats=False)
     def test_two_commands_at_once_do_no_harm(
         self, name: str, world: Path, worlds: Worlds, tmp_path: Path
     ) -> None:

@@ -250,9 +250,8 @@ class SortStage:
     """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
 
     folder: str  # where pieces wait
-    pieces: tuple[
-        tuple[str, str], ...
-    ]  # their paths and the checksums of their indexes, in the order of shards
+    # their paths and the checksums of their indexes, in the order of shards
+    pieces: tuple[tuple[str, str], ...]
     member_bytes: int  # see `JsonlWriter`
     verb: str = "mix-sort"
 
