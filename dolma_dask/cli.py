@@ -240,7 +240,9 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         if meant:
             return f"unknown option {error.token.keyword}; did you mean {meant}? Help: {command} --help"
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
-        near = get_close_matches(argument.name, [word for word in words if word.startswith("--")], n=1)
+        known = spellings(COMMANDS[" ".join(error.command_chain or ())].load()).values()
+        strange = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+        near = get_close_matches(argument.name, strange, n=1)
         found = (
             f"unknown option {near[0]}; did you mean {argument.name}?"
             if near

@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -273,7 +274,7 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Name the options that differ, each with both values in brief."""
     values = [{name: canonical({"": value}) for name, value in params.items()} for params in (before, now)]
     return [
-        f"{name} {_brief(before.get(name))}, now {_brief(now.get(name))}"
+        "{} {}, now {}".format(name, *_brief(before.get(name), now.get(name)))
         for name in sorted(values[0] | values[1])
         if values[0].get(name) != values[1].get(name)
     ]
@@ -286,9 +287,16 @@ _RESULTS = ("downsampled", "function_version")
 """Parameters that were not requested, but follow from others, the input and the source of a function: one that was edited does its work again."""
 
 
-def _brief(value: object) -> str:
-    text = "not given" if value is None else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _brief(*values: object) -> list[str]:
+    """Return values that differ as texts, of long ones the part in which they do."""
+    texts = ["not given" if value is None else repr(value) for value in values]
+    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))))
+    first = max(alike - _SHOWN // 3, 0) if max(map(len, texts)) > _SHOWN else 0
+    before = "..." if first else ""
+    return [
+        before + (text[first:] if len(text) <= first + _SHOWN else f"{text[first : first + _SHOWN]}...")
+        for text in texts
+    ]
 
 
 _SHOWN = 60

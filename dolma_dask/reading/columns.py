@@ -172,7 +172,7 @@ def full_name(name: str, known: Sequence[str]) -> str:
             f"{name} is short for several columns: {', '.join(ends)}; write one of them", name=name
         )
     if not ends:
-        inside = f"; a field of the metadata is named metadata.{name}" if "metadata" in known else ""
+        inside = f"; if it is a field of the metadata, write metadata.{name}" if "metadata" in known else ""
         raise ExpressionError(f"{unknown_name(name, known)}{inside}", name=name)
     return ends[0]
 

@@ -186,7 +186,7 @@ def resolve(rule: Rule, known: Collection[str]) -> Rule:
     for name in sorted(rule.names - frozenset(known)):
         ends = sorted(column for column in known if column.endswith(f"__{name}"))
         if not ends:
-            unknown = f"{unknown_name(name, known)}; a field of the metadata is named metadata.{name}"
+            unknown = f"{unknown_name(name, known)}; if it is a field of the metadata, write metadata.{name}"
             raise _error_at(rule, name, NO_COLUMNS.get(name) or unknown)
         if len(ends) > 1:
             message = f"{Name(name)} is short for several columns: {', '.join(ends)}; write one of them"

@@ -121,7 +121,8 @@ def split_suffix(path: str) -> RawName:
         if bare.lower().endswith(suffix) and not (packed and kind in _CONTAINERS):
             return RawName(_stem(bare[: -len(suffix)], kind), kind, compression_of(lower))
     raise UsageError(
-        f"{path}: unknown suffix; expected one of {', '.join(known_suffixes())}. Rename the file, or leave it out.",
+        f"{path}: unknown suffix; expected one of {', '.join(known_suffixes())}. Give the files that are meant alone, such as "
+        "'raw/*.jsonl.gz' in quotes; a table in another format becomes Parquet first.",
         path=path,
     )
 

@@ -4,13 +4,14 @@ From a dataset, or straight from a selection of it (``where``), without a file b
 Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in local scratch until the header is known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Unpack
 
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Stage, Task, Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
@@ -201,8 +202,18 @@ class RaggedOutput:
             all_units=frozenset(item.data for item in names.values()),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
             max_bad_fraction=budget(policy),
-            notes=notes,
+            notes=(*notes, *self._others(names)),
         )
+
+    def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:
+        """Say that the folder holds token shards of other datasets, which `open_ragged` takes for one with these."""
+        prefixes = tuple({f"{item.numbered[0]}." for item in names.values() if item.numbered})
+        found = [
+            info.path for info in files.list_files(self.root) if info.path.endswith(RaggedNames("").data)
+        ]
+        others = [path for path in found if not path.startswith(prefixes) and "/" not in path]
+        if others:
+            yield f"{self.root} holds {counted(len(others), 'token shard')} of other datasets too, first {others[0]}: who opens the folder reads all"
 
 
 def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:

@@ -76,6 +76,10 @@ def test_commands_and_options_stand_in_the_order_of_work(help_of, capsys):
 def test_a_mistyped_option_that_is_needed(capsys):
     assert cli.main(["tag", "x", "--tagger", "gopher_v2"]) == 2
     assert "unknown option --tagger; did you mean --taggers?" in capsys.readouterr().err
+    assert cli.main(["convert", "raw", "--text", "body"]) == 2
+    assert "--to is missing" in capsys.readouterr().err, "another option is no mistyped one"
+    assert cli.main(["mix", "v0", "--to", "v1", "--max-size", "1MB"]) == 2
+    assert "A whole number is digits alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

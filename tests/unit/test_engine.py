@@ -760,3 +760,13 @@ def test_a_full_disk_stops_the_run_at_once(root):
         run(root, stage=stage)
     assert stage.seen == ["e", "d", "c"], "neither tried again, nor the next ones"
     assert Journal(str(root), "copy").records.keys() == {"out/e", "out/d"}
+
+
+def test_long_options_are_shown_where_they_differ():
+    before = '{"added":null,"created":null,"generated_id":"{stem}-{row}","source":"a"}'
+    now = before.replace('"a"', '"bc"')
+    (shown,) = resume.differing({"mapping": before, "same": 1}, {"mapping": now, "same": 1})
+    assert shown.startswith("mapping ...")
+    assert '"source":"a"' in shown.split(", now ")[0]
+    assert '"source":"bc"' in shown.split(", now ")[1]
+    assert resume.differing({}, {"seed": 3}) == ["seed not given, now 3"]

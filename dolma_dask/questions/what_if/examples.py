@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
 from dolma_dask.formats import layout
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.questions.what_if.answer import WhatIf
@@ -34,8 +35,10 @@ def with_excerpts(answer: WhatIf, dataset: Dataset) -> WhatIf:
         for row, text in _texts(dataset, shard, sorted(wanted[shard]))
     }
     examples = tuple(replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in answer.examples)
-    left = len({(row.shard, row.row) for row in examples if not row.excerpt})
-    note = (f"the texts of {left:,} documents beside the bounds were not read, as they lie in many shards",)
+    left = len({(row.shard, row.row) for row in examples} - texts.keys())
+    note = (
+        f"the texts of {counted(left, 'document')} beside the bounds were not read, as they lie in many shards",
+    )
     return replace(answer, examples=examples, notes=(*answer.notes, *(note if left else ())))
 
 

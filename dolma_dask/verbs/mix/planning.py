@@ -189,7 +189,7 @@ class _Planner:
             objects=tuple(known) if slow or options.merge_attributes else (),
             beside=columns,
         )
-        return Mixture(self.selection, recipe, sets, read, fields, tuple(self.notes))
+        return Mixture(self.selection, recipe, sets, read, fields, (*self.notes, *recipe.options.notes()))
 
     def where(self) -> tuple[list[Filter], dict[str, dict[str, AttributeKind]]]:
         """Return the parts of the `where` rule, and by set the keys that they name."""

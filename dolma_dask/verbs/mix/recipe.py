@@ -1,6 +1,6 @@
 """Options of a mix besides its `where` rule, and the recipe that they become once they are resolved against the attributes that are there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,6 +53,11 @@ class MixOptions:
     def rate(self) -> float | None:
         """How often each document is taken; None: once."""
         return None if self.sample is None or self.sample == 1 else float(self.sample)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a person may not have meant."""
+        if self.rate is not None and self.rate > 1:
+            yield f"sample={self.rate:g} takes each document {self.rate:g} times; a share of them is a number below 1"
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output, without what was not requested."""

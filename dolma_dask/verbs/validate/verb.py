@@ -105,7 +105,7 @@ def validate(
     bad_record            a line is no valid document
     empty_id              an id without characters
     bad_metadata          metadata that is no object
-    duplicate_id          a (source, id) that stands earlier in the dataset too
+    duplicate_id          a (source, id) that stands earlier in the dataset too; dedupe by="id" flags it
     missing_attributes    a document file without file in an attribute set
     two_attribute_files   a document file with two files in an attribute set
     orphan_attributes     an attribute file without document file

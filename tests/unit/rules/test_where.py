@@ -292,7 +292,7 @@ def test_unknown_names_come_with_near_ones():
     with pytest.raises(ExpressionError) as caught:
         resolve(parse("id == 'word_cuont' and word_cuont > 3"), KNOWN)
     assert str(caught.value).split("\n") == [
-        "no column is named word_cuont; near it are: gopher_v2__gopher_v2__word_count; a field of the metadata is named metadata.word_cuont",
+        "no column is named word_cuont; near it are: gopher_v2__gopher_v2__word_count; if it is a field of the metadata, write metadata.word_cuont",
         "  id == 'word_cuont' and word_cuont > 3",
         "                         ^^^^^^^^^^",
     ]

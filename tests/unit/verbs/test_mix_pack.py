@@ -175,6 +175,7 @@ def test_the_seed_decides_the_order_and_nothing_else(large: str, tmp_path: Path)
 @pytest.mark.parametrize("rate", [0.3, 1.0, 2.5])
 def test_samples(large: str, tmp_path: Path, rate: float) -> None:
     summary = dk.mix(large, to=str(tmp_path / "v1"), sample=rate, **HERE)
+    assert any("takes each document 2.5 times" in note for note in summary.notes) == (rate > 1)
     counts = Counter(row["id"] for row in rows_of(tmp_path / "v1"))
     assert set(counts.values()) == {0.3: {1}, 1.0: {1}, 2.5: {2, 3}}[rate]
     assert abs(counts.total() - 1200 * rate) < 70

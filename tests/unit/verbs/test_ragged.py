@@ -52,6 +52,15 @@ def test_a_grown_dataset_does_not_leave_old_token_shards(dataset, tmp_path, toke
     assert len(dk.open_ragged(out)) == 11
 
 
+def test_token_shards_of_another_dataset_beside_are_told(dataset, tmp_path, tokenizer):
+    to = str(tmp_path / "tokens")
+    options = {"tokenizer": tokenizer, "progress": False}
+    assert not any("other datasets" in note for note in dk.ragged(dataset, to, **options).notes)
+    assert not any("other datasets" in note for note in dk.ragged(dataset, to, **options).notes)
+    summary = dk.ragged(dataset, to, name="b", **options)
+    assert any("of other datasets too, first" in note for note in summary.notes)
+
+
 def test_errors(dataset, tmp_path, tokenizer):
     with pytest.raises(UsageError, match="endoftext"):
         dk.ragged(str(dataset), str(tmp_path / "o"), tokenizer=tokenizer, eos="<endoftext>")
