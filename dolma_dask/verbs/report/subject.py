@@ -120,7 +120,7 @@ class Subject:
         found = self.read(run)
         data = found.data
         counts = {
-            "documents": found.findings.documents,
+            "documents_in": found.findings.documents,
             "signals": len(data.signals),
             "stages": len(data.stages),
         }

@@ -467,7 +467,7 @@ def test_the_command(chain, tmp_path, monkeypatch, capsys, plain):
     monkeypatch.chdir(chain)
     words = ["report", "v1", "--to", str(tmp_path / "a.html"), "--tokens", "tokens", "--examples", "1"]
     assert main([*words, "--scheduler", "synchronous", "--no-progress", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["counts"] == {"documents": 60, "signals": 2, "stages": 4}
+    assert json.loads(capsys.readouterr().out)["counts"] == {"documents_in": 60, "signals": 2, "stages": 4}
     assert json.loads((tmp_path / "a.json").read_text())["dataset"] == "v1"
 
 

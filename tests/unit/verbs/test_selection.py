@@ -31,7 +31,8 @@ def test_errors(tagged):
     with pytest.raises(ExpressionError, match="rules do not look at texts; compare what a tagger makes"):
         select(dataset, "text == 'x'", ())
     with pytest.raises(
-        ExpressionError, match=r"no column is named lang.*; a field of the metadata is named metadata.lang"
+        ExpressionError,
+        match=r"no column is named lang.*; if it is a field of the metadata, write metadata.lang",
     ):
         select(dataset, "lang == 'en'", ())
     with pytest.raises(UsageError, match="no attribute set 'nothing'; it has: char_length_v1"):
