@@ -240,7 +240,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         if meant:
             return f"unknown option {error.token.keyword}; did you mean {meant}? Help: {command} --help"
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
-        known = spellings(COMMANDS[" ".join(error.command_chain or ())].load()).values()
+        verb = COMMANDS.get(" ".join(error.command_chain or ()))
+        known = spellings(verb.load()).values() if verb else ()
         strange = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
         near = get_close_matches(argument.name, strange, n=1)
         found = (

@@ -78,6 +78,8 @@ def test_a_mistyped_option_that_is_needed(capsys):
     assert "unknown option --tagger; did you mean --taggers?" in capsys.readouterr().err
     assert cli.main(["convert", "raw", "--text", "body"]) == 2
     assert "--to is missing" in capsys.readouterr().err, "another option is no mistyped one"
+    assert cli.main(["completion"]) == 2
+    assert "SHELL is missing" in capsys.readouterr().err
     assert cli.main(["mix", "v0", "--to", "v1", "--max-size", "1MB"]) == 2
     assert "A whole number is digits alone" in capsys.readouterr().err
 
