@@ -65,7 +65,7 @@ def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[R
     unknown = rule.names - set(documents)
     if not dataset.attributes and unknown.isdisjoint(NO_COLUMNS):
         raise UsageError(
-            f"the rule names {', '.join(sorted(unknown))}, but {dataset.root} has no attributes. Make them: dolma-dask tag. A field of the "
+            f"the rule names {', '.join(sorted(unknown))}, but {dataset.root} has no attributes. Signals are made by dolma-dask tag, flags by dedupe. A field of the "
             f"metadata is named metadata.{min(unknown)}."
         )
     rule, keys = look_up(
