@@ -244,6 +244,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         known = spellings(verb.load()).values() if verb else ()
         strange = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
         near = get_close_matches(argument.name, strange, n=1)
+        if argument.name in words:
+            return f"{argument.name} has no value; expected one behind it. Help: {command} --help"
         found = (
             f"unknown option {near[0]}; did you mean {argument.name}?"
             if near

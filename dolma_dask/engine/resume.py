@@ -6,6 +6,7 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 """
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -232,22 +233,30 @@ def check_origin(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
         )
 
 
-def check_inputs(root: str, made: Record | None, origin: str, inputs: Sequence[Input]) -> None:
-    """Refuse to replace what a dataset-wide record tells of, if it was made from files of `origin` that are there still and are not read now.
+def check_inputs(
+    root: str, made: Record | None, origin: str, inputs: Sequence[Input], is_narrowed: bool
+) -> None:
+    """Refuse to replace what a dataset-wide record tells of, if it was made from files that are not read now.
 
-    Raises `UsageError`: it was.
+    Raises `UsageError`: options leave shards out (`is_narrowed`), or some of the files are still there, below `origin`.
     """
     read = {item.url for item in inputs}
-    paths = [item.path for item in made.inputs] if made else []
+    documents = [item.path for item in made.inputs if not _is_attribute(item.path)] if made else []
     # a run over several datasets knows paths with their roots
-    urls = [path if path.startswith("/") or "://" in path else files.join(origin, path) for path in paths]
-    lost = [url for url in sorted(urls) if url not in read and f"/{layout.ATTRIBUTES}/" not in url]
-    if any(files.stat(url) for url in lost):
+    urls = (path if path.startswith("/") or "://" in path else files.join(origin, path) for path in documents)
+    lost = [url for url in sorted(urls) if url not in read]
+    if lost and (is_narrowed or any(files.stat(url) for url in lost)):
         raise UsageError(
             f"{root} holds what was made from {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
             "its files are made from all shards together. Leave --only, --share and --prune out, choose another target, or make all of it anew with "
             "--overwrite."
         )
+
+
+def _is_attribute(path: str) -> bool:
+    """Tell whether an input is an attribute file, by its path, which may begin with the root of its dataset."""
+    folders = path.split("/")
+    return layout.ATTRIBUTES in folders and layout.DOCUMENTS not in folders
 
 
 def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None:
@@ -338,7 +347,10 @@ def surplus(plan: Plan, state: RunState) -> Surplus:
     found = others - left_over
     if plan.all_units is not None:
         units, made = plan.all_units | plan.beside, state.journal.by_file()
-        foreign = [path for path in state.existing if not units & {path, layout.unit_of(path)}]
+        ours = re.compile(plan.own_names)
+        foreign = [
+            path for path in state.existing if not units & {path, layout.unit_of(path)} and ours.match(path)
+        ]
         found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
     return Surplus(sorted(found), sorted(left_over))
 
@@ -379,6 +391,7 @@ def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite
         )
     if plan.replaces_own:
         check_origin(plan, state.journal, present)
+        check_options(plan, state.journal, present)
     elif present and not overwrite:
         other = " (in another format)" if layout.unit_of(present[0]) in plan.other_formats else ""
         raise UsageError(

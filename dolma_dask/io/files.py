@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import xxhash
 
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.io.stores import RemoteFile, check_bucket, check_url, filesystem, is_s3, patiently
+from dolma_dask.io.stores import RemoteFile, at_once, check_bucket, check_url, filesystem, is_s3, patiently
 
 Item = TypeVar("Item")
 
@@ -359,8 +359,10 @@ def read_bytes(url: str) -> bytes:
     """Return the content of a small file."""
     if not is_local(url):
         fs, path = filesystem(url)
-        at_once = {"max_concurrency": 1} if is_s3(fs) else {}  # else s3fs asks for its size first
-        return cast(bytes, patiently(url, lambda: fs.cat_file(path, **at_once)))
+        try:
+            return cast(bytes, patiently(url, lambda: fs.cat_file(path, **at_once(fs))))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{url}: no such file") from None
     with open_read(url) as handle:
         return handle.read()
 

@@ -6,6 +6,7 @@ environment or fsspec's configuration; a URL that holds some is refused, because
 """
 
 import errno
+import inspect
 import os
 import re
 import time
@@ -307,6 +308,12 @@ def _store_of(url: str) -> str:
 def is_s3(fs: Any) -> bool:
     """Tell whether a file system is s3fs, some of whose calls take options of its own."""
     return "s3" in ([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def at_once(fs: Any) -> dict[str, int]:
+    """Return the option with which newer s3fs reads a whole file in one request, and does not ask for its size first."""
+    takes = is_s3(fs) and "max_concurrency" in inspect.signature(fs._cat_file).parameters
+    return {"max_concurrency": 1} if takes else {}
 
 
 _there: set[tuple[Any, str]] = set()

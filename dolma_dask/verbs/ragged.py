@@ -4,6 +4,7 @@ From a dataset, or straight from a selection of it (``where``), without a file b
 Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in local scratch until the header is known.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Unpack
@@ -201,19 +202,26 @@ class RaggedOutput:
             reads=(".data.npy", ".len.npy"),
             all_units=frozenset(item.data for item in names.values()),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
+            own_names=own_names(names),
             max_bad_fraction=budget(policy),
             notes=(*notes, *self._others(names)),
         )
 
     def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:
         """Say that the folder holds token shards of other datasets, which `open_ragged` takes for one with these."""
-        prefixes = tuple({f"{item.numbered[0]}." for item in names.values() if item.numbered})
+        ours = re.compile(own_names(names))
         found = [
             info.path for info in files.list_files(self.root) if info.path.endswith(RaggedNames("").data)
         ]
-        others = [path for path in found if not path.startswith(prefixes) and "/" not in path]
+        others = [path for path in found if not ours.match(path) and "/" not in path]
         if others:
             yield f"{self.root} holds {counted(len(others), 'token shard')} of other datasets too, first {others[0]}: who opens the folder reads all"
+
+
+def own_names(names: Mapping[str, RaggedNames]) -> str:
+    """Return the regular expression of the names that token shards of these datasets may have, whatever their number; for ``v0`` not those of ``v0.1``."""
+    datasets = sorted({item.numbered[0] for item in names.values() if item.numbered})
+    return rf"(?:{'|'.join(map(re.escape, datasets))})\.\d+-of-\d+\."
 
 
 def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:

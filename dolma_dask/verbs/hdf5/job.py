@@ -56,6 +56,7 @@ class Documents:
     """Parameters that decide the documents, besides the bytes of the files."""
     shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
     notes: tuple[str, ...] = ()  # for people
+    is_narrowed: bool = False  # options leave shards out
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class Hdf5Job:
         resume.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
         resume.check_options(plan, journal, made if record and record.key != self.key else [])
-        resume.check_inputs(self.root, record if made else None, self.documents.origin, self.inputs)
+        before, documents = record if made else None, self.documents
+        resume.check_inputs(self.root, before, documents.origin, self.inputs, documents.is_narrowed)
 
     @property
     def _stage(self) -> DocumentStage:

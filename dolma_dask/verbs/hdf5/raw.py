@@ -87,6 +87,7 @@ def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
         params={"key": raw.key, "is_lenient": raw.is_lenient},
         shown={"jsonl_key": raw.key},
         notes=notes,
+        is_narrowed=len(selected) < len(known),
     )
 
 

@@ -323,10 +323,12 @@ def _documents(
     """Return the documents of a dataset that `where` keeps, or raw texts; `options` select shards."""
     if not isinstance(dataset, RawTexts):
         opened = as_dataset(dataset, source, version)
-        mixture = make_mixture(select(selected(opened, options), where, attributes))
+        asked = selected(opened, options)
+        mixture = make_mixture(select(asked, where, attributes))
         shown = {"where": None if where is None else str(where), "source": source}
         notes = (*dataset_notes(opened), *mixture.notes)
-        return Documents(opened.root, mixture.sources, mixture.params(), shown, notes)
+        is_narrowed = len(asked.shards) < len(opened.shards)
+        return Documents(opened.root, mixture.sources, mixture.params(), shown, notes, is_narrowed)
     if where is not None or attributes:
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."

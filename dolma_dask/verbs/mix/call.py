@@ -168,14 +168,15 @@ def run_mix(
     name, asked = name_of(dataset), len(mixture.dataset.shards)
     if not asked:
         return MixSummary("mix", outputs.root, notes=(*notes, NO_SHARD))
-    if outputs.packing is not None and asked < len(dataset.shards):
+    is_narrowed = asked < len(dataset.shards)
+    if outputs.packing is not None and is_narrowed:
         notes = (*notes, f"the files hold {asked:,} of {counted(len(dataset.shards), 'shard')} alone")
     jobs: dict[str, Job[Summary]] = {}
     if documents is not None:
         parts = [Part(mixture, shard, shard.path) for shard in mixture.dataset.shards]
         params = {"from": dataset.root, **shown, **outputs.shown}
         jobs["mix"] = documents_job(
-            documents, outputs.packing, parts, policy, params, notes, all_shards=dataset.shards
+            documents, outputs.packing, parts, policy, params, notes, is_narrowed, all_shards=dataset.shards
         )
     if tokens is not None and outputs.packing is None:
         params = {**mixture.params(), "mix": transform.VERSION}
@@ -203,13 +204,17 @@ def documents_job(
     policy: RecordPolicy,
     params: Mapping[str, Any],
     notes: tuple[str, ...],
+    is_narrowed: bool,
     *,
     all_shards: Sequence[Shard] = (),
 ) -> Job[Summary]:
-    """Return the job that writes documents; `all_shards` are those of the dataset if the folder is for its documents alone."""
+    """Return the job that writes documents.
+
+    `is_narrowed` tells whether options leave shards out; `all_shards` are those of the dataset if the folder is for its documents alone.
+    """
     if packing is not None:
-        owns_folder = bool(all_shards)
-        return Packed(output.root, tuple(parts), packing, policy, params, notes, owns_folder, output.verb)
+        known = (output.root, tuple(parts), packing, policy, params, notes)
+        return Packed(*known, is_narrowed, bool(all_shards), output.verb)
     paths = [output.path(part.shard) for part in parts]
     every = [output.path(shard) for shard in all_shards]
     layout.check_no_collision(every or paths)

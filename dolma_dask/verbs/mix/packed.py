@@ -64,6 +64,7 @@ class Packed:
     policy: RecordPolicy
     params: Mapping[str, Any]
     notes: tuple[str, ...]
+    is_narrowed: bool  # options leave shards out
     owns_folder: bool  # everything in the folder of the output files is ours
     quarantine: str  # folder of bad records below `_quarantine`
 
@@ -148,7 +149,7 @@ class Packed:
             left = [Task(self.name, units_left, ())]
             resume.check_replaceable(self._plan(), replace(state, left=left))
             record = state.journal.records.get(self.record)
-            resume.check_inputs(self.root, record, self._origin, self.inputs)
+            resume.check_inputs(self.root, record, self._origin, self.inputs, self.is_narrowed)
         units = frozenset(outputs) if self.owns_folder else None
         plan = replace(self._plan(), all_units=units)
         resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)

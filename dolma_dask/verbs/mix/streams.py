@@ -64,7 +64,7 @@ def mix_stream(
     stream: Stream, full: Set[str], policy: RecordPolicy, options: RunOptions, args: RunArgs
 ) -> MixSummary:
     """Run a stream, or the shards of it that ``only``, ``share`` and ``prune`` of `args` leave; `full` holds all `folders_of` the call."""
-    parts, notes = _parts(stream, args)
+    parts, notes, is_narrowed = _parts(stream, args)
     root, prefix = output_folder(stream.path, full)
     above = f"/{prefix}".partition(_FOLDER)[0].strip("/")
     output = DocumentOutput(root, stream.output_format, prefix, f"mix/{above}".rstrip("/"))
@@ -74,8 +74,8 @@ def mix_stream(
     target = files.join(root, above)
     if not parts:
         return MixSummary("mix", target, notes=(*notes, NO_SHARD))
-    summary = run_job(documents_job(output, packing, parts, policy, stream.params(), notes), options)
-    return summarize(replace(summary, target=target))
+    job = documents_job(output, packing, parts, policy, stream.params(), notes, is_narrowed)
+    return summarize(replace(run_job(job, options), target=target))
 
 
 def folders_of(streams: Iterable[Stream]) -> set[str]:
@@ -83,8 +83,8 @@ def folders_of(streams: Iterable[Stream]) -> set[str]:
     return {files.resolved(files.normalize(stream.path)) for stream in streams if stream.packing is not None}
 
 
-def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
-    """Return the shards of a stream in order that options leave, with what is done to them, and notes."""
+def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...], bool]:
+    """Return the shards of a stream in order that options leave, with what is done to them; notes; and whether some were left out."""
     matching, notes = _matching(stream)
     every = Dataset(f"stream {stream.name!r}", tuple(shard for _, shard in matching), source="")
     kept = set(map(id, selected(every, args).shards))
@@ -105,7 +105,7 @@ def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...]]:
         Part(mixtures[root], shard, shard.path if len(datasets) == 1 else f"{numbers[root]:03d}/{shard.path}")
         for root, shard in shards
     ]
-    return parts, tuple(dict.fromkeys(notes))
+    return parts, tuple(dict.fromkeys(notes)), len(shards) < len(matching)
 
 
 def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:

@@ -99,7 +99,9 @@ class TokenOptions:
             plan = output.plan(mixture, dataset, self.ragged.name or name, params, shown, policy)
             jobs["ragged"] = MapJob(plan)
         if self.hdf5 is not None:
-            documents = Documents(dataset.root, mixture.sources, params, shown, dataset_notes(dataset))
+            is_narrowed = len(mixture.dataset.shards) < len(dataset.shards)
+            notes = dataset_notes(dataset)
+            documents = Documents(dataset.root, mixture.sources, params, shown, notes, is_narrowed)
             jobs["hdf5"] = make_job(documents, *self.hdf5, policy)
         return jobs
 

@@ -193,10 +193,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
             f"{step.verb} of {shown_name(one)} looked at documents that were made again since: its result is left out"
             for step in looked
         ]
-    is_packed = any(step.packed for step in steps if (step.root, step.verb) == (root, "mix"))
-    datasets = {last_name(one) for one in (roots[-2:] if is_packed else roots[-1:])}
-    folders = dict.fromkeys(map(files.normalize, tokens))
-    steps += [_made_of(datasets, _token_step(folder)) for folder in folders]
+    steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
     parent = roots[-2] if len(roots) > 1 else None
     return History(tuple(steps), parent, (*notes, *damaged, *outdated), tuple(roots))
 
@@ -273,16 +270,6 @@ def _token_step(folder: str) -> Step:
             "`dolma-dask ragged` or `dolma-dask hdf5` wrote, or leave it out of --tokens."
         )
     return _step(journal, {info.path: info for info in files.list_files(folder)})
-
-
-def _made_of(datasets: Collection[str], step: Step) -> Step:
-    """Return what was made of some datasets, by name, where a folder holds token shards of others too."""
-    runs = tuple(run for run in step.runs if last_name(str(run.params.get("from"))) in datasets)
-    if not runs or len(runs) == len(step.runs):
-        return step
-    starts = tuple(start for run in runs for start in run.writes)
-    records = tuple(record for record in step.records if record.unit.startswith(starts))
-    return replace(step, runs=runs, records=records)
 
 
 def token_origin(folder: str) -> str:

@@ -368,3 +368,39 @@ def test_tokens_follow_the_documents_that_they_are_made_from(
     dk.mix(large, **options)
     assert numbers() == trial
     assert dk.mix(large, **options).done == 0
+
+
+def test_shards_of_others_in_the_folder_of_tokens_stay(large: str, tokenizer: str, tmp_path: Path) -> None:
+    """Names that begin alike, and shards of the same name that were made with other options."""
+    rag, options = str(tmp_path / "ragged"), {"tokenizer": tokenizer, **HERE}
+    dk.ragged(large, rag, name="v0.1", **options)
+    mine: dict[str, Any] = {"to": str(tmp_path / "v1"), "max_size": 20_000, **HERE}
+    tokens = {"to": rag, "tokenizer": tokenizer, "name": "v0"}
+    dk.mix(large, prune=1, ragged=tokens, **mine)
+    dk.mix(large, ragged=tokens, **mine)
+    assert len(list((tmp_path / "ragged").glob("v0.1.*.npy"))) == 6
+    before = sorted(path.name for path in (tmp_path / "ragged").glob("*.npy"))
+    Path(large, "documents/2.jsonl.gz").unlink()
+    with pytest.raises(UsageError, match="with other options: eos"):
+        dk.mix(large, ragged={**tokens, "eos": "<|endoftext|>"}, **mine)
+    assert sorted(path.name for path in (tmp_path / "ragged").glob("*.npy")) == before
+
+
+def test_shards_that_were_renamed_are_no_reason_to_take_a_part(large: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"to": str(tmp_path / "v1"), "shuffle": True, **HERE}
+    dk.mix(large, **options)
+    for path in Path(large, "documents").iterdir():
+        path.rename(path.with_name(f"new-{path.name}"))
+    with pytest.raises(UsageError, match="that this run does not read"):
+        dk.mix(large, prune=1, **options)
+    dk.mix(large, **options)
+    assert len(rows_of(tmp_path / "v1")) == 1200
+
+
+def test_a_dataset_below_a_folder_named_attributes(large: str, tmp_path: Path) -> None:
+    place = Path(large).rename(tmp_path / "attributes")
+    options: dict[str, Any] = {"to": str(tmp_path / "v1"), "shuffle": True, **HERE}
+    whole = dk.open_dataset(str(place))
+    dk.mix(whole, **options)
+    with pytest.raises(UsageError, match="that this run does not read"):
+        dk.mix(whole.select(["0"]), **options)

@@ -76,16 +76,6 @@ def test_packed_rows_are_shown(chain, tmp_path):
         page_of(other, tokens=[packed])
 
 
-def test_token_shards_of_another_dataset_in_the_folder_are_left_out(chain, tmp_path):
-    """Of the version before, whose shards have the same names."""
-    tokens = tmp_path / "tokens"
-    shutil.copytree(chain / "tokens", tokens)
-    told, _ = page_of(chain / "v1", tokens=[str(tokens)])
-    dk.ragged(str(chain / "v0"), str(tokens), tokenizer=str(chain / "tokenizer.json"), **QUIET)
-    again, _ = page_of(chain / "v1", tokens=[str(tokens)])
-    assert stages(again)["ragged"]["tokens"] == stages(told)["ragged"]["tokens"]
-
-
 def test_the_chain_is_told_as_it_was(chain, plain):
     told, notes = page_of(chain / "v1", tokens=[str(chain / "tokens")])
     every, kept = documents_of(chain / "v0").values(), documents_of(chain / "v1").values()
