@@ -393,9 +393,8 @@ def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> Non
 
 def _runs(root: str, verbs: Sequence[str]) -> Iterator[RunRecord]:
     """Yield the announced runs of some verbs that write documents of the dataset, in the order in which they started."""
-    ran = files.list_folders(
-        files.join(root, layout.JOURNAL)
-    )  # one request of a store, in place of one for each verb
+    # one request of a store, in place of one for each verb
+    ran = files.list_folders(files.join(root, layout.JOURNAL))
     for verb in (verb for verb in verbs if verb in ran):
         for run in Journal(root, verb, runs_only=True).runs:
             if any(prefix.startswith(f"{layout.DOCUMENTS}/") for prefix in run.writes):

@@ -88,9 +88,8 @@ class Plan:
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
     beside: frozenset[str] = frozenset()  # further files of these units
-    own_names: str = (
-        ""  # regular expression of the paths that may be of this plan, if not all below `writes` are
-    )
+    # regular expression of the paths that may be of this plan, if not all below `writes` are
+    own_names: str = ""
     # files that earlier runs have made from the same input, and this one does not make, are removed without `overwrite`
     replaces_own: bool = False
     other_formats: frozenset[str] = (

@@ -1,8 +1,8 @@
 """Staging files: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
 
 A staging file is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
-many there are of each stands in the record of its task. Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer:
-4 bytes per document of a shard.
+many there are of each stands in the record of its task; digests follow (`dolma_dask.io.staging`). Disk: 2 bytes per token for most
+vocabularies, half the text. Memory of the writer: 4 bytes per document of a shard.
 """
 
 from collections import deque

@@ -121,6 +121,7 @@ MOST_BUCKETS = 1 << 14
 Hashes = npt.NDArray[np.uint64]
 
 INDEX = np.dtype("<u8")
+"""Type of the index of a scattered piece."""
 
 
 def bucket_count(stored_bytes: int) -> int:

@@ -14,7 +14,7 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
-from dolma_dask.questions.what_if import ladder, measure, stage
+from dolma_dask.questions.what_if import examples, ladder, measure, stage
 from dolma_dask.questions.what_if.answer import rounded
 from dolma_dask.questions.what_if.page import page_data
 from dolma_dask.rules.strictness import LEVELS
@@ -325,6 +325,19 @@ def test_without_quantiles_stricter_levels_are_not_known(root: str, tmp_path: Pa
     assert "not known" in str(answer)
     every = answer.groups[0].documents
     assert every.tokens == pytest.approx(sum(len(row["text"].encode()) for row in ROWS) / 2, abs=1)
+
+
+def test_an_empty_text_is_one_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"id": f"d{number}", "text": "w " * number, "group": None, "signals": {"words": float(number)}}
+        for number in range(6)
+    ]
+    root = write(tmp_path, rows, shards=3)
+    notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
+    assert not any("were not read" in note for note in notes), notes
+    monkeypatch.setattr(examples, "MOST_SHARDS", 2)
+    notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
+    assert any("beside the bounds were not read" in note for note in notes), notes
 
 
 def test_of_a_single_rule_nothing_is_said_beside_others(root: str) -> None:
