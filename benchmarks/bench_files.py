@@ -77,7 +77,7 @@ def write_encode(job: Job) -> None:
 
 def _write(job: Job, shards: list[list[Any]], encode: Any = lambda rows: rows) -> None:
     """Write each shard; the documents in memory count into the peak, not into the time."""
-    from dolma_dask.writers.jsonl import JsonlWriter
+    from dolma_dask.sinks.jsonl import JsonlWriter
 
     with JsonlWriter(str(job.scratch), "warm.jsonl.gz") as writer:
         writer.write(encode(shards[0][0]))

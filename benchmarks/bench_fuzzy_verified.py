@@ -25,7 +25,7 @@ from benchmarks.bench_fuzzy_scale import World, check, is_chain, locate, make_wo
 from benchmarks.corpus import BUILD
 from benchmarks.deaths import observe
 from benchmarks.harness import environment
-from dolma_dask.engine import Plan, RunOptions, Task, Unit, inputs_of, run
+from dolma_dask.engine import Plan, Task, Unit, inputs_of, run
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -33,6 +33,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record
 from dolma_dask.minhash.schemes import SIGNED, MinHash, Signatures
+from dolma_dask.options.run import RunOptions
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, kernel
 from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignatureStage, folder_of, signature_key

@@ -4,11 +4,12 @@ import dolma_dask as dk
 from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.outputs.hdf5.options import LmOptions
+from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
+from dolma_dask.outputs.hdf5.staging import StagedTokens, StagingWriter
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm import LmData
-from dolma_dask.verbs.hdf5.rows import RowPlan, RowsStage
-from dolma_dask.verbs.hdf5.staging import StagedTokens, StagingWriter
-from dolma_dask.verbs.hdf5.verb import LmOptions, hdf5
+from dolma_dask.verbs.hdf5.verb import hdf5
 
 COPIES = 40
 """How often the tokens of one file are packed in the second pass alone."""

@@ -7,7 +7,7 @@ import dolma_dask as dk
 from benchmarks.bench_commands import DOLMA, _dolma
 from benchmarks.bench_verbs import OPTIONS, tagged
 from benchmarks.harness import Goal, Job, benchmark
-from dolma_dask.config.dolma_mix import mix_config
+from dolma_dask.pipelines.dolma_mix import mix_config
 
 KEY = "gopher_v2__gopher_v2__word_count"
 INCLUDE = f"$.attributes[?(@.{KEY} && @.{KEY}[0] && @.{KEY}[0][2] > 49.5)]"

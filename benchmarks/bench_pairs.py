@@ -20,12 +20,13 @@ import numpy as np
 from benchmarks.bench_exchange import spent, warm
 from benchmarks.corpus import BUILD
 from benchmarks.harness import environment
-from dolma_dask.engine import Passes, Ran, RunOptions, Task, WorkDir, run_job
+from dolma_dask.engine import Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitted
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.contract import to_records, to_words
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.journal import Record
+from dolma_dask.options.run import RunOptions
 from dolma_dask.testing.exchange import Collected, ExchangeJob
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import for_kernel

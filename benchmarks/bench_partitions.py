@@ -17,7 +17,7 @@ PART_BYTES = 8_000_000
 
 
 def _frame(root: str, **options: Any) -> Any:
-    from dolma_dask.partitions.dataframe import read_dataframe
+    from dolma_dask.frames.dataframe import read_dataframe
 
     return read_dataframe(root, COLUMNS, GOPHER, **options)
 
@@ -115,7 +115,7 @@ def _merged(line: bytes, other: bytes) -> dict[str, Any]:
 @benchmark("bag", beside="frame")
 def bag(job: Job) -> None:
     """The same as dicts, counted."""
-    from dolma_dask.partitions.dataframe import read_bag
+    from dolma_dask.frames.dataframe import read_bag
 
     def count(root: str) -> object:
         return read_bag(root, COLUMNS, GOPHER).count().compute(scheduler="synchronous")

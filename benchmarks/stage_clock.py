@@ -50,7 +50,7 @@ def clocked(call: Callable[..., Any], log: Path) -> Callable[..., Any]:
 def main() -> int:
     """Run the command behind the first word."""
     from dolma_dask import cli
-    from dolma_dask.config.stages import StagePlan
+    from dolma_dask.pipelines.stages import StagePlan
 
     StagePlan.call = clocked(StagePlan.call, Path(sys.argv[1]))  # type: ignore[method-assign]
     return cli.main(sys.argv[2:])

@@ -16,8 +16,8 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from dolma_dask import __version__
-from dolma_dask.config.signatures import completed_texts, for_command_line, notes, spellings
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.pipelines.signatures import completed_texts, for_command_line, notes, spellings
 from dolma_dask.registry import COMMANDS, GROUPS, VERBS, load, name_in
 
 TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
@@ -61,7 +61,7 @@ def _add_groups(app: App) -> dict[str, App]:
 
 
 def _over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
-    from dolma_dask.config.over_all import over_all
+    from dolma_dask.pipelines.over_all import over_all
 
     return over_all(verb)
 
@@ -192,7 +192,7 @@ def _apart_from_json() -> Iterator[None]:
 
 def _call(words: Sequence[str]) -> Any:
     if _is_modelzoo(words):
-        from dolma_dask.config.hdf5_options import create_hdf5_dataset
+        from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset
 
         return create_hdf5_dataset(words[1:])
     app, words = _app_for(words)
@@ -203,7 +203,7 @@ def _is_modelzoo(words: Sequence[str]) -> bool:
     """Tell whether words are those of create_hdf5_dataset.py behind ``dolma-dask hdf5``: a mode comes first."""
     if len(words) < 2 or words[0] != "hdf5" or {"--help", "-h"} & set(words):
         return False
-    from dolma_dask.config.hdf5_options import is_mode
+    from dolma_dask.pipelines.hdf5_options import is_mode
 
     return is_mode(words[1])
 
@@ -220,7 +220,7 @@ def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
 
 def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:
     """Say what to call instead of a command of the Dolma toolkit."""
-    from dolma_dask.config.dolma_words import answer
+    from dolma_dask.pipelines.dolma_words import answer
 
     return answer(words, file)
 

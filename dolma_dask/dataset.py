@@ -18,7 +18,7 @@ from dolma_dask.registry import load
 MOST_SHOWN = 10
 """Datasets that a message names."""
 
-_OVERVIEW = "dolma_dask.questions.overview:overview"
+_OVERVIEW = "dolma_dask.questions.status.overview:overview"
 """What notebooks show of a dataset; it reads journals, which are above datasets."""
 
 

@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import xxhash
 
+from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.errors import BadRecordBudgetError, DataError, UsageError
 from dolma_dask.formats import layout
@@ -64,6 +66,14 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     finished: float = 0.0
     # a later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so
     stale: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Smallest thing that is finished or not: an output, known under a key."""
+
+    name: str  # path of the main output relative to the output root
+    key: str  # `work_key` of all that decides the output besides the input bytes
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="run"):
@@ -374,6 +384,17 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
         for (verb, _), run in newest.items()
         if run.missing or not run.finished
     ]
+
+
+def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
+    """Return what a person should know of a dataset that is read: files left out, runs that did not end."""
+    unknown = dataset.ignored
+    ignored = (
+        f"{counted(len(unknown), 'file')} below documents/ left out, because the suffix is not one of documents; first {unknown[0]}"
+        if unknown
+        else None
+    )
+    return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
 
 
 def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> None:

@@ -62,7 +62,7 @@ VERBS = _by_name(
         "dolma_dask.verbs.validate.verb:validate",
         "Check every file and every row of a dataset.",
         reads=("dataset", "against"),
-        tables="dolma_dask.verbs.report.results:checks",
+        tables="dolma_dask.pages.results:checks",
         over_all=True,
     ),
     Verb(
@@ -85,7 +85,7 @@ VERBS = _by_name(
         "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
         writes=("dataset", "others"),
-        tables="dolma_dask.verbs.report.results:duplicates",
+        tables="dolma_dask.pages.results:duplicates",
     ),
     Verb(
         "sign",
@@ -113,7 +113,7 @@ VERBS = _by_name(
         "Find quantiles of signals, and thresholds, per group of documents.",
         reads=("dataset",),
         writes=("dataset",),
-        tables="dolma_dask.verbs.report.results:quantiles",
+        tables="dolma_dask.pages.results:quantiles",
     ),
     Verb(
         "filter",
@@ -122,7 +122,7 @@ VERBS = _by_name(
         reads=("dataset",),
         files=("thresholds",),
         writes=("dataset",),
-        tables="dolma_dask.verbs.report.results:levels",
+        tables="dolma_dask.pages.results:levels",
     ),
     Verb(
         "mix",
@@ -132,8 +132,8 @@ VERBS = _by_name(
         files=("block", "allow", "thresholds", "tokenizer"),
         writes_with=("block", "allow"),
         makes="documents",
-        tables="dolma_dask.verbs.report.results:downsampled",
-        toolkit="dolma_dask.config.dolma_mix:mix_config",
+        tables="dolma_dask.pages.results:downsampled",
+        toolkit="dolma_dask.pipelines.dolma_mix:mix_config",
     ),
     Verb(
         "transform",
@@ -156,11 +156,11 @@ VERBS = _by_name(
         "Pack documents into HDF5 rows for Cerebras systems.",
         reads=("dataset",),
         files=("tokenizer",),
-        tables="dolma_dask.verbs.report.results:packed_rows",
+        tables="dolma_dask.pages.results:packed_rows",
     ),
     Verb(
         "report",
-        "dolma_dask.verbs.report.verb:report",
+        "dolma_dask.pages.verb:report",
         "Write one HTML page that shows what happened.",
         reads=("dataset", "compare", "tokens"),
         makes="page",
@@ -172,17 +172,17 @@ VERBS = _by_name(
 COMMANDS = VERBS | _by_name(
     Verb(
         "run",
-        "dolma_dask.config.pipeline:run",
+        "dolma_dask.pipelines.pipeline:run",
         "Run the stages of a YAML file, with one cluster, and go on where they stopped.",
     ),
     Verb(
         "estimate",
-        "dolma_dask.config.estimate.question:estimate",
+        "dolma_dask.pipelines.estimate.question:estimate",
         "Tell what a pipeline will cost, from its stages on a small sample.",
     ),
     Verb(
         "status",
-        "dolma_dask.questions.status:status",
+        "dolma_dask.questions.status.question:status",
         "Tell what is done, left and changed in a dataset, or in all below a root.",
         over_all=True,
     ),
@@ -228,10 +228,12 @@ COMMANDS = VERBS | _by_name(
     ),
     Verb(
         "demo",
-        "dolma_dask.config.demonstration:demo",
+        "dolma_dask.pipelines.demonstration:demo",
         "Do all of this on text from this Python installation.",
     ),
-    Verb("warm-up", "dolma_dask.config.warming:warm_up", "Compile all kernels now, once for all later runs."),
+    Verb(
+        "warm-up", "dolma_dask.pipelines.warming:warm_up", "Compile all kernels now, once for all later runs."
+    ),
 )
 """All commands: verbs, then questions and what runs verbs."""
 

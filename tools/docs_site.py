@@ -15,9 +15,9 @@ import nbformat
 
 import dolma_dask
 from dolma_dask import cli
-from dolma_dask.config.signatures import notes, spellings
+from dolma_dask.options.shared import ReadArgs
+from dolma_dask.pipelines.signatures import notes, spellings
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
-from dolma_dask.verbs.options import ReadArgs
 
 ROOT = Path(__file__).resolve().parents[1]
 

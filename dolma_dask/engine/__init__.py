@@ -19,10 +19,12 @@ from dolma_dask.engine.job import (
     run_jobs,
     work_dir,
 )
-from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit, group_name, inputs_of
+from dolma_dask.engine.plan import Plan, Stage, Task, group_name
 from dolma_dask.engine.runs import Ran, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
-from dolma_dask.io.files import grouped
+from dolma_dask.io.files import Input, grouped, inputs_of
+from dolma_dask.journal import Unit
+from dolma_dask.options.run import RunOptions
 
 __all__ = [
     "Announce",

@@ -16,14 +16,16 @@ import msgspec
 
 from dolma_dask import clusters
 from dolma_dask.engine import resume
-from dolma_dask.engine.plan import Input, Plan, RunOptions, Stage, Task, Unit
+from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.runs import Ran, cpu_counted, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, DolmaDaskError, StageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import Input
 from dolma_dask.io.publish import sweep
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import Journal, Record, Unit, work_key
+from dolma_dask.options.run import RunOptions
 from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary
 

@@ -1,29 +1,11 @@
-"""Plans: tasks with their inputs and outputs, and options of the run."""
+"""Plans: tasks with their inputs and outputs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dolma_dask.clusters import check_cluster, check_workers
-from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
-from dolma_dask.journal import Record
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Smallest thing that is finished or not: an output, known under a key."""
-
-    name: str  # path of the main output relative to the output root
-    key: str  # `dolma_dask.journal.work_key` of all that decides the output besides the input bytes
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input file of a task: where it is now, and what the listing said."""
-
-    url: str
-    info: FileInfo
+from dolma_dask.io.files import Input
+from dolma_dask.journal import Record, Unit
 
 
 @dataclass(frozen=True)
@@ -53,24 +35,6 @@ class Stage(Protocol):
     def run_shard(self, task: Task) -> list[Record]:
         """Do one task's units and return a record for each; raise to fail the shard."""
         ...
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a stage is run; none of this changes a byte of the output."""
-
-    overwrite: bool = False  # do everything again, and replace files that this tool did not make
-    dry_run: bool = False  # say what would be done, and do nothing
-    # ``synchronous``, ``threads``, ``processes``, ``cluster`` (a LocalCluster) or the address of a scheduler. Default: see
-    # `dolma_dask.clusters.open_placement`.
-    scheduler: str | None = None
-    workers: int | None = None  # processes or threads; default: one per processor
-    cluster: str | None = None  # name or file of a profile of workers, instead of a scheduler
-    progress: bool = True  # show a bar
-
-    def __post_init__(self) -> None:
-        check_workers(self.workers)
-        check_cluster(self.cluster, self.scheduler, self.workers)
 
 
 @dataclass(frozen=True)
@@ -115,11 +79,6 @@ class Plan:
     def file_format(self) -> str | None:
         """Format that was requested of the files; None: that of each input."""
         return self.params.get("format")
-
-
-def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
-    """Return inputs for files whose paths are relative to `root`."""
-    return tuple(Input(files.join(root, info.path), info) for info in infos)
 
 
 def group_name(paths: Sequence[str]) -> str:

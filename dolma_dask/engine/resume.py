@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dolma_dask.display import counted
-from dolma_dask.engine.plan import Input, Plan, Task, Unit
+from dolma_dask.engine.plan import Plan, Task
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import Input
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, RunRecord, canonical, is_same_file
+from dolma_dask.journal import Journal, Record, RunRecord, Unit, canonical, is_same_file
 
 HASHING_THREADS = 8
 """Files hashed at once; reading and hashing both leave the interpreter lock."""

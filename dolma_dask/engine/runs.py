@@ -19,7 +19,7 @@ from dolma_dask import clusters
 from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
-from dolma_dask.engine.plan import Plan, RunOptions, Stage, Task
+from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import (
     BadRecordBudgetError,
@@ -35,6 +35,7 @@ from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.metering import CpuClock
+from dolma_dask.options.run import RunOptions
 from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
 

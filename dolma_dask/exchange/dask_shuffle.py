@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from dolma_dask import clusters
-from dolma_dask.engine import Call, RunOptions, Step, Task, WorkDir
+from dolma_dask.engine import Call, Step, Task, WorkDir
 from dolma_dask.engine.attempts import Quoted, failure
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
@@ -27,6 +27,7 @@ from dolma_dask.exchange.staged import Limits, Reduced, file_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Record
+from dolma_dask.options.run import RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -42,6 +42,14 @@ class FileInfo:
     stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
+@dataclass(frozen=True)
+class Input:
+    """A file that is read: where it is now, and what the listing said."""
+
+    url: str
+    info: FileInfo
+
+
 _LOCAL = ("file://", "local://")
 
 _ALIASES = {"s3a": "s3", "gcs": "gs"}
@@ -440,3 +448,8 @@ def grouped(
         groups[-1].append(item)
         size += own
     return groups
+
+
+def inputs_of(root: str, infos: Iterable[FileInfo]) -> tuple[Input, ...]:
+    """Return inputs for files whose paths are relative to `root`."""
+    return tuple(Input(join(root, info.path), info) for info in infos)

@@ -20,6 +20,7 @@ from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, Usa
 from dolma_dask.formats.documents import is_string
 from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
+from dolma_dask.formats.layout import check_name
 from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stored import PieceReader
@@ -94,6 +95,24 @@ def list_name(url: str) -> str:
     name = url.rstrip("/").rpartition("/")[2]
     name = next((name.removesuffix(suffix) for suffix in _COMPRESSED if name.endswith(suffix)), name)
     return name.rpartition(".")[0] or name
+
+
+def set_name(url: str, advice: str) -> str:
+    """Return the name of the attribute set that a list is called after.
+
+    Raises
+    ------
+    UsageError
+        It cannot be one; the message ends in `advice`.
+    """
+    name = list_name(url)
+    try:
+        return check_name(name, "name")
+    except UsageError as error:
+        raise UsageError(
+            f"{url} would give its name {name!r} to an attribute set; expected letters, digits, '-', '_' or '.', with a letter or digit at "
+            f"its start. {advice}"
+        ) from error
 
 
 def read_facts(url: str) -> ListFacts:

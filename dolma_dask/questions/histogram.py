@@ -14,21 +14,16 @@ import numpy.typing as npt
 from dolma_dask import engine
 from dolma_dask.display import counted, percent
 from dolma_dask.engine import Task
+from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats.exact_numbers import floats, nearest
 from dolma_dask.io import files
-from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
-from dolma_dask.questions.rule_ends import Ends, ends_of
-from dolma_dask.questions.saving import check_target, last_name, save_figure
-from dolma_dask.rules.groups import MOST_GROUPS, Groups, too_many
-from dolma_dask.rules.labels import BETWEEN
-from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.signal_names import short_name
-from dolma_dask.rules.thresholds import shown_by
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.pictures import check_target, last_name, save_figure
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RuleLike,
@@ -36,13 +31,18 @@ from dolma_dask.verbs.options import (
     as_dataset,
     check_outside,
     checked,
-    dataset_notes,
     rule_of,
     run_options,
     selected,
     words_of,
 )
-from dolma_dask.verbs.quantiles.columns import find_rule, find_signals
+from dolma_dask.reading.rule_ends import Ends, ends_of
+from dolma_dask.reading.signals import find_rule, find_signals
+from dolma_dask.rules.groups import MOST_GROUPS, Groups, too_many
+from dolma_dask.rules.labels import BETWEEN
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.signal_names import short_name
+from dolma_dask.rules.thresholds import shown_by
 
 MOST_PANELS = 8
 """Groups with a panel of their own; where there are more, the last panel is of all others."""

@@ -18,11 +18,11 @@ from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.loaders.ragged import TokenShard, open_ragged
-from dolma_dask.questions.saving import check_target, save_figure
+from dolma_dask.options.pictures import check_target, save_figure
+from dolma_dask.options.shared import RunArgs, checked, run_options
 from dolma_dask.summary import Summary
 from dolma_dask.text.kernels import Counts
 from dolma_dask.tokens.packing import count_document_rows, stream_rows
-from dolma_dask.verbs.options import RunArgs, checked, run_options
 
 if TYPE_CHECKING:
     import pandas as pd

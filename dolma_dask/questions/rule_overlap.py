@@ -11,19 +11,14 @@ from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, percent
 from dolma_dask.engine import Task
+from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
 from dolma_dask.io import files
-from dolma_dask.questions.column_pass import column_tasks, mask_of, readable_batches
-from dolma_dask.questions.saving import check_target, last_name, save_figure
-from dolma_dask.reading import find_columns
-from dolma_dask.rules.rules import Rule, all_of
-from dolma_dask.rules.signal_names import short_names
-from dolma_dask.rules.thresholds import Thresholds
-from dolma_dask.rules.where import parse
-from dolma_dask.rules.within import Within
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.pictures import check_target, last_name, save_figure
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RuleLike,
@@ -31,13 +26,18 @@ from dolma_dask.verbs.options import (
     as_dataset,
     check_outside,
     checked,
-    dataset_notes,
     rule_of,
     run_options,
     selected,
     words_of,
 )
-from dolma_dask.verbs.selection import select, written_conjuncts
+from dolma_dask.reading import find_columns
+from dolma_dask.reading.selection import select, written_conjuncts
+from dolma_dask.rules.rules import Rule, all_of
+from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.rules.where import parse
+from dolma_dask.rules.within import Within
 
 Ints = npt.NDArray[np.int64]
 

@@ -21,6 +21,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.reader import IDENTITY, AlignedShard
 from dolma_dask.reading.sets import AttributeSets
+from dolma_dask.rules.groups import LabelKind
 from dolma_dask.rules.metrics import Metric, find_metric, metrics_in
 from dolma_dask.rules.values import Value, unknown_name
 
@@ -38,6 +39,10 @@ SAMPLED_AT_ONCE = 64
 SAMPLING_THREADS = 8
 
 SAMPLED_ROWS = 1000
+
+
+NUMERIC = ("document", "number", "dict")
+"""Kinds of columns with one number per document."""
 
 
 @dataclass(frozen=True)
@@ -240,3 +245,10 @@ def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]] | DataError:
     except DataError as error:
         return error
     return metadata_shapes(block.batch.column(METADATA).slice(0, SAMPLED_ROWS)) if block else {}
+
+
+def label_kind(kind: Kind) -> LabelKind:
+    """Return the type of labels of a column."""
+    if kind in NUMERIC:
+        return "number"
+    return "bool" if kind == "bool" else "string"

@@ -135,3 +135,10 @@ def _hash_documents(
         if has_source[i]:
             state = xxh64(source_data, source_cuts[i], source_cuts[i + 1], seed)
         found[i] = xxh64(id_data, id_cuts[i], id_cuts[i + 1], state)
+
+
+def check_seed(seed: int) -> int:
+    """Return a seed; raise `UsageError` if it cannot be one."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
+    return seed

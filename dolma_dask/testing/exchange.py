@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dolma_dask.engine import Input, Passes, Ran, RunOptions, Task, WorkDir, run_job
+from dolma_dask.engine import Input, Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitter, Exchanged, Limits, Reducer, Shuffle, exchange
 from dolma_dask.exchange.staged import DEFAULT
 from dolma_dask.journal import Record
+from dolma_dask.options.run import RunOptions
 from dolma_dask.summary import Summary
 
 

@@ -22,6 +22,7 @@ from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, Task, Unit, inputs_of
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange.flag_rows import flag_column
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
@@ -34,24 +35,20 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.redpajama import SignalBlock, TableBlock, read_duplicates, read_signals
 from dolma_dask.io.stream import MAX_RECORD_BYTES, StoredFile
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.summary import Summary
-from dolma_dask.text.columns import code_point_lengths
-from dolma_dask.verbs.flag_rows import flag_column
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.options.shared import (
     DatasetLike,
     RecordArgs,
     as_dataset,
     check_choice,
     check_format,
     checked,
-    dataset_notes,
     record_policy,
     run_options,
     selected,
     without_empty,
 )
-from dolma_dask.verbs.published import (
+from dolma_dask.reading.published import (
     PLACED,
     B,
     CombinedRows,
@@ -63,7 +60,9 @@ from dolma_dask.verbs.published import (
     list_tables,
     missing_table,
 )
-from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.sinks.attributes import AttributeWriter
+from dolma_dask.summary import Summary
+from dolma_dask.text.columns import code_point_lengths
 
 VERSION = 1
 """Raised whenever attach writes other bytes for the same documents and tables."""

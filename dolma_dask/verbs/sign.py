@@ -6,45 +6,31 @@ of 2 kB.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Unpack
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Unpack
 
-import dolma_dask
-from dolma_dask import engine
-from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Plan, Unit
+from dolma_dask.engine import Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.metadata import PREFIX, scan_metadata
-from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, Component, RisingIds
+from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.redpajama import PUBLISHED
-from dolma_dask.summary import Summary
-from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     ReadArgs,
     RuleLike,
     as_dataset,
-    budget,
-    check_outside,
     checked,
-    dataset_notes,
-    record_policy,
-    rule_of,
-    run_options,
-    selected,
-    without_empty,
-    words_of,
 )
-from dolma_dask.verbs.published import combined_places
-from dolma_dask.verbs.selection import rule_notes, select
-from dolma_dask.verbs.sinks import DocumentRows, DocumentStage, Output, ShardFacts, WriterSink
-from dolma_dask.writers.redpajama import DuplicateTable, MinHashTable
+from dolma_dask.outputs.published import write_tables
+from dolma_dask.sinks.redpajama import DuplicateTable, MinHashTable
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.summary import Summary
 
 VERSION = 1
 """Raised whenever sign writes other rows for the same documents."""
@@ -113,63 +99,6 @@ def sign(
     return write_tables(opened, DuplicateOutput(files.normalize(to)), DUPLICATES, where, attributes, options)
 
 
-class PublishedOutput(Output, Protocol):
-    """Tables of a component of RedPajama-V2, one for each shard of documents."""
-
-    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """Return the key of the tables of some documents, of which `documents` says what decides them."""
-        ...
-
-
-def write_tables(
-    dataset: Dataset,
-    output: PublishedOutput,
-    component: Component,
-    where: RuleLike,
-    attributes: Sequence[str],
-    options: ReadArgs,
-) -> Summary:
-    """Write a table for each shard, beside those of other components.
-
-    Raises `UsageError`: published files were combined in the shards.
-    """
-    _check_not_combined(dataset)
-    attributes = words_of("attributes", attributes)
-    where = rule_of(where)
-    policy = record_policy(options)
-    mixture = make_mixture(select(selected(dataset, options), where, attributes))
-    stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
-    shown = {"where": None if where is None else str(where), "source": dataset.source}
-    tables = {shard.path: component.path(shard.path) for shard in dataset.shards}
-    layout.check_no_collision(list(tables.values()))
-    for folder in {path.rpartition("/")[0] for path in tables.values()}:
-        check_outside(files.join(output.root, folder), dataset.root)
-    plan = Plan(
-        stage=stage,
-        root=output.root,
-        tasks=[stage.task(one, Unit(tables[one.name], key)) for one in mixture.sources],
-        params=without_empty({"from": dataset.root, **shown}),
-        writes=("",),
-        version=dolma_dask.__version__,
-        origin=dataset.root,
-        reads=component.suffixes,
-        all_units=frozenset(tables.values()),
-        max_bad_fraction=budget(policy),
-        notes=dataset_notes(dataset),
-    )
-    summary = engine.run(plan, run_options(options)).summary
-    return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
-
-
-def _check_not_combined(dataset: Dataset) -> None:
-    shards = combined_places(dataset.root).keys() & {shard.path for shard in dataset.shards}
-    if shards:
-        raise UsageError(
-            f"{dataset.root}/documents/{min(shards)} has the documents of several published files; expected one file in each shard, since RedPajama-V2 has "
-            "a table for each. Convert the same files without combine into another dataset, and make the tables of that."
-        )
-
-
 @dataclass(frozen=True)
 class TableOutput:
     """A table for each shard of documents."""
@@ -179,7 +108,7 @@ class TableOutput:
     columns: ClassVar[tuple[str, ...]] = ("id", "text")
 
     def open(self, unit: Unit, shard: str) -> "TableSink":
-        """See `dolma_dask.verbs.sinks.Output`."""
+        """See `dolma_dask.sinks.sink.Output`."""
         return TableSink(self.root, unit.name, shard)
 
     def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
@@ -202,7 +131,7 @@ class TableSink(WriterSink[MinHashTable]):
         self._rows = self._signed = 0
 
     def write(self, rows: DocumentRows) -> None:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         if not len(rows.batch):
             return
         shard_id, numbers = self._ids.split(rows.batch.column("id"))
@@ -213,7 +142,7 @@ class TableSink(WriterSink[MinHashTable]):
         self._signed += int(valid.sum())
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         file = self.writer.record
         return facts.record(
             unit,
@@ -234,7 +163,7 @@ class DuplicateOutput:
     columns: ClassVar[tuple[str, ...]] = ("id", "metadata")
 
     def open(self, unit: Unit, shard: str) -> "DuplicateSink":
-        """See `dolma_dask.verbs.sinks.Output`."""
+        """See `dolma_dask.sinks.sink.Output`."""
         return DuplicateSink(self.root, unit.name, shard)
 
     def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
@@ -257,7 +186,7 @@ class DuplicateSink(WriterSink[DuplicateTable]):
         self._rows = 0
 
     def write(self, rows: DocumentRows) -> None:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         if not len(rows.batch):
             return
         shard_id, numbers = self._ids.split(rows.batch.column("id"))
@@ -266,7 +195,7 @@ class DuplicateSink(WriterSink[DuplicateTable]):
         self._rows += len(numbers)
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         file = self.writer.record
         counts = {"duplicates": self._rows, "bytes_out": file.bytes}
         digests = {"ids_digest": facts.ids_digest, "content_digest": facts.content_digest}

@@ -14,18 +14,26 @@ from dolma_dask.formats.metadata import PREFIX, scan_metadata
 from dolma_dask.formats.redpajama import QUALITY_SIGNALS, RisingIds
 from dolma_dask.formats.redpajama_rows import Signal, signal_rows
 from dolma_dask.io import files
+from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
+from dolma_dask.options.shared import (
+    DatasetLike,
+    Many,
+    ReadArgs,
+    RuleLike,
+    as_dataset,
+    checked,
+    without_empty,
+)
+from dolma_dask.outputs.published import write_tables
+from dolma_dask.sinks.jsonl import JsonlWriter
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.taggers.redpajama import redpajama_v2_ccnet, redpajama_v2_doc, redpajama_v2_lines
 from dolma_dask.text.view import TextView
-from dolma_dask.verbs.artifacts import Artifacts
-from dolma_dask.verbs.options import DatasetLike, Many, ReadArgs, RuleLike, as_dataset, checked, without_empty
-from dolma_dask.verbs.sign import write_tables
-from dolma_dask.verbs.sinks import DocumentRows, ShardFacts, WriterSink
-from dolma_dask.writers.jsonl import JsonlWriter
 
 VERSION = 1
 """Raised whenever signals writes other bytes for the same documents and taggers."""
@@ -101,12 +109,12 @@ class SignalOutput:
     columns: ClassVar[tuple[str, ...]] = ("id", "text", "metadata")
 
     def open(self, unit: Unit, shard: str) -> "SignalSink":
-        """See `dolma_dask.verbs.sinks.Output`."""
+        """See `dolma_dask.sinks.sink.Output`."""
         taggers = [self.artifacts.loaded(tagger) for tagger in TAGGERS]
         return SignalSink(self.root, unit.name, shard, taggers)
 
     def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """See `dolma_dask.verbs.sign.PublishedOutput`."""
+        """See `dolma_dask.outputs.published.PublishedOutput`."""
         params = {
             **documents,
             **without_empty({"artifacts": self.artifacts.checksums}),
@@ -127,7 +135,7 @@ class SignalSink(WriterSink[JsonlWriter]):
         self._rows = 0
 
     def write(self, rows: DocumentRows) -> None:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         if not len(rows.batch):
             return
         ids = rows.batch.column("id")
@@ -143,7 +151,7 @@ class SignalSink(WriterSink[JsonlWriter]):
         self._rows += len(ids)
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.verbs.sinks.Sink`."""
+        """See `dolma_dask.sinks.sink.Sink`."""
         file = self.writer.record
         return facts.record(
             unit,

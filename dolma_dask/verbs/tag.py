@@ -24,31 +24,30 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
+from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import join
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.summary import Summary
-from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.lifting import as_tagger
-from dolma_dask.taggers.registry import get_tagger
-from dolma_dask.text.view import TextView
-from dolma_dask.verbs.artifacts import Artifacts
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RecordArgs,
     as_dataset,
     check_format,
     checked,
-    dataset_notes,
     record_policy,
     run_options,
     selected,
     without_empty,
 )
-from dolma_dask.writers.attributes import ROW_GROUP_SPANS, AttributeWriter
+from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeWriter
+from dolma_dask.summary import Summary
+from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.lifting import as_tagger
+from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.text.view import TextView
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dolma_dask.config.hdf5_options import create_hdf5_dataset
+from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset
 
 pytestmark = pytest.mark.conformance
 

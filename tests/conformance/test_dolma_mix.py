@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dolma_dask.config.dolma_mix import mix_config
+from dolma_dask.pipelines.dolma_mix import mix_config
 
 pytestmark = pytest.mark.conformance
 

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.config.pipeline import run
 from dolma_dask.formats.ragged import RaggedNames, ragged_names
 from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.pipelines.pipeline import run
+from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.specials import Framing
-from dolma_dask.writers.ragged import RaggedWriter
 
 pytestmark = pytest.mark.conformance
 

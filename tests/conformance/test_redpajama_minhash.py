@@ -15,7 +15,7 @@ from dolma_dask.io.redpajama import read_minhash
 from dolma_dask.minhash.mersenne import mersenne_draws
 from dolma_dask.minhash.redpajama import sign_redpajama
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.writers.redpajama import MinHashTable
+from dolma_dask.sinks.redpajama import MinHashTable
 
 pytestmark = pytest.mark.conformance
 

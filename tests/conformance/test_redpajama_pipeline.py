@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.config.pipeline import run
 from dolma_dask.dataset import open_dataset
+from dolma_dask.pipelines.pipeline import run
 from dolma_dask.rules.strictness import LEVELS
 
 pytestmark = pytest.mark.conformance
@@ -31,7 +31,7 @@ def out(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("redpajama")
     variables = {"raw": str(shared / "conformance/rpv2"), "out": str(folder)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dolma_dask.verbs.report.page.render", lambda data: f"dolma_dask {data.version}")
+        patch.setattr("dolma_dask.pages.page.render", lambda data: f"dolma_dask {data.version}")
         run(str(CONFIG), variables=variables, from_="convert", **HERE)
     return folder
 

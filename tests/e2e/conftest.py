@@ -16,7 +16,7 @@ from dolma_dask.testing.verb_laws import Worlds
 
 COLLECTED = """
 import shutil
-from dolma_dask.config import demonstration
+from dolma_dask.pipelines import demonstration
 
 def copied(folder, collect=demonstration.collect_corpus):
     shutil.copytree({folder!r}, folder, ignore=shutil.ignore_patterns("v0"), dirs_exist_ok=True)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.engine import RunOptions, Task
+from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, Exchanged
 from dolma_dask.metering import peak_bytes
+from dolma_dask.options.run import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 TASKS = 5

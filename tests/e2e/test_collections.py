@@ -13,7 +13,7 @@ import dolma_dask as dk
 from dolma_dask.errors import UsageError
 from dolma_dask.testing.tokenizer import train_tokenizer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "frames"))
 
 from partition_worlds import MANY, ROWS, make_dataset
 from s3_server import S3Server, find_rclone, put_environment

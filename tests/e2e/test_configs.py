@@ -14,11 +14,11 @@ from small_corpus import collect_small_corpus
 from tokenizers import AddedToken, Tokenizer
 
 from dolma_dask import cli
-from dolma_dask.config.pipeline import run
-from dolma_dask.config.pipeline_file import variables_of
 from dolma_dask.dataset import open_dataset
+from dolma_dask.frames.dataframe import read_dataframe
 from dolma_dask.loaders.ragged import open_ragged
-from dolma_dask.partitions.dataframe import read_dataframe
+from dolma_dask.pipelines.pipeline import run
+from dolma_dask.pipelines.pipeline_file import variables_of
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 pytestmark = pytest.mark.e2e

@@ -13,9 +13,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import AlignmentError, BadRecordError, StaleAttributesError
-from dolma_dask.partitions.dataframe import read_bag, read_dataframe
+from dolma_dask.frames.dataframe import read_bag, read_dataframe
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "frames"))
 
 from partition_worlds import COUNT, FIELDS, LENGTH, MANY, ROWS, expected, make_dataset, rewrite, values
 

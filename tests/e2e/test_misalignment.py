@@ -16,7 +16,7 @@ from small_world import ORDINARY, run_here, store
 
 import dolma_dask as dk
 from dolma_dask import errors
-from dolma_dask.partitions.dataframe import read_bag, read_dataframe
+from dolma_dask.frames.dataframe import read_bag, read_dataframe
 from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree

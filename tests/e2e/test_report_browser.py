@@ -12,8 +12,8 @@ from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, Browser, assert_clean
 
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import Line, SignalHistogram
-from dolma_dask.verbs.report import comparison_page, page
-from dolma_dask.verbs.report.model import (
+from dolma_dask.pages import comparison_page, page
+from dolma_dask.pages.model import (
     ClusterExample,
     Comparison,
     Example,

@@ -6,7 +6,7 @@ import pytest
 from small_world import RULE, TAGGERS, Verbs, run_here
 
 from dolma_dask import clusters
-from dolma_dask.config.pipeline import run
+from dolma_dask.pipelines.pipeline import run
 from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, wait_until
 from dolma_dask.testing.verb_laws import leftovers, tree
 

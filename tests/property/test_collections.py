@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.partitions.dataframe import read_bag, read_dataframe
-from dolma_dask.verbs.collections.attributes import write_attributes
+from dolma_dask.frames.attributes import write_attributes
+from dolma_dask.frames.dataframe import read_bag, read_dataframe
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "frames"))
 
 from partition_worlds import ATTRIBUTES, FORMATS, ROWS, expected, make_dataset, values
 

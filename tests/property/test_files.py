@@ -23,9 +23,9 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.stream import Member, Section, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.reading import AlignedShard, open_attributes
-from dolma_dask.writers import jsonl
-from dolma_dask.writers.attributes import AttributeWriter
-from dolma_dask.writers.documents import open_writer
+from dolma_dask.sinks import jsonl
+from dolma_dask.sinks.attributes import AttributeWriter
+from dolma_dask.sinks.documents import open_writer
 
 ROOT = "memory://laws"
 HEAD = 64 * 1024

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from dolma_dask.formats.attributes import AttributeColumn
+from dolma_dask.frames.cutting import Extent, ranges
+from dolma_dask.frames.dataframe import read_dataframe
 from dolma_dask.io.stored import Member
 from dolma_dask.journal import Journal, Record
-from dolma_dask.partitions.cutting import Extent, ranges
-from dolma_dask.partitions.dataframe import read_dataframe
-from dolma_dask.writers import jsonl
-from dolma_dask.writers.attributes import AttributeWriter
-from dolma_dask.writers.documents import open_writer
+from dolma_dask.sinks import jsonl
+from dolma_dask.sinks.attributes import AttributeWriter
+from dolma_dask.sinks.documents import open_writer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "partitions"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit" / "frames"))
 
 from partition_worlds import (
     ATTRIBUTES,
@@ -156,9 +156,9 @@ def _attributes(root: str, path: str, rows: list[tuple[Any, Any, Any]], member_b
 def _members(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "MEMBER_BYTES", size)
-        patch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", size)
-        patch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", max(size // 3, 1))
-        patch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", size // 30 + 1)
+        patch.setattr("dolma_dask.sinks.documents.ROW_GROUP_BYTES", size)
+        patch.setattr("dolma_dask.sinks.documents.CHUNK_BYTES", max(size // 3, 1))
+        patch.setattr("dolma_dask.sinks.attributes.ROW_GROUP_ROWS", size // 30 + 1)
         yield
 
 

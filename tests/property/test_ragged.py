@@ -30,9 +30,9 @@ from dolma_dask.formats.ragged import (
     token_dtype,
 )
 from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
 from dolma_dask.tokens.specials import Framing
-from dolma_dask.writers.ragged import RaggedWriter
 
 NAMES = RaggedNames("wild.00000-of-00001")
 

@@ -19,8 +19,8 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading import find_columns
+from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.text.columns import code_point_lengths
-from dolma_dask.writers.attributes import AttributeWriter
 
 VERSION = 1
 KEYS = np.dtype([("key", "<u8"), ("location", "<u8")])

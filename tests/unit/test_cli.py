@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dolma_dask import __version__, cli
-from dolma_dask.config.signatures import spellings
+from dolma_dask.pipelines.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
 from dolma_dask.taggers import gopher
 

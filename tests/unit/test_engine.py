@@ -16,7 +16,7 @@ import pytest
 
 from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, attempts, execution, grouped, resume, runs
+from dolma_dask.engine import Input, Plan, Task, Unit, attempts, execution, grouped, resume, runs
 from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import (
     BadRecordBudgetError,
@@ -34,6 +34,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record
+from dolma_dask.options.run import RunOptions
 from dolma_dask.progress import Progress
 
 HERE = RunOptions(scheduler="synchronous", progress=False)

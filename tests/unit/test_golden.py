@@ -18,10 +18,15 @@ import dolma_dask as dk
 from dolma_dask.formats import ragged as ragged_format
 from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
+from dolma_dask.outputs import cutting as mix_packing
+from dolma_dask.outputs.hdf5 import job as hdf5_packing
+from dolma_dask.reading.kept import transform as mix_transform
+from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
-from dolma_dask.verbs import attach, ragged, signals, tag
+from dolma_dask.outputs import ragged
+from dolma_dask.verbs import attach, signals, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
@@ -29,13 +34,9 @@ from dolma_dask.verbs.dedupe import fuzzy as dedupe_fuzzy
 from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.filter import job as filter_run
-from dolma_dask.verbs.hdf5 import job as hdf5_packing
-from dolma_dask.verbs.mix import cutting as mix_packing
-from dolma_dask.verbs.mix import transform as mix_transform
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.transform import stage as transform
 from dolma_dask.verbs.validate import shard as validation_shard
-from dolma_dask.writers.documents import open_writer
 
 
 class Golden(NamedTuple):
@@ -93,11 +94,11 @@ GOLDEN = {
             "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 2,
             "verbs.tag.VERSION": 2,
-            "verbs.mix.transform.VERSION": 3,
+            "reading.kept.transform.VERSION": 3,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"verbs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
+    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
     "convert function": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,
@@ -107,12 +108,12 @@ GOLDEN = {
         digest="3ebfab0fb7bc90b0db6a99e6106088a2",
     ),
     "transform": Golden(
-        versions={"verbs.transform.stage.VERSION": 1, "verbs.mix.transform.VERSION": 3},
+        versions={"verbs.transform.stage.VERSION": 1, "reading.kept.transform.VERSION": 3},
         digest="db509292fa9c9a3fa7acc342197563e4",
     ),
-    "mix": Golden(versions={"verbs.mix.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"reading.kept.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix packed": Golden(
-        versions={"verbs.mix.transform.VERSION": 3, "verbs.mix.cutting.PACKING_VERSION": 1},
+        versions={"reading.kept.transform.VERSION": 3, "outputs.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(
@@ -120,7 +121,7 @@ GOLDEN = {
         digest="d8993da1e5015e60682a5b87cedf7e7c",
     ),
     "ragged": Golden(
-        versions={"verbs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
+        versions={"outputs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
@@ -189,22 +190,22 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         },
         "filter": {"verbs.filter.job.VERSION": filter_run.VERSION},
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
-        "mix": {"verbs.mix.transform.VERSION": mix_transform.VERSION},
+        "mix": {"reading.kept.transform.VERSION": mix_transform.VERSION},
         "mix packed": {
-            "verbs.mix.transform.VERSION": mix_transform.VERSION,
-            "verbs.mix.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+            "reading.kept.transform.VERSION": mix_transform.VERSION,
+            "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
         "transform": {
             "verbs.transform.stage.VERSION": transform.VERSION,
-            "verbs.mix.transform.VERSION": mix_transform.VERSION,
+            "reading.kept.transform.VERSION": mix_transform.VERSION,
         },
         "convert function": {**conversion, "sources.functions.FUNCTION_VERSION": functions.FUNCTION_VERSION},
-        "hdf5": {"verbs.hdf5.job.VERSION": hdf5_packing.VERSION},
+        "hdf5": {"outputs.hdf5.job.VERSION": hdf5_packing.VERSION},
         "ragged": {
-            "verbs.ragged.VERSION": ragged.VERSION,
+            "outputs.ragged.VERSION": ragged.VERSION,
             "formats.ragged.SIDECAR_VERSION": ragged_format.SIDECAR_VERSION,
         },
-        "gzip members": {**conversion, **tagging, "verbs.mix.transform.VERSION": mix_transform.VERSION},
+        "gzip members": {**conversion, **tagging, "reading.kept.transform.VERSION": mix_transform.VERSION},
     }
 
 

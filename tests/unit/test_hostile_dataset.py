@@ -8,10 +8,10 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.exchange.flag_rows import StagedShard, read_staged
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.verbs.flag_rows import StagedShard, read_staged
 
 QUIET = {"scheduler": "synchronous", "progress": False}
 

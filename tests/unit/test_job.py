@@ -8,10 +8,11 @@ import pytest
 from example_job import FirstWordsJob
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.engine import Announce, Free, Pass, Plan, RunOptions, job, run_job
+from dolma_dask.engine import Announce, Free, Pass, Plan, job, run_job
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.options.run import RunOptions
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 TEXTS = [["the cat", "a dog", "the end"], ["", "a", "the", "once"], ["a b"]]

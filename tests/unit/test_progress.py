@@ -13,9 +13,10 @@ import nbformat
 import pytest
 
 from dolma_dask import engine, metering, progress
-from dolma_dask.engine import RunOptions, Task
+from dolma_dask.engine import Task
 from dolma_dask.io import files
 from dolma_dask.io.stored import StoredFile
+from dolma_dask.options.run import RunOptions
 from dolma_dask.progress import one_display, one_page, progress_of
 
 

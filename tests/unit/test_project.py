@@ -15,7 +15,7 @@ from importlinter import cli as linter
 
 import dolma_dask
 from dolma_dask import registry
-from dolma_dask.config.signatures import arguments_of
+from dolma_dask.pipelines.signatures import arguments_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

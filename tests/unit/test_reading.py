@@ -29,8 +29,8 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
 from dolma_dask.reading import AlignedReader, AlignedShard, ReadState, RowRange, open_attributes, shard_inputs
-from dolma_dask.writers.attributes import AttributeWriter
-from dolma_dask.writers.documents import open_writer
+from dolma_dask.sinks.attributes import AttributeWriter
+from dolma_dask.sinks.documents import open_writer
 
 ROWS = 100
 BLOCKS = [1, 700, 1 << 21]  # a row per block, a few rows with other borders on both sides, all rows

@@ -7,12 +7,12 @@ from typing import Unpack
 import pytest
 
 from dolma_dask import cli, registry
-from dolma_dask.config.pipeline import run
+from dolma_dask.options.shared import RunArgs
+from dolma_dask.pages.history import History, Step
+from dolma_dask.pages.model import ResultTable
+from dolma_dask.pages.results import result_tables
+from dolma_dask.pipelines.pipeline import run
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.options import RunArgs
-from dolma_dask.verbs.report.history import History, Step
-from dolma_dask.verbs.report.model import ResultTable
-from dolma_dask.verbs.report.results import result_tables
 
 
 def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArgs]) -> Summary:

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.exact_numbers import LIMIT
+from dolma_dask.reading.selection import conjuncts
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.thresholds import Bounds, Thresholds
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.selection import conjuncts
 
 
 class Split(NamedTuple):

@@ -12,6 +12,14 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.io import files
+from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.reading.thresholds import (
+    quantiles_path,
+    read_table,
+    read_thresholds,
+    thresholds,
+    thresholds_path,
+)
 from dolma_dask.rules.groups import ALL, places_of, unspelled
 from dolma_dask.rules.ordered_bits import Codes
 from dolma_dask.rules.quantile_table import QuantileTable
@@ -31,14 +39,6 @@ from dolma_dask.rules.thresholds import (
 from dolma_dask.rules.values import Columns
 from dolma_dask.rules.within import check_kind
 from dolma_dask.text.kernels import Counts, Floats
-from dolma_dask.verbs.quantiles.summary import QuantilesSummary
-from dolma_dask.verbs.quantiles.thresholds import (
-    quantiles_path,
-    read_table,
-    read_thresholds,
-    thresholds,
-    thresholds_path,
-)
 
 ThresholdsLike = str | Thresholds | QuantilesSummary
 """A level of the quantiles of the dataset, a file of thresholds, or what `thresholds` or `quantiles` returned."""

@@ -12,9 +12,23 @@ from typing import Unpack
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import RunOptions, Task
+from dolma_dask.engine import Task
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import (
+    DatasetLike,
+    RuleLike,
+    RunArgs,
+    as_dataset,
+    check_outside,
+    checked,
+    rule_of,
+    run_options,
+    selected,
+    target_of,
+)
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
 from dolma_dask.questions.what_if.conditions import split
 from dolma_dask.questions.what_if.examples import with_excerpts
@@ -29,24 +43,12 @@ from dolma_dask.questions.what_if.measure import (
 )
 from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks, sample_limits
 from dolma_dask.reading import Columns, find_columns
+from dolma_dask.reading.selection import select
+from dolma_dask.reading.signals import check_signal
+from dolma_dask.reading.thresholds import check_name
 from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.sampling import check_seed
 from dolma_dask.rules.thresholds import By, Thresholds
-from dolma_dask.verbs.options import (
-    DatasetLike,
-    RuleLike,
-    RunArgs,
-    as_dataset,
-    check_outside,
-    checked,
-    dataset_notes,
-    rule_of,
-    run_options,
-    selected,
-    target_of,
-)
-from dolma_dask.verbs.quantiles.columns import check_signal
-from dolma_dask.verbs.quantiles.verb import check_name, check_seed
-from dolma_dask.verbs.selection import select
 
 MOST_EXAMPLES = 20
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task
+from dolma_dask.engine.fold import few_tasks, mask_of
 from dolma_dask.formats.exact_numbers import floats
-from dolma_dask.questions.column_pass import few_tasks, mask_of
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.reading import AlignedShard, Columns

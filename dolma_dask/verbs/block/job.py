@@ -28,6 +28,7 @@ from dolma_dask.engine import (
 )
 from dolma_dask.exchange import Exchanged, exchange
 from dolma_dask.exchange.contract import ROW_BITS
+from dolma_dask.exchange.flagging import Flagging, dataset_unit
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
@@ -44,7 +45,6 @@ from dolma_dask.verbs.block.shards import (
     entry_shards,
 )
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
-from dolma_dask.verbs.flagging import Flagging, dataset_unit
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same documents and list."""

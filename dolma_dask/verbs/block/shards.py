@@ -15,15 +15,7 @@ import pyarrow as pa
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
-from dolma_dask.formats.digests import keys128
-from dolma_dask.io import files
-from dolma_dask.io.attributes import AttributeFile
-from dolma_dask.io.id_keys import contains, entry_keys, list_keys
-from dolma_dask.io.id_lists import IdListFile, ListFacts
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import Record
-from dolma_dask.rules.membership import FREE
-from dolma_dask.verbs.flag_rows import (
+from dolma_dask.exchange.flag_rows import (
     FlagRows,
     Mask,
     ShardCursor,
@@ -35,6 +27,14 @@ from dolma_dask.verbs.flag_rows import (
     read_staged,
     write_flags,
 )
+from dolma_dask.formats.digests import keys128
+from dolma_dask.io import files
+from dolma_dask.io.attributes import AttributeFile
+from dolma_dask.io.id_keys import contains, entry_keys, list_keys
+from dolma_dask.io.id_lists import IdListFile, ListFacts
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Record
+from dolma_dask.rules.membership import FREE
 
 ENTRIES_PER_SHARD = 1 << 24
 """Entries of a list that count as one shard of the exchange: 16 million, whose numbers take 128 MB when all are unmatched."""

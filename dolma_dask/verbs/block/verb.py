@@ -11,18 +11,15 @@ import msgspec
 
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange.flag_rows import COLUMNS
+from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.id_keys import list_keys
-from dolma_dask.io.id_lists import ListFacts, check_list, list_name, read_facts
+from dolma_dask.io.id_lists import ListFacts, check_list, read_facts, set_name
 from dolma_dask.journal import Journal
-from dolma_dask.reading.columns import find_columns
-from dolma_dask.verbs.block.job import Blocking
-from dolma_dask.verbs.block.summary import BlockSummary
-from dolma_dask.verbs.flag_rows import COLUMNS
-from dolma_dask.verbs.flagging import dataset_unit
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     RecordArgs,
     as_dataset,
@@ -33,6 +30,9 @@ from dolma_dask.verbs.options import (
     selected,
     without_empty,
 )
+from dolma_dask.reading.columns import find_columns
+from dolma_dask.verbs.block.job import Blocking
+from dolma_dask.verbs.block.summary import BlockSummary
 
 SMALL_BYTES = 64_000_000
 """Stored bytes of a list that is read into memory without counting its entries first."""
@@ -121,24 +121,6 @@ def block(
         by_exchange=facts.entries > MOST_IN_MEMORY if exchange is None else exchange,
     )
     return run_job(job, run_options(options))
-
-
-def set_name(url: str, advice: str) -> str:
-    """Return the name of the attribute set that a list is called after.
-
-    Raises
-    ------
-    UsageError
-        It cannot be one; the message ends in `advice`.
-    """
-    name = list_name(url)
-    try:
-        return layout.check_name(name, "name")
-    except UsageError as error:
-        raise UsageError(
-            f"{url} would give its name {name!r} to an attribute set; expected letters, digits, '-', '_' or '.', with a letter or digit at "
-            f"its start. {advice}"
-        ) from error
 
 
 def _list_url(list_file: object) -> str:

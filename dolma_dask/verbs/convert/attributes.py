@@ -22,7 +22,8 @@ from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Record, dataset_notes, work_key
+from dolma_dask.options.shared import ReadArgs, RunArgs, run_options, selected, without_empty
 from dolma_dask.reading import (
     CONVERTED,
     AlignedShard,
@@ -32,10 +33,9 @@ from dolma_dask.reading import (
     open_attributes,
     shard_inputs,
 )
+from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sources.documents import join_members
 from dolma_dask.summary import Summary
-from dolma_dask.verbs.options import ReadArgs, RunArgs, dataset_notes, run_options, selected, without_empty
-from dolma_dask.writers.jsonl import JsonlWriter
 
 VERSION = 2
 """Raised whenever a row is written otherwise."""

@@ -19,21 +19,22 @@ import pyarrow as pa
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, percent
-from dolma_dask.engine import RunOptions, run_job
+from dolma_dask.engine import run_job
 from dolma_dask.errors import DataError
+from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.formats import layout
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.minhash.schemes import jaccard
+from dolma_dask.options.run import RunOptions
 from dolma_dask.reading import find_columns
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.planting import LEVELS, Copy, plant, shingle_sets
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
-from dolma_dask.verbs.flag_rows import COLUMNS
 
 PAIRS = 200
 """Copies of each level, if the documents are enough."""

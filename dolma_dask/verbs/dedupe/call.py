@@ -8,8 +8,12 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle
+from dolma_dask.exchange.flag_rows import COLUMNS
+from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.options.shared import RecordArgs, record_policy, selected, without_empty
 from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.reading.selection import select
 from dolma_dask.rules.rules import Rule
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.comparison import Comparison
@@ -17,10 +21,6 @@ from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.minhash_tables import find_tables
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
-from dolma_dask.verbs.flag_rows import COLUMNS
-from dolma_dask.verbs.flagging import check_written
-from dolma_dask.verbs.options import RecordArgs, record_policy, selected, without_empty
-from dolma_dask.verbs.selection import select
 
 
 @dataclass(frozen=True, kw_only=True)

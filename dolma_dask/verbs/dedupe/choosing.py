@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import SourceChangedError
+from dolma_dask.exchange.flag_rows import StagedShard
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading import AlignedShard
+from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen
 from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, read_columns, read_readable
-from dolma_dask.verbs.flag_rows import StagedShard
-from dolma_dask.writers.base import GroupedTable
 
 VERSION = 1
 """Raised when the files change for the same columns."""

@@ -15,6 +15,7 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
+from dolma_dask.exchange.flag_rows import FlagRows, Mask, ShardCursor, StagedShard
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
@@ -22,6 +23,7 @@ from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.reading.clusters import table_schema
+from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import SignedShard
@@ -33,8 +35,6 @@ from dolma_dask.verbs.dedupe.shards import FlagStage
 from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
 from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes
 from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
-from dolma_dask.verbs.flag_rows import FlagRows, Mask, ShardCursor, StagedShard
-from dolma_dask.writers.base import GroupedTable
 
 MEMBERS = np.dtype(
     [("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8"), ("matches", "<u8")]

@@ -20,6 +20,7 @@ from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
+from dolma_dask.exchange.flag_rows import COLUMNS, ShardKeys, StagedShard
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
@@ -27,6 +28,7 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading import Columns
+from dolma_dask.reading.published import PublishedTables
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_path, choice_task
@@ -52,8 +54,6 @@ from dolma_dask.verbs.dedupe.signatures import (
 from dolma_dask.verbs.dedupe.sizes import add_sizes
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
-from dolma_dask.verbs.flag_rows import COLUMNS, ShardKeys, StagedShard
-from dolma_dask.verbs.published import PublishedTables
 
 VERSION = 2
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""

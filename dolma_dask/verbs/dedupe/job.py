@@ -22,7 +22,6 @@ from dolma_dask.engine import (
     Passes,
     Plan,
     Ran,
-    RunOptions,
     Step,
     Task,
     Unit,
@@ -32,15 +31,16 @@ from dolma_dask.engine import (
 )
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords, Shuffle, exchange
+from dolma_dask.exchange.flag_rows import StagedShard
+from dolma_dask.exchange.flagging import Flagging, dataset_unit
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import without_empty
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
-from dolma_dask.verbs.flag_rows import StagedShard
-from dolma_dask.verbs.flagging import Flagging, dataset_unit
-from dolma_dask.verbs.options import without_empty
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""

@@ -1,4 +1,4 @@
-"""Published signatures: the MinHash tables of RedPajama-V2 in place of signatures that are made of the texts (`dolma_dask.verbs.published`)."""
+"""Published signatures: the MinHash tables of RedPajama-V2 in place of signatures that are made of the texts (`dolma_dask.reading.published`)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ from dolma_dask.io.redpajama import MinHashBlock, read_minhash
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.minhash.redpajama import PUBLISHED
 from dolma_dask.minhash.schemes import ABSENT, SHORT, SIGNED, MinHash, Signatures
-from dolma_dask.verbs.published import (
+from dolma_dask.reading.published import (
     PLACED,
     CombinedRows,
     PublishedTables,

@@ -16,15 +16,7 @@ import pyarrow as pa
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
-from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.formats.digests import keys128, word_keys
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import Record
-from dolma_dask.text.columns import validity
-from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
-from dolma_dask.verbs.dedupe.summary import Tally
-from dolma_dask.verbs.flag_rows import (
+from dolma_dask.exchange.flag_rows import (
     FlagRows,
     Mask,
     ShardCursor,
@@ -36,6 +28,14 @@ from dolma_dask.verbs.flag_rows import (
     read_staged,
     write_columns,
 )
+from dolma_dask.formats.attributes import AttributeColumn
+from dolma_dask.formats.digests import keys128, word_keys
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.journal import Record
+from dolma_dask.text.columns import validity
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
+from dolma_dask.verbs.dedupe.summary import Tally
 
 
 @dataclass(frozen=True)

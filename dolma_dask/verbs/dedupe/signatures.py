@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
 from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.exchange.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
+from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.columns import bitmap
 from dolma_dask.verbs.dedupe.minhash_tables import TableReader
-from dolma_dask.verbs.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
-from dolma_dask.writers.base import GroupedTable
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

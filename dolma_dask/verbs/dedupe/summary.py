@@ -21,7 +21,7 @@ from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes, size_words
 from dolma_dask.verbs.dedupe.survivors import LARGEST
 
 if TYPE_CHECKING:
-    from dolma_dask.verbs.flag_rows import FlagRows
+    from dolma_dask.exchange.flag_rows import FlagRows
 
 MOST_SOURCES = 200
 """Sources that a shard's record tells apart; a dataset with more has no table by source."""

@@ -18,15 +18,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.minhash.schemes import Scheme, Unit
-from dolma_dask.summary import Summary
-from dolma_dask.verbs.dedupe.call import Call
-from dolma_dask.verbs.dedupe.choice import Choice, Keep
-from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
-from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.job import run_deduplication
-from dolma_dask.verbs.dedupe.needs import needs_note
-from dolma_dask.verbs.dedupe.summary import DedupeSummary
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RecordArgs,
@@ -42,6 +34,14 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
+from dolma_dask.summary import Summary
+from dolma_dask.verbs.dedupe.call import Call
+from dolma_dask.verbs.dedupe.choice import Choice, Keep
+from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
+from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.job import run_deduplication
+from dolma_dask.verbs.dedupe.needs import needs_note
+from dolma_dask.verbs.dedupe.summary import DedupeSummary
 
 
 def dedupe(

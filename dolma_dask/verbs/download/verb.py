@@ -13,13 +13,23 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted
-from dolma_dask.engine import Input, Plan, RunOptions, Task, Unit, resume
+from dolma_dask.engine import Input, Plan, Task, Unit, resume
 from dolma_dask.errors import InterruptedStageError, StageError, StoreError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.objects import Version, shown
 from dolma_dask.io.partial import remove_outdated, set_free
 from dolma_dask.journal import Journal, Record
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import (
+    Many,
+    RunArgs,
+    check_choice,
+    checked,
+    run_options,
+    without_empty,
+    words_of,
+)
 from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary, show
 from dolma_dask.verbs.download.fetching import Access
@@ -32,15 +42,6 @@ from dolma_dask.verbs.download.stage import (
     key_of,
     sentence,
     write_lists,
-)
-from dolma_dask.verbs.options import (
-    Many,
-    RunArgs,
-    check_choice,
-    checked,
-    run_options,
-    without_empty,
-    words_of,
 )
 
 MOST_PREFIXES = 400

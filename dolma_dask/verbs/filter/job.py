@@ -17,20 +17,19 @@ import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, Task, Unit, WorkDir, inputs_of
 from dolma_dask.errors import DataError
+from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.formats.levels import level_keys, stored_keys
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import Journal, Record, dataset_notes, work_key
 from dolma_dask.reading import AlignedShard, Columns, ReadState
 from dolma_dask.rules.levels import Levels
+from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.text.kernels import Counts
 from dolma_dask.verbs.filter.summary import FilterSummary, counts_by_group, summarize
-from dolma_dask.verbs.flagging import dataset_unit
-from dolma_dask.verbs.options import dataset_notes
-from dolma_dask.writers.attributes import AttributeWriter
 
 VERSION = 1
 """Raised whenever other bytes are written for the same signals and thresholds."""

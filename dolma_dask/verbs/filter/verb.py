@@ -11,16 +11,10 @@ from typing import Annotated, Any, Unpack
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.reading import find_columns
-from dolma_dask.rules.levels import Levels
-from dolma_dask.rules.strictness import LEVELS
-from dolma_dask.rules.thresholds import NullPolicy, Thresholds
-from dolma_dask.verbs.filter.job import Filtering, FilterStage
-from dolma_dask.verbs.filter.summary import FilterSummary
-from dolma_dask.verbs.flagging import check_written
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RecordArgs,
@@ -33,11 +27,22 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
-from dolma_dask.verbs.quantiles.columns import check_signal
-from dolma_dask.verbs.quantiles.summary import QuantilesSummary
-from dolma_dask.verbs.quantiles.thresholds import QUANTILES, quantiles_path, read_thresholds
-from dolma_dask.verbs.quantiles.thresholds import thresholds as thresholds_from
-from dolma_dask.verbs.quantiles.verb import check_name, tails_in_words
+from dolma_dask.reading import find_columns
+from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.reading.signals import check_signal
+from dolma_dask.reading.thresholds import (
+    QUANTILES,
+    check_name,
+    quantiles_path,
+    read_thresholds,
+    tails_in_words,
+)
+from dolma_dask.reading.thresholds import thresholds as thresholds_from
+from dolma_dask.rules.levels import Levels
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.rules.thresholds import NullPolicy, Thresholds
+from dolma_dask.verbs.filter.job import Filtering, FilterStage
+from dolma_dask.verbs.filter.summary import FilterSummary
 
 ThresholdsOfLevels = Sequence[str | Thresholds] | str | Thresholds | QuantilesSummary | None
 """Files of thresholds or thresholds, the loosest first; or quantiles, of which all four levels are taken."""

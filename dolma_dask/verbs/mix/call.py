@@ -7,33 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import dolma_dask
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Job, MapJob, Plan, Unit, remove_abandoned, run_jobs
+from dolma_dask.engine import Job, remove_abandoned, run_jobs
+from dolma_dask.engine.documents import join_documents
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import work_key
-from dolma_dask.summary import Summary
-from dolma_dask.verbs.mix import transform
-from dolma_dask.verbs.mix.cutting import DEFAULT_SIZE, FilePacking
-from dolma_dask.verbs.mix.outputs import DocumentOutput
-from dolma_dask.verbs.mix.packed import Packed, Part
-from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     NO_SHARD,
     ReadArgs,
-    budget,
     check_format,
     record_policy,
     run_options,
     without_empty,
 )
-from dolma_dask.verbs.selection import rule_notes
-from dolma_dask.verbs.sinks import DocumentStage, join_documents
+from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
+from dolma_dask.outputs.documents import check_apart, documents_job
+from dolma_dask.outputs.packed import Part
+from dolma_dask.reading.kept import transform
+from dolma_dask.reading.kept.transform import Mixture
+from dolma_dask.reading.selection import rule_notes
+from dolma_dask.sinks.documents import DocumentOutput
+from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.verbs.mix.drawn import DrawnTable
@@ -195,63 +192,6 @@ def run_mix(
 def name_of(dataset: Dataset) -> str:
     """Return the name of token files that have no other: that of the dataset, whether or not its documents are written again."""
     return files.normalize(dataset.root).rsplit("/", 1)[-1]
-
-
-def documents_job(
-    output: DocumentOutput,
-    packing: FilePacking | None,
-    parts: Sequence[Part],
-    policy: RecordPolicy,
-    params: Mapping[str, Any],
-    notes: tuple[str, ...],
-    is_narrowed: bool,
-    *,
-    all_shards: Sequence[Shard] = (),
-) -> Job[Summary]:
-    """Return the job that writes documents.
-
-    `is_narrowed` tells whether options leave shards out; `all_shards` are those of the dataset if the folder is for its documents alone.
-    """
-    if packing is not None:
-        known = (output.root, tuple(parts), packing, policy, params, notes)
-        return Packed(*known, is_narrowed, bool(all_shards), output.verb)
-    paths = [output.path(part.shard) for part in parts]
-    every = [output.path(shard) for shard in all_shards]
-    layout.check_no_collision(every or paths)
-    stage = DocumentStage((output,), policy, "mix")
-    keys = {id(part.mixture): part.mixture.key(policy) for part in parts}
-    tasks = [
-        stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
-        for part, path in zip(parts, paths, strict=True)
-    ]
-    plan = Plan(
-        stage=stage,
-        root=output.root,
-        tasks=tasks,
-        params=params,
-        writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
-        options_key=work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))}),
-        version=dolma_dask.__version__,
-        origin=parts[0].mixture.dataset.root,
-        reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(every) or None,
-        other_formats=layout.other_formats(every or paths),
-        max_bad_fraction=budget(policy),
-        quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
-        notes=notes,
-    )
-    return MapJob(plan)
-
-
-def check_apart(root: str, target: str, verb: str = "mix") -> None:
-    """Refuse a target that is the input, or lies among its documents, or holds it among the new ones."""
-    ours, theirs = (
-        files.resolved(files.join(layout.dataset_root(url), layout.DOCUMENTS)) for url in (root, target)
-    )
-    if f"{ours}/".startswith(f"{theirs}/") or f"{theirs}/".startswith(f"{ours}/"):
-        raise UsageError(
-            f"{verb} to {target} would write over its own input {root}; expected another folder or URL in --to."
-        )
 
 
 def summarize(summary: Summary, notes: tuple[str, ...] = ()) -> MixSummary:

@@ -8,19 +8,17 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import run_job
 from dolma_dask.errors import ExpressionError, UsageError
+from dolma_dask.options.shared import ReadArgs, record_policy, run_options
 from dolma_dask.reading import Columns, find_columns
+from dolma_dask.reading.columns import NUMERIC
+from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.rules.downsampling import Downsampling
 from dolma_dask.verbs.mix.downsampling import Draw
 from dolma_dask.verbs.mix.drawn import DrawnTable
 from dolma_dask.verbs.mix.measure import Measure
-from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import ReadArgs, record_policy, run_options
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.verbs.mix.tokens import TokenOptions
-
-NUMERIC = ("document", "number", "dict")
-"""Kinds of columns with one number per document."""
 
 
 @dataclass(frozen=True)

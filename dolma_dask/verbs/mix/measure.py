@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
+from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.verbs.mix.ranking import Ints
-from dolma_dask.verbs.sinks import DocumentRows
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.tokens.engine import TokenEngine

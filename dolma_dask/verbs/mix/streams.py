@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import RunOptions, run_job
+from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -18,14 +18,16 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules, sum_counts
-from dolma_dask.verbs.mix.call import MixSummary, check_apart, documents_job, summarize
-from dolma_dask.verbs.mix.cutting import FilePacking
-from dolma_dask.verbs.mix.outputs import DocumentOutput
-from dolma_dask.verbs.mix.packed import Part
-from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.mix.recipe import MixOptions
-from dolma_dask.verbs.options import NO_SHARD, RunArgs, selected, without_empty
-from dolma_dask.verbs.selection import Selection
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import NO_SHARD, RunArgs, selected, without_empty
+from dolma_dask.outputs.cutting import FilePacking
+from dolma_dask.outputs.documents import check_apart, documents_job
+from dolma_dask.outputs.packed import Part
+from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.recipe import MixOptions
+from dolma_dask.reading.selection import Selection
+from dolma_dask.sinks.documents import DocumentOutput
+from dolma_dask.verbs.mix.call import MixSummary, summarize
 
 _MAGIC = re.compile(r"[*?\[]")
 _FOLDER = f"/{layout.DOCUMENTS}/"

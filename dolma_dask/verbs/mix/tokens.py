@@ -12,29 +12,29 @@ import msgspec
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import near_or_all
-from dolma_dask.engine import Job, MapJob
+from dolma_dask.engine import Job, MapJob, run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.summary import Summary
-from dolma_dask.tokens.engine import TokenEngine
-from dolma_dask.verbs.hdf5.job import Documents
-from dolma_dask.verbs.hdf5.verb import LmOptions, Target, make_job
-from dolma_dask.verbs.hdf5.verb import hdf5 as make_rows
-from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.shared import (
     ReadArgs,
     TokensLike,
     as_dataset,
     check_outside,
-    dataset_notes,
     from_json,
     record_policy,
+    run_options,
 )
-from dolma_dask.verbs.ragged import RaggedOutput, make_arrays, open_output
-from dolma_dask.verbs.selection import select
+from dolma_dask.outputs.hdf5.job import Documents
+from dolma_dask.outputs.hdf5.options import LmOptions, Target, make_job
+from dolma_dask.outputs.ragged import RaggedOutput, make_arrays, open_output
+from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.transform import Mixture
+from dolma_dask.reading.selection import select
+from dolma_dask.summary import Summary
+from dolma_dask.tokens.engine import TokenEngine
 
 Kind = TypeVar("Kind")
 
@@ -113,16 +113,18 @@ class TokenOptions:
         for selecting in ("only", "share", "prune"):  # from the files that were mixed
             passed.pop(selecting, None)  # type: ignore[misc]
         made: list[tuple[str, Summary]] = []
+        opened, shown, policy = as_dataset(target, source), {"source": source}, record_policy(passed)
+        mixture = make_mixture(select(opened, None, ()))
+        params = mixture.params()
         if self.ragged is not None:
-            output, opened = self.ragged.output(), as_dataset(target, source)
-            mixture, policy = make_mixture(select(opened, None, ())), record_policy(passed)
-            params, shown = mixture.params(), {"source": source}
+            output = self.ragged.output()
             plan = output.plan(mixture, opened, self.ragged.name or name, params, shown, policy)
             # the files that it is made from were all made anew, perhaps of another number
             made.append(("ragged", make_arrays(replace(plan, replaces_own=True), mixture, passed)))
         if self.hdf5 is not None:
-            own = {**vars(self.hdf5[0]), **vars(self.hdf5[1]), "source": source}
-            made.append(("hdf5", make_rows(target, own.pop("to"), **own, **passed)))
+            notes = (*dataset_notes(opened), *mixture.notes)
+            documents = Documents(opened.root, mixture.sources, params, shown, notes)
+            made.append(("hdf5", run_job(make_job(documents, *self.hdf5, policy), run_options(passed))))
         return made
 
 

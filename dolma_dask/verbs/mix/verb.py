@@ -8,21 +8,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Annotated, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.rules.filters import Syntax
-from dolma_dask.rules.rules import Missing, Rule, all_of
-from dolma_dask.rules.values import Name
-from dolma_dask.rules.where import parse
-from dolma_dask.verbs.mix.call import MixSummary, name_of, requested, run_mix
-from dolma_dask.verbs.mix.drawn import PARAMETER
-from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.mix.recipe import MixOptions, ReplaceLike, replacements_of
-from dolma_dask.verbs.options import (
+from dolma_dask.io.id_lists import set_name
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     ReadArgs,
@@ -31,17 +25,24 @@ from dolma_dask.verbs.options import (
     TokensLike,
     as_dataset,
     checked,
-    dataset_notes,
     rule_of,
     selected,
     without_empty,
     words_of,
 )
-from dolma_dask.verbs.quantiles.thresholds import read_thresholds
-from dolma_dask.verbs.selection import select
+from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.recipe import MixOptions, ReplaceLike, replacements_of
+from dolma_dask.reading.selection import select
+from dolma_dask.reading.thresholds import read_thresholds
+from dolma_dask.registry import VERBS
+from dolma_dask.rules.filters import Syntax
+from dolma_dask.rules.rules import Missing, Rule, all_of
+from dolma_dask.rules.values import Name
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.mix.call import MixSummary, name_of, requested, run_mix
+from dolma_dask.verbs.mix.drawn import PARAMETER
 
 if TYPE_CHECKING:
-    from dolma_dask.verbs.block.summary import BlockSummary
     from dolma_dask.verbs.mix.drawing import Request
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
@@ -265,9 +266,6 @@ def narrow(
     """Flag the documents of all lists, and join flags and thresholds with `where`."""
     if not (block or allow or thresholds is not None):
         return Narrowed(where)
-    from dolma_dask.verbs.block.verb import block as flag  # the exchange behind it costs a third of a start
-    from dolma_dask.verbs.block.verb import set_name
-
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     rules += [] if thresholds is None else [_inside(thresholds)]
     of_block = RecordArgs.__annotations__.keys() - {"overwrite", "dry_run"}
@@ -283,7 +281,7 @@ def narrow(
             notes.append(f"the documents in {url} would be flagged first, and the rule is shown without them")
             continue
         if not options.get("dry_run"):
-            flagged = flag(dataset, url, name=name, source=dataset.source, **passed)
+            flagged = VERBS["block"].load()(dataset, url, name=name, source=dataset.source, **passed)
             notes += [f"{name}: {text}" for text in flagged.notes]
             notes += _unmatched(name, flagged)
             lost = lost or flagged.exit_status != 0
@@ -324,7 +322,7 @@ def _draw(
     return Request.of(dataset, downsampling(downsample, by, unit, changes.seed), tokens, attributes)
 
 
-def _unmatched(name: str, flagged: "BlockSummary") -> list[str]:
+def _unmatched(name: str, flagged: Any) -> list[str]:
     """Tell which entries of a list no document has."""
     if not flagged.unmatched:
         return []

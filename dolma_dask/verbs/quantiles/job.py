@@ -12,42 +12,30 @@ import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import (
-    Input,
-    Pass,
-    Passes,
-    Plan,
-    Ran,
-    RunOptions,
-    Task,
-    Unit,
-    WorkDir,
-    resume,
-    run_job,
-)
+from dolma_dask.engine import Input, Pass, Passes, Plan, Ran, Task, Unit, WorkDir, resume, run_job
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import without_empty
+from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.reading.thresholds import (
+    QUANTILES,
+    quantiles_path,
+    read_table,
+    read_thresholds,
+    thresholds_path,
+)
 from dolma_dask.rules.groups import MOST_GROUPS, too_many
 from dolma_dask.rules.strictness import Strictness
 from dolma_dask.rules.tails import Tail
 from dolma_dask.rules.thresholds import NullPolicy, one_kind, places_in, thresholds_of
-from dolma_dask.verbs.options import dataset_notes, without_empty
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
-from dolma_dask.verbs.quantiles.summary import QuantilesSummary
-from dolma_dask.verbs.quantiles.thresholds import (
-    QUANTILES,
-    ThresholdStage,
-    quantiles_path,
-    read_table,
-    read_thresholds,
-    remove_outdated,
-    thresholds_path,
-)
+from dolma_dask.verbs.quantiles.thresholds import ThresholdStage, remove_outdated
 from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1

@@ -20,8 +20,8 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.staging import stage
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedReader, AlignedShard, Columns
-from dolma_dask.reading import Kind as Kinds
-from dolma_dask.rules.groups import MOST_GROUPS, Groups, LabelKind
+from dolma_dask.reading.columns import label_kind
+from dolma_dask.rules.groups import MOST_GROUPS, Groups
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import sampled
@@ -33,10 +33,6 @@ GROUP_BYTES = 64 << 20
 
 VALUES = "values"
 """Folder of the files."""
-
-
-NUMERIC = ("document", "number", "dict")
-"""Kinds of columns with one number per document."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +70,6 @@ class Request:
             **drawn,
             **({} if self.where is None else {"where": self.where.canonical()}),
         }
-
-
-def label_kind(kind: Kinds) -> LabelKind:
-    """Return the type of labels of a column."""
-    if kind in NUMERIC:
-        return "number"
-    return "bool" if kind == "bool" else "string"
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Unpack
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats import layout
-from dolma_dask.rules.quantile_table import check_probabilities
-from dolma_dask.rules.sampling import check_fraction
-from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
-from dolma_dask.rules.tails import tails_of
-from dolma_dask.rules.thresholds import NullPolicy, check_nulls
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RecordArgs,
@@ -30,9 +24,15 @@ from dolma_dask.verbs.options import (
     selected,
     words_of,
 )
-from dolma_dask.verbs.quantiles.columns import find_rule, find_signals
+from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.reading.signals import find_rule, find_signals
+from dolma_dask.reading.thresholds import check_name, tails_in_words
+from dolma_dask.rules.quantile_table import check_probabilities
+from dolma_dask.rules.sampling import check_fraction, check_seed
+from dolma_dask.rules.strictness import Strictness
+from dolma_dask.rules.tails import tails_of
+from dolma_dask.rules.thresholds import NullPolicy, check_nulls
 from dolma_dask.verbs.quantiles.job import Quantiles, run_quantiles
-from dolma_dask.verbs.quantiles.summary import QuantilesSummary
 from dolma_dask.verbs.quantiles.values import Request
 
 
@@ -152,35 +152,6 @@ def quantiles(
         chosen={name: text for name, text in chosen.items() if text},
     )
     return run_quantiles(job, run_options(options))
-
-
-def tails_in_words(tails: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
-    """Return the tail of each signal that is named; raise `UsageError` for words that name none."""
-    if isinstance(tails, Mapping):
-        return tails
-    pairs = [word.rpartition("=") for word in words_of("tails", tails, may_be_empty=True)]
-    for name, sign, tail in pairs:
-        if not (name and sign):
-            raise UsageError(f"tails: found {tail!r}; expected NAME=lower, NAME=upper or NAME=both.")
-    return {name: tail for name, _, tail in pairs}
-
-
-def check_name(name: str) -> str:
-    """Return a name of quantiles; raise `UsageError` if it cannot be one."""
-    layout.check_name(name, "name")
-    ending = name.rpartition(".")[2]
-    if ending in (*LEVELS, MIXED):
-        raise UsageError(
-            f"name={name!r} ends like the thresholds of a level; expected another name. Leave {'.' + ending!r} out."
-        )
-    return name
-
-
-def check_seed(seed: int) -> int:
-    """Return a seed; raise `UsageError` if it cannot be one."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
-    return seed
 
 
 def _check_level_probabilities(levels: Strictness | None, probabilities: Sequence[float]) -> None:

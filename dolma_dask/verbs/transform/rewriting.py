@@ -23,10 +23,10 @@ from dolma_dask.formats.json.write import string_texts
 from dolma_dask.functions.calls import CallError, FunctionLike, UserFunction, user_function
 from dolma_dask.io.attributes import member_texts
 from dolma_dask.io.records import BadRecord
+from dolma_dask.reading.kept.block import with_member, with_places
 from dolma_dask.rules.splicing import Edit, splice
+from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.sources.functions import json_problem, kind_in_words
-from dolma_dask.verbs.mix.block import with_member, with_places
-from dolma_dask.verbs.sinks import DocumentRows
 from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
 Shape = Literal["text", "document", "texts"]

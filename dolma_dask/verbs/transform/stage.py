@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block
 from dolma_dask.journal import work_key
-from dolma_dask.verbs.mix import transform as mixing
-from dolma_dask.verbs.mix.transform import Mixture
-from dolma_dask.verbs.sinks import DocumentRows, DocumentSource, DocumentStage, ShardFacts
+from dolma_dask.reading.kept import transform as mixing
+from dolma_dask.reading.kept.transform import Mixture
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.verbs.transform.rewriting import Rewriter, Rewriting
 
 VERSION = 1

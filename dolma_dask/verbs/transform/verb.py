@@ -15,12 +15,8 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike
 from dolma_dask.io import files
-from dolma_dask.summary import Summary
-from dolma_dask.verbs.mix.call import check_apart
-from dolma_dask.verbs.mix.outputs import DocumentOutput
-from dolma_dask.verbs.mix.planning import make_mixture
-from dolma_dask.verbs.mix.recipe import MixOptions
-from dolma_dask.verbs.options import (
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     ReadArgs,
@@ -29,7 +25,6 @@ from dolma_dask.verbs.options import (
     budget,
     check_format,
     checked,
-    dataset_notes,
     record_policy,
     rule_of,
     run_options,
@@ -37,7 +32,12 @@ from dolma_dask.verbs.options import (
     without_empty,
     words_of,
 )
-from dolma_dask.verbs.selection import rule_notes, select
+from dolma_dask.outputs.documents import check_apart
+from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.recipe import MixOptions
+from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.sinks.documents import DocumentOutput
+from dolma_dask.summary import Summary
 from dolma_dask.verbs.transform.rewriting import Rewriting
 from dolma_dask.verbs.transform.stage import TransformStage
 

@@ -17,8 +17,7 @@ from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.summary import Summary
-from dolma_dask.verbs.options import (
+from dolma_dask.options.shared import (
     DatasetLike,
     Many,
     RunArgs,
@@ -28,6 +27,7 @@ from dolma_dask.verbs.options import (
     selected,
     words_of,
 )
+from dolma_dask.summary import Summary
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled

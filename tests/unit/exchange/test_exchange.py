@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
 
-from dolma_dask.engine import RunOptions, Task, inputs_of, run_job, work_dir
+from dolma_dask.engine import Task, inputs_of, run_job, work_dir
 from dolma_dask.errors import (
     CorruptFileError,
     DataError,
@@ -27,6 +27,7 @@ from dolma_dask.exchange import Emitted, Exchanged, Limits, passes, staged
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.options.run import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob
 
 HERE = RunOptions(scheduler="synchronous", progress=False)

@@ -41,7 +41,7 @@ def test_a_series_is_no_sequence_where_pyarrow_was_told_that_there_is_no_pandas(
         pa.array([0])
         del sys.meta_path[0]
         import pandas as pd
-        from dolma_dask.verbs.collections.partitions import table_of
+        from dolma_dask.frames.partitions import table_of
 
         print(table_of(pd.DataFrame({"n": [1.5, None]}, index=[5, 6]), "here").to_pydict())
     """

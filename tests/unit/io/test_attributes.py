@@ -14,7 +14,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.attributes import KINDS_KEY, AttributeFile, empty_block, sample_file, table_kinds
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import Member
-from dolma_dask.writers.attributes import AttributeWriter
+from dolma_dask.sinks.attributes import AttributeWriter
 
 Write = Callable[..., str]
 
@@ -291,8 +291,8 @@ def test_a_file_is_entered_at_any_of_its_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whatever is passed over, the rows from there on come, and lines before them are not parsed."""
-    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 150)
-    monkeypatch.setattr("dolma_dask.writers.attributes.ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("dolma_dask.sinks.jsonl.MEMBER_BYTES", 150)
+    monkeypatch.setattr("dolma_dask.sinks.attributes.ROW_GROUP_ROWS", 4)
     ids = pa.array([f"a{i}" for i in range(20)], pa.large_string())
     column = AttributeColumn("n", "scalar", pa.array(range(20), pa.float64()))
     with AttributeWriter(str(tmp_path), name) as writer:

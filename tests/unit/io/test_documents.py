@@ -12,8 +12,8 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.records import BadRecord, Block
 from dolma_dask.io.stream import Member, Section
-from dolma_dask.writers.documents import ParquetWriter
-from dolma_dask.writers.jsonl import JsonlWriter
+from dolma_dask.sinks.documents import ParquetWriter
+from dolma_dask.sinks.jsonl import JsonlWriter
 
 Write = Callable[..., str]
 
@@ -242,7 +242,7 @@ def test_a_file_can_be_read_again(write: Write) -> None:
 def test_members_of_a_written_file_are_sections_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dolma_dask.writers.jsonl.MEMBER_BYTES", 100)
+    monkeypatch.setattr("dolma_dask.sinks.jsonl.MEMBER_BYTES", 100)
     for name in ("a.jsonl.gz", "a.jsonl.zst", "a.jsonl"):
         with JsonlWriter(str(tmp_path), name) as writer:
             writer.write(pa.array([GOOD % (i, i) for i in range(20)], pa.large_binary()))
@@ -271,8 +271,8 @@ def test_a_bad_record_in_a_section_has_its_row_and_offset_in_the_file(tmp_path: 
 
 
 def test_row_groups_of_a_table_are_sections_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.writers.documents.ROW_GROUP_BYTES", 200)
-    monkeypatch.setattr("dolma_dask.writers.documents.CHUNK_BYTES", 50)
+    monkeypatch.setattr("dolma_dask.sinks.documents.ROW_GROUP_BYTES", 200)
+    monkeypatch.setattr("dolma_dask.sinks.documents.CHUNK_BYTES", 50)
     with ParquetWriter(str(tmp_path), "a.parquet") as writer:
         writer.write(pa.array([GOOD % (i, i) for i in range(20)], pa.large_binary()))
     url = str(tmp_path / "a.parquet")

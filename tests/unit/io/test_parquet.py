@@ -15,7 +15,7 @@ from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.records import Block
-from dolma_dask.writers.documents import open_writer
+from dolma_dask.sinks.documents import open_writer
 
 Write = Callable[..., str]
 

@@ -11,7 +11,7 @@ from dolma_dask.errors import CorruptFileError, DataError, SchemaError, UsageErr
 from dolma_dask.formats.redpajama import BANDS, GROUP_ROWS, MINHASH_SCHEMA
 from dolma_dask.io.files import join, local_path, open_read
 from dolma_dask.io.redpajama import read_minhash
-from dolma_dask.writers.redpajama import MinHashTable
+from dolma_dask.sinks.redpajama import MinHashTable
 
 SHARD = "2023-06/0000/en_head.json.gz"
 NAME = "en_head.minhash.parquet"

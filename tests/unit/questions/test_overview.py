@@ -7,7 +7,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.questions import overview
+from dolma_dask.questions.status import overview
 
 HERE = {"scheduler": "synchronous", "progress": False}
 

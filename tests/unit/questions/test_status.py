@@ -11,7 +11,7 @@ from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents
 from dolma_dask.journal import Journal
-from dolma_dask.questions.status import status
+from dolma_dask.questions.status.question import status
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.dedupe.verb import dedupe
 from dolma_dask.verbs.hdf5.verb import hdf5

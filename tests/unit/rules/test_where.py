@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import ExpressionError, SchemaError, UsageError
+from dolma_dask.options.shared import rule_of
 from dolma_dask.rules.rules import (
     And,
     Compare,
@@ -23,7 +24,6 @@ from dolma_dask.rules.rules import (
 )
 from dolma_dask.rules.values import Arithmetic, Literal, Name, Negative
 from dolma_dask.rules.where import parse, resolve
-from dolma_dask.verbs.options import rule_of
 
 COLUMNS = {
     "a": pa.array([1, None, 3]),

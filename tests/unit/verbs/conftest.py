@@ -85,7 +85,7 @@ def tagged(dataset: Path) -> Path:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the drawing of a report out."""
-    monkeypatch.setattr("dolma_dask.verbs.report.page.render", drawn)
+    monkeypatch.setattr("dolma_dask.pages.page.render", drawn)
 
 
 @pytest.fixture(scope="session")

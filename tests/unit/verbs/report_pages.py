@@ -13,7 +13,7 @@ ODD: dict[str, Any] = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
 
 def drawn(data: Any) -> str:
     """Stand for `page.render`, which takes a second and has tests of its own."""
-    from dolma_dask.verbs.report import page  # brings Bokeh along
+    from dolma_dask.pages import page  # brings Bokeh along
 
     return f'<meta content="dolma_dask {data.version}">{page.write_json(data).decode()}'
 

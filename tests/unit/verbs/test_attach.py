@@ -15,7 +15,7 @@ import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.writers import attributes
+from dolma_dask.sinks import attributes
 
 from .conftest import TEXTS, read_lines, write_lines
 from .report_pages import page_of

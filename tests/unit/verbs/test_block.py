@@ -17,9 +17,9 @@ from dolma_dask.errors import (
     StageError,
     UsageError,
 )
+from dolma_dask.exchange import flagging
 from dolma_dask.journal import Journal
 from dolma_dask.rules.rules import listed
-from dolma_dask.verbs import flagging
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.block import shards as block_shards
 from dolma_dask.verbs.block import verb

@@ -21,8 +21,8 @@ from dolma_dask.errors import (
     StaleAttributesError,
     UsageError,
 )
+from dolma_dask.exchange import flag_rows, flagging
 from dolma_dask.journal import Journal
-from dolma_dask.verbs import flag_rows, flagging
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, flags_of
 from dolma_dask.verbs.dedupe.survivors import FLAGS
 from dolma_dask.verbs.dedupe.verb import dedupe

@@ -17,11 +17,11 @@ from thorough import examples
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
+from dolma_dask.engine import documents as sinks
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, StageError, UsageError
 from dolma_dask.io import files
-from dolma_dask.verbs import sinks
-from dolma_dask.verbs.hdf5 import rows as hdf5_rows
-from dolma_dask.verbs.hdf5.raw import RawTexts, TextField
+from dolma_dask.outputs.hdf5 import rows as hdf5_rows
+from dolma_dask.outputs.hdf5.raw import RawTexts, TextField
 from dolma_dask.verbs.hdf5.verb import hdf5
 
 from .conftest import TEXTS, document, write_lines

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.config.dolma_mix import mix_config, read_config
 from dolma_dask.errors import BadRecordBudgetError, InterruptedStageError, StageError, UsageError
-from dolma_dask.verbs.mix.cutting import JoinStage
+from dolma_dask.outputs.cutting import JoinStage
+from dolma_dask.pipelines.dolma_mix import mix_config, read_config
 from dolma_dask.verbs.mix.streams import output_folder
 
 from .conftest import failing, write_lines

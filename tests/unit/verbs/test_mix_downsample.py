@@ -9,9 +9,9 @@ import xxhash
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.config.pipeline import run
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.journal import Journal
+from dolma_dask.pipelines.pipeline import run
 
 from .conftest import read_lines, write_lines
 

@@ -19,9 +19,9 @@ from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.verbs.mix import packed
-from dolma_dask.verbs.mix.cutting import JoinStage, Member, members_of, spread_files
-from dolma_dask.verbs.mix.outputs import SortStage
+from dolma_dask.outputs import packed
+from dolma_dask.outputs.cutting import JoinStage, Member, members_of, spread_files
+from dolma_dask.outputs.pieces import SortStage
 
 from .conftest import failing, write_lines
 

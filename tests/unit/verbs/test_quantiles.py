@@ -12,12 +12,12 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordError, ExpressionError, StageError, UsageError
+from dolma_dask.reading.thresholds import read_thresholds, thresholds
 from dolma_dask.rules import groups
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.verbs.quantiles import files as quantile_files
 from dolma_dask.verbs.quantiles import order_statistics
 from dolma_dask.verbs.quantiles import values as quantile_values
-from dolma_dask.verbs.quantiles.thresholds import read_thresholds, thresholds
 from dolma_dask.verbs.quantiles.verb import quantiles
 
 from .conftest import write_lines

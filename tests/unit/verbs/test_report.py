@@ -13,9 +13,9 @@ import dolma_dask as dk
 from dolma_dask.cli import main
 from dolma_dask.errors import MissingAttributesError, StageError, UsageError
 from dolma_dask.journal import Journal
+from dolma_dask.pages import survey as module
+from dolma_dask.pages.history import public_name
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.verbs.report import survey as module
-from dolma_dask.verbs.report.history import public_name
 
 from .conftest import TEXTS, document, read_lines, write_lines
 from .report_pages import LENGTH, ODD, QUIET, lines_of, page_of, stages

@@ -13,10 +13,10 @@ import dolma_dask as dk
 from dolma_dask.cli import main
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram
+from dolma_dask.pages import comparison_page
+from dolma_dask.pages.compare import distance, signal_change
+from dolma_dask.pages.model import Comparison, ReportData, SignalChange
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.verbs.report import comparison_page
-from dolma_dask.verbs.report.compare import distance, signal_change
-from dolma_dask.verbs.report.model import Comparison, ReportData, SignalChange
 
 from .conftest import write_lines
 from .report_pages import LENGTH, QUIET, lines_of

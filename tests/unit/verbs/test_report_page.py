@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dolma_dask.figures import axes, interactive
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.verbs.report import markup, page, views
-from dolma_dask.verbs.report.model import (
+from dolma_dask.pages import markup, page, views
+from dolma_dask.pages.model import (
     SIDES,
     Example,
     FailureRow,

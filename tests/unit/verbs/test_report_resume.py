@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.config.pipeline import run
 from dolma_dask.journal import Journal
+from dolma_dask.pages import page, publication, subject
+from dolma_dask.pages.content import report_data
+from dolma_dask.pipelines.pipeline import run
 from dolma_dask.testing.tokenizer import train_tokenizer
-from dolma_dask.verbs.report import page, publication, subject
-from dolma_dask.verbs.report.content import report_data
 
 from .conftest import TEXTS, document, read_lines, write_as_tagged, write_lines
 from .report_pages import LENGTH, ODD, QUIET, drawn

@@ -10,11 +10,10 @@ import pytest
 
 from dolma_dask.display import isolated
 from dolma_dask.journal import RunRecord
-from dolma_dask.rules.where import parse
-from dolma_dask.verbs.report import page
-from dolma_dask.verbs.report.content import unfinished
-from dolma_dask.verbs.report.history import Step
-from dolma_dask.verbs.report.model import (
+from dolma_dask.pages import page
+from dolma_dask.pages.content import unfinished
+from dolma_dask.pages.history import Step
+from dolma_dask.pages.model import (
     Example,
     QuarantineRow,
     ReportData,
@@ -23,12 +22,13 @@ from dolma_dask.verbs.report.model import (
     SourceRow,
     StageRow,
 )
-from dolma_dask.verbs.report.results import BY_SOURCE
-from dolma_dask.verbs.report.story import chapters, costliest, totals
-from dolma_dask.verbs.report.survey import OTHER_SOURCES, Findings, Survey
-from dolma_dask.verbs.report.tables import Column, table
-from dolma_dask.verbs.report.views import funnel, kept_table, rule_table
-from dolma_dask.verbs.report.words import dropped_by
+from dolma_dask.pages.results import BY_SOURCE
+from dolma_dask.pages.story import chapters, costliest, totals
+from dolma_dask.pages.survey import OTHER_SOURCES, Findings, Survey
+from dolma_dask.pages.tables import Column, table
+from dolma_dask.pages.views import funnel, kept_table, rule_table
+from dolma_dask.pages.words import dropped_by
+from dolma_dask.rules.where import parse
 
 RULES = [
     RuleRow("words >= 50", 80, 0.8, 20, 900, 5, 100, "words below 50"),

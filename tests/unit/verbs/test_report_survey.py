@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.figures.histogram import Histogram, quantiles
-from dolma_dask.rules.rules import all_of
-from dolma_dask.rules.where import parse
-from dolma_dask.verbs.report import survey as module
-from dolma_dask.verbs.report.content import rule_rows, signal_rows, source_rows
-from dolma_dask.verbs.report.model import SIDES
-from dolma_dask.verbs.report.survey import (
+from dolma_dask.pages import survey as module
+from dolma_dask.pages.content import rule_rows, signal_rows, source_rows
+from dolma_dask.pages.model import SIDES
+from dolma_dask.pages.survey import (
     EXCERPT_CHARACTERS,
     OTHER_SOURCES,
     Bound,
@@ -27,7 +25,9 @@ from dolma_dask.verbs.report.survey import (
     largest_sources,
     survey_block,
 )
-from dolma_dask.verbs.selection import conjuncts
+from dolma_dask.reading.selection import conjuncts
+from dolma_dask.rules.rules import all_of
+from dolma_dask.rules.where import parse
 
 OPERATORS = {
     "<": operator.lt,

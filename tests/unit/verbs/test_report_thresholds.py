@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError
+from dolma_dask.pages import page
 from dolma_dask.questions.what_if.stage import CountStage
-from dolma_dask.verbs.report import page
 
 from .conftest import write_lines
 from .report_pages import LENGTH, QUIET, lines_of, page_of, stages

@@ -14,8 +14,8 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io.records import RuleCount
 from dolma_dask.reading import find_columns
+from dolma_dask.reading.selection import select
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.selection import select
 
 from .conftest import TEXTS, document, write_lines
 

@@ -1,0 +1,197 @@
+"""Output files of a given size: how they are named and cut, and members of gzip and zstd files that they are put together from, byte for byte."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+from typing import Any
+
+from dolma_dask.engine import Task, grouped
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, content_bytes
+from dolma_dask.journal import Record
+from dolma_dask.sinks.jsonl import MEMBER_BYTES
+
+PACKING_VERSION = 1
+"""Raised whenever files that are cut by size, or shuffled, get other bytes for the same rows."""
+
+DEFAULT_SIZE = 2 << 30
+"""Stored bytes of an output file at most, by default: that of the Dolma toolkit."""
+
+MEMBERS_PER_FILE = 16
+"""Members that a full file consists of at least, so that little room is left at its end."""
+
+MEMBERS_OF_A_SHARE = 64
+"""The same where the number of files is given, and their size depends on what is kept."""
+
+LEAST_MEMBER = 1 << 10
+
+MOST_FILES = 100_000
+
+_SUFFIX: Mapping[FileFormat, str] = {
+    "jsonl.gz": ".json.gz",
+    "jsonl.zst": ".json.zst",
+    "jsonl": ".json",
+    "parquet": "",
+}
+"""Suffixes that the Dolma toolkit gives the last file of a stream."""
+
+
+@dataclass(frozen=True)
+class FilePacking:
+    """Rule by which output files are cut and named."""
+
+    prefix: str  # of their paths, with the folder and the name: ``documents/part``
+    file_format: FileFormat  # not Parquet
+    max_bytes: int = DEFAULT_SIZE  # stored bytes of a file at most
+    seed: int | None = None  # of a shuffle; None: in the order of shards and rows
+    count: int | None = None  # of files of about the same size, in place of `max_bytes`
+    by_inputs: bool = False
+    """Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with
+    another suffix for the last file."""
+
+    def __post_init__(self) -> None:
+        if self.file_format == "parquet":
+            raise UsageError(
+                "files of a given size, and shuffled ones, are put together from members; expected a format of JSON lines, such as jsonl.gz."
+            )
+        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
+            raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
+        is_number = isinstance(self.count, int) and not isinstance(self.count, bool)
+        if self.count is not None and not (is_number and 1 <= self.count <= MOST_FILES):
+            raise UsageError(f"shards={self.count!r}; expected a number of files, 1 to {MOST_FILES:,}.")
+
+    def member_bytes(self, text_bytes: int) -> int:
+        """Return how much text a member has, given that of all documents that are read, about; most of them may be left out."""
+        wanted = self.max_bytes // MEMBERS_PER_FILE
+        if self.count is not None:
+            wanted = text_bytes // (self.count * MEMBERS_OF_A_SHARE)
+        return min(max(wanted, LEAST_MEMBER), MEMBER_BYTES)
+
+    def path(self, number: int, count: int) -> str:
+        """Return the path of an output file."""
+        is_last = self.by_inputs and number == count - 1
+        suffix = _SUFFIX[self.file_format] if is_last else f".{self.file_format}"
+        return f"{self.prefix}-{number:04d}{suffix}"
+
+    def is_output(self, path: str) -> bool:
+        """Tell whether a path is one that output files of this name have, whatever their number and format."""
+        number, _, suffix = path.removeprefix(f"{self.prefix}-").partition(".")
+        is_named_so = path.startswith(f"{self.prefix}-") and number.isdigit()
+        return is_named_so and f".{suffix}" in (*DOCUMENT_SUFFIXES, *_SUFFIX.values())
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the output."""
+        return {
+            "prefix": self.prefix,
+            "format": self.file_format,
+            "max_bytes": self.max_bytes,
+            "shuffle": self.seed,
+            "by_inputs": self.by_inputs,
+            **({} if self.count is None else {"count": self.count}),
+        }
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a piece."""
+
+    path: str  # of the piece
+    checksum: str  # of the piece
+    start: int  # stored bytes
+    stop: int
+    rows: int
+    text_bytes: int
+
+
+def runs_of(members: Sequence[Member]) -> list[list[Member]]:
+    """Return members that lie behind each other in one piece together."""
+    return [list(run) for _, run in groupby(members, lambda member: member.path)]
+
+
+@dataclass(frozen=True)
+class JoinStage:
+    """The last pass: output files as members of pieces, byte for byte."""
+
+    target: str
+    folder: str
+    verb: str = "mix"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Put one file together; see `dolma_dask.engine.Stage`."""
+        unit = task.units[0]
+        starts: list[tuple[int, int, int]] = []
+        rows = text = 0
+        with publish(files.join(self.target, unit.name)) as out:
+            for run in runs_of(task.work):
+                first = run[0].start
+                for member in run:
+                    starts.append((out.bytes + member.start - first, rows, text))
+                    rows, text = rows + member.rows, text + member.text_bytes
+                url = files.join(self.folder, run[0].path)
+                with StagingReader(url, run[0].checksum, scattered=True) as piece:
+                    for part in piece.parts(first, run[-1].stop):
+                        out.write(part)
+        file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
+        return [
+            Record(
+                unit=unit.name,
+                shard=task.shard,
+                key=unit.key,
+                files=(file,),
+                rows=rows,
+                counts={"bytes_out": out.bytes},
+            )
+        ]
+
+
+def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:
+    """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
+    members = (member for piece in pieces for member in members_of(piece))
+    groups = grouped(members, lambda member: member.stop - member.start, max_bytes)
+    return groups or [[empty_member(pieces[0])]]
+
+
+def spread_files(pieces: Sequence[Record], count: int) -> list[list[Member]]:
+    """Return what so many output files are put together from: members in order, about the same stored bytes in each; fewer files if there are fewer members."""
+    members = [member for piece in pieces for member in members_of(piece)]
+    ends = list(accumulate(member.stop - member.start for member in members))
+    groups, first = list[list[Member]](), 0
+    for left in range(min(count, len(members)), 0, -1):
+        done = ends[first - 1] if first else 0
+        goal = done + (ends[-1] - done) / left
+        # the end that is nearest to the goal, with a member at least for this file and for each that follows
+        last = min(bisect_left(ends, goal), len(ends) - 1)
+        stop = last + (ends[last] - goal <= goal - (ends[last - 1] if last else 0))
+        stop = min(max(stop, first + 1), len(members) - left + 1)
+        groups.append(members[first:stop])
+        first = stop
+    return groups or [[empty_member(pieces[0])]]
+
+
+def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[Member]]:
+    """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
+    groups = grouped(zip(pieces, sizes, strict=True), lambda item: item[1], max_bytes)
+    return [
+        [member for piece, _ in group for member in members_of(piece)] or [empty_member(group[0][0])]
+        for group in groups
+    ]
+
+
+def members_of(piece: Record) -> Iterator[Member]:
+    """Yield the members of a piece that hold rows."""
+    file = piece.files[0]
+    starts = [*file.members, (content_bytes(file.bytes), file.rows, int(piece.info["text_bytes"]))]
+    for (first, row, text), (end, last, stop) in pairwise(starts):
+        if last > row:
+            yield Member(file.path, file.checksum, first, end, last - row, stop - text)
+
+
+def empty_member(piece: Record) -> Member:
+    """Return the one member, without rows, of a piece that has none."""
+    file = piece.files[0]
+    return Member(file.path, file.checksum, 0, content_bytes(file.bytes), 0, 0)

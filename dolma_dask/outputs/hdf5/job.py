@@ -1,0 +1,282 @@
+"""A call of `hdf5` from its arguments to its result: what is left of both passes, and what says that all of it is done.
+
+The sums of the first pass stay in the journal with the checksums of all inputs; the keys of the files hold these checksums. So a finished
+call reads nothing but the listing, a lost file needs the staging files of its own shards only, and any change of an input makes all files anew.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from operator import add
+from typing import Any, ClassVar
+
+import msgspec
+
+import dolma_dask
+from dolma_dask.display import counted
+from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
+from dolma_dask.engine.documents import DocumentSource, DocumentStage
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish, sweep
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import merge_rules
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.options.shared import skipped_notes, without_empty
+from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
+from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
+from dolma_dask.reading.selection import rule_notes
+from dolma_dask.summary import Summary
+from dolma_dask.tokens.modes import Mode
+
+VERSION = 1
+"""Raised whenever hdf5 writes other bytes for the same documents and options."""
+
+_WRITES = ("part-", PARAMS_NAME)
+"""How the names of all outputs begin."""
+
+
+@dataclass(frozen=True, repr=False)
+class Hdf5Summary(Summary):
+    """The outcome; `done` and `skipped` count files, or in a rehearsal what would be tokenized or written."""
+
+    def body(self) -> list[tuple[str, str]]:
+        """Return the lines of the table."""
+        return [("files" if name == "shards" else name, value) for name, value in super().body()]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """All documents of a run, in the order of rows."""
+
+    origin: str  # root of what is read
+    parts: tuple[DocumentSource, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that decide the documents, besides the bytes of the files."""
+    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
+    notes: tuple[str, ...] = ()  # for people
+    is_narrowed: bool = False  # options leave shards out
+
+
+@dataclass(frozen=True)
+class Hdf5Job:
+    """A call of `hdf5`, with everything that decides its result; see `dolma_dask.engine.Job`."""
+
+    documents: Documents
+    root: str  # of the output
+    mode: Mode  # what a row is
+    max_rows: int  # of a file
+    policy: RecordPolicy
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``; no paths, so that it is the same anywhere."""
+
+    verb: ClassVar[str] = "hdf5"
+    name: ClassVar[str] = "rows"
+    record: ClassVar[str] = "tokens"
+    writes: ClassVar[Sequence[str]] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of what was requested of the tokens; files have keys of their own."""
+        params = {
+            "documents": dict(self.documents.params),
+            "mode": dict(self.mode.params()),
+            "max_record_bytes": self.policy.max_record_bytes,
+            "on_bad_record": self.policy.on_bad_record,
+        }
+        return work_key("hdf5", VERSION, params)
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """All files that are read."""
+        return tuple(item for part in self.documents.parts for item in part.inputs)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
+        """Return the plan of the files, or of the tokens while their sums are not known."""
+        self._check_free(overwrite)
+        if known is None:
+            if not overwrite:
+                self._check_replaced()
+            work = work_dir(self)
+            return self._tokenize(work, range(len(self.documents.parts))).plan(work)
+        plan = self._rows_plan(known)
+        state = resume.look_back(plan, overwrite=False)
+        has_params = state.left or self._has_params(self._params(known, state.finished.values()))
+        return plan if has_params else None
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Tokenize all documents, announce the sums, write the files, and say in ``data_params.json`` that all are there."""
+        has_tokens = known is None
+        if known is None:
+            ran: Ran = yield self._tokenize(work, range(len(self.documents.parts)))
+            known = self._sum(list(ran.records.values()), ran.summary.counts)
+            yield Announce(known)
+        plan = self._rows_plan(known)
+        left = {task.shard for task in resume.look_back(plan, overwrite=False).left}
+        if left or has_tokens:
+            files.remove(files.join(self.root, PARAMS_NAME))
+        if left and not has_tokens:
+            ran = yield self._tokenize(work, self._needed(plan, left), max_bad_fraction=1.0)
+        if left:
+            plan = self._rows_plan(known, work.url, ran.records)
+        ran = yield plan
+        params = self._params(known, ran.records.values())
+        if not self._has_params(params):
+            sweep(self.root, PARAMS_NAME)  # of a run that was killed here
+            with publish(files.join(self.root, PARAMS_NAME)) as out:
+                out.write(params)
+        return ran
+
+    def summarize(self, ran: Ran, known: Record | None) -> Hdf5Summary:
+        """Return the summary, with the counts of both passes."""
+        counts = {**(known.counts if known else {}), **ran.summary.counts}
+        rules = known.rules if known else ran.summary.rules
+        fields = {"verb": "hdf5", "target": self.root, "counts": counts, "rules": rules}
+        summary = Hdf5Summary(**{**vars(ran.summary), **fields})
+        if known is None or summary.planned:
+            return summary
+        notes = (*summary.notes, *rule_notes(summary), *self._notes(known, ran.records.values()))
+        return replace(summary, notes=notes)
+
+    def _check_free(self, overwrite: bool) -> None:
+        """Refuse a folder with files of others that a loader would read, before hours of work."""
+        journal = Journal(self.root, "hdf5")
+        names = [info.path for info in files.list_files(self.root) if "/" not in info.path]
+        read = [name for name in names if name.endswith(".h5") or name == PARAMS_NAME]
+        has_sums = self.record in journal.records
+        foreign = [
+            name for name in read if not ((has_sums and name == PARAMS_NAME) or journal.may_write(name))
+        ]
+        is_ours = all(name.startswith(_WRITES) for name in foreign)
+        if foreign and not (overwrite and is_ours):
+            how = "replace them with --overwrite" if is_ours else "move them away"
+            raise UsageError(
+                f"{self.root} holds {counted(len(foreign), 'file')} that no hdf5 has made, first {foreign[0]!r}; expected only its own, since "
+                f"loaders read every .h5 file of a folder. Choose another target, or {how}."
+            )
+
+    def _check_replaced(self) -> None:
+        """Refuse to replace rows that were made from more files, or from other ones."""
+        journal = Journal(self.root, "hdf5")
+        made = [name for name in journal.records if name.startswith(_WRITES)]
+        plan = Plan(self._stage, self.root, (), self._shown, _WRITES, origin=self.documents.origin)
+        resume.check_origin(plan, journal, made)
+        record = journal.records.get(self.record)
+        resume.check_options(plan, journal, made if record and record.key != self.key else [])
+        before, documents = record if made else None, self.documents
+        resume.check_inputs(self.root, before, documents.origin, self.inputs, documents.is_narrowed)
+
+    @property
+    def _stage(self) -> DocumentStage:
+        return DocumentStage((StagingOutput(self.root, work_dir(self).url, self.mode),), self.policy, VERB)
+
+    def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
+        """Return the pass that tokenizes some parts."""
+        stage, parts = self._stage, self.documents.parts
+        tasks = [stage.task(parts[number], Unit(staging_name(number), self.key)) for number in numbers]
+        allowed = self.policy.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
+        return Pass(stage, tasks, max_bad_fraction=allowed, notes=self.documents.notes)
+
+    def _sum(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
+        texts = reduce(add, (TextCounts(**record.info["texts"]) for record in records), TextCounts())
+        skipped = [name for record in records for name in record.info.get("skipped_members", ())]
+        return Record(
+            unit=self.record,
+            shard=self.documents.parts[0].name,
+            key=self.key,
+            inputs=tuple(item for record in records for item in record.inputs),
+            files=tuple(file for record in records for file in record.files if file.path != record.unit),
+            rows=texts.documents,
+            counts=dict(counts),
+            rules=merge_rules(record.rules for record in records),
+            seconds=sum(record.seconds for record in records),
+            finished=max(record.finished for record in records),
+            info={
+                "texts": vars(texts),
+                "parts": [
+                    [record.info["tokens"], record.info["sequences"], record.info["rows"]]
+                    for record in records
+                ],
+                **({"skipped_members": skipped} if skipped else {}),
+            },
+        )
+
+    def _row_plan(self, known: Record, made: Mapping[str, Record] | None = None) -> RowPlan:
+        sums = known.info["parts"]
+        checksums = {name: record.files[0].checksum for name, record in (made or {}).items()}
+        staged = (
+            StagedTokens(number, tokens, sequences, checksums.get(staging_name(number), ""))
+            for number, (tokens, sequences, _) in enumerate(sums)
+        )
+        return RowPlan(self.mode, tuple(staged), tuple(rows for _, _, rows in sums))
+
+    def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
+        """Return the plan of the files; to write some, with the folder and records of the staging files that they need."""
+        rows = self._row_plan(known, made)
+        stage = RowsStage(self.root, folder, self.mode, rows.tokens)
+        content = {item.path: item.checksum for item in known.inputs}
+        listed = [content[item.info.path] for item in self.inputs]
+        key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})
+        tasks = [stage.task(number, work, key) for number, work in enumerate(rows.files(self.max_rows))]
+        return Plan(
+            stage=stage,
+            root=self.root,
+            tasks=tasks,
+            params=self._shown,
+            writes=_WRITES,
+            version=dolma_dask.__version__,
+            origin=self.documents.origin,
+            reads=(".h5",),
+            all_units=frozenset(task.shard for task in tasks),
+            beside=frozenset({PARAMS_NAME}),
+            notes=self.documents.notes,
+        )
+
+    @property
+    def _shown(self) -> dict[str, Any]:
+        """Options for people."""
+        shown: dict[str, Any] = {"from": self.documents.origin}
+        for section in self.sections.values():
+            shown |= section
+        specials = self.mode.specials
+        return without_empty({**shown, "eos_id": specials.eos_id, "pad_id": specials.pad_id})
+
+    def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
+        """Return the parts whose tokens the files read that are left."""
+        works = [task.work for task in plan.tasks if task.shard in left]
+        return sorted({part.number for work in works for part, _, _ in work.pieces})
+
+    def _params(self, known: Record, records: Iterable[Record]) -> bytes:
+        """Return the content of ``data_params.json``: from the records of what was written."""
+        specials = self.mode.specials
+        params = data_params(
+            self.mode.features,
+            specials.eos_id,
+            specials.pad_id,
+            self.mode.engine.vocab_size,
+            TextCounts(**known.info["texts"]),
+            _row_counts(records),
+            self.sections,
+        )
+        return msgspec.json.format(msgspec.json.encode(params), indent=2) + b"\n"
+
+    def _has_params(self, params: bytes) -> bool:
+        url = files.join(self.root, PARAMS_NAME)
+        return files.stat(url) is not None and files.read_bytes(url) == params
+
+    def _notes(self, known: Record, records: Iterable[Record]) -> Iterator[str]:
+        """Say what a person would not expect to be missing."""
+        texts, rows = TextCounts(**known.info["texts"]), _row_counts(records)
+        if self.mode.stream_tail == "drop":
+            lost = self._row_plan(known).tokens - rows.rows * self.mode.length
+            yield f"{counted(max(lost - 1, 0), 'token')} of the tail are in no row (tail=drop)"
+        if texts.empty:
+            yield f"{counted(texts.empty, 'document')} made no row: fewer tokens than min_sequence_len"
+        if not rows.rows:
+            yield "no row was written: there are too few tokens for one"
+        yield from skipped_notes([known])
+
+
+def _row_counts(records: Iterable[Record]) -> RowCounts:
+    return reduce(add, (RowCounts(**record.info["rows"]) for record in records), RowCounts())

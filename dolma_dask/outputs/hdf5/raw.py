@@ -1,0 +1,249 @@
+"""Raw texts for `hdf5`, as create_hdf5_dataset reads them: a folder of .jsonl, .json.gz, .jsonl.zst, .jsonl.zst.tar, .parquet and .txt files.
+
+One field of every record is the text: a string, a list of strings (joined by blank lines) or a number. A line may be a bare string. Files are
+read in the order of their paths.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import matches, share_of
+from dolma_dask.display import counted
+from dolma_dask.engine import Input, inputs_of
+from dolma_dask.errors import SchemaError, UsageError
+from dolma_dask.formats.documents import schema_of, text_bytes
+from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
+from dolma_dask.formats.json.lines import scan_fields
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.parquet import open_parquet, read_batches
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import BadRecord, Block, InputRecord
+from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
+from dolma_dask.options.shared import ReadArgs
+from dolma_dask.outputs.hdf5.job import Documents
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.sources.base import finish
+from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.naming import list_raw, split_suffix
+from dolma_dask.sources.plan import open_sources, read_together
+
+UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
+"""Files that ModelZoo 2.2 finds; others in the folder are passed over."""
+
+MORE_SUFFIXES = (".jsonl.gz", ".json", ".json.zst", ".ndjson", ".tar", ".txt.gz", ".txt.zst")
+"""Files that are read besides."""
+
+_decode_string = msgspec.json.Decoder(str).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+@dataclass(frozen=True)
+class RawTexts:
+    """Raw texts to read.
+
+    Raises `UsageError`: neither folder nor metadata files are given.
+    """
+
+    input_dir: str | None = None  # folder that is searched
+    # files with a path per line, relative to the current folder; `input_dir` is ignored then
+    metadata_files: tuple[str, ...] = ()
+    key: str = "text"  # field or column of the text
+    # as ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad
+    is_lenient: bool = False
+
+    def __post_init__(self) -> None:
+        if self.input_dir is None and not self.metadata_files:
+            raise UsageError("neither input_dir nor metadata_files was given; expected one of them.")
+
+
+def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
+    """Return the texts of raw files."""
+    base, listed = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
+    suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
+    known = [info for info in listed if info.path.lower().endswith(suffixes)]
+    only, prune = tuple(options.get("only", ())), options.get("prune")
+    matching = [info for info in known if not only or matches(info.path, only)]
+    selected = share_of(matching, options.get("share"))[:prune]
+    if not selected or (prune is not None and prune < 1):
+        raise UsageError(
+            f"{base}: none of {counted(len(listed), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
+            "files: dolma-dask convert."
+        )
+    left_out = len(listed) - len(known)
+    notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
+    field = TextField(raw.key, raw.is_lenient)
+    return Documents(
+        origin=base,
+        parts=tuple(RawSource(base, tuple(group), field) for group in read_together(selected)),
+        params={"key": raw.key, "is_lenient": raw.is_lenient},
+        shown={"jsonl_key": raw.key},
+        notes=notes,
+        is_narrowed=len(selected) < len(known),
+    )
+
+
+def _named(metadata_files: Sequence[str]) -> list[str]:
+    """Return the paths that metadata files list."""
+    lines = [line.strip() for url in metadata_files for line in files.read_bytes(url).decode().splitlines()]
+    paths = [line if "://" in line else os.path.abspath(line) for line in lines if line]  # noqa: PTH100
+    if not paths:
+        raise UsageError(f"{', '.join(metadata_files)} list no files; expected a path on every line.")
+    return paths
+
+
+@dataclass(frozen=True)
+class TextField:
+    """The field of a record that holds its text; see `RawTexts` and `dolma_dask.sources.base.LineConverter`."""
+
+    key: str
+    is_lenient: bool
+    schema: ClassVar[pa.Schema] = schema_of(("text",))
+
+    def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
+        """Return the texts of objects that all have a string in the field; None if any has not."""
+        batch, status = scan_fields(lines.data, lines.starts, [Field(self.key, required=True)])
+        if status.any():
+            return None
+        texts = batch.column(0)
+        if self.is_lenient:
+            texts = pc.if_else(
+                pc.equal(pc.binary_length(texts), 0), pa.scalar(None, pa.large_string()), texts
+            )
+        return pa.RecordBatch.from_arrays([texts], schema=self.schema)
+
+    def convert_line(self, line: bytes, row: int = 0) -> tuple[str] | None:
+        """Return the text of a JSON line; None for a record without one, where that is allowed."""
+        record = parse_object(b'{"text":%b}' % line) if line.lstrip().startswith(b'"') else None
+        key = self.key if record is None else "text"
+        value = (parse_object(line) if record is None else record).get(key)
+        text = None if value is None or value == b"null" else _text_of_value(value, key)
+        if text is None and not self.is_lenient:
+            what = "which is missing" if value is None else "found null"
+            raise LineError(
+                "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
+            )
+        if text is None or (self.is_lenient and value and not msgspec.json.decode(value)):
+            return None
+        return (text,)
+
+
+_COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """The texts of a raw file, or of neighbouring text files; see `dolma_dask.engine.documents.DocumentSource`."""
+
+    base: str  # folder that paths are relative to
+    infos: tuple[FileInfo, ...]
+    field: TextField
+
+    @property
+    def name(self) -> str:
+        """The first file."""
+        return self.infos[0].path
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All files."""
+        return inputs_of(self.base, self.infos)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the texts."""
+        if columns != {"text"}:
+            raise UsageError(
+                f"raw files give texts; expected a mode that reads them, not {', '.join(sorted(columns))}."
+            )
+        read: list[InputRecord] = []
+        counts = facts.counts = dict.fromkeys(_COUNTS, 0.0)
+        for block in self._blocks(policy, read):
+            quarantine.admit(block)
+            texts = block.batch.column("text").drop_null()
+            counts["documents_in"] += block.num_rows
+            counts["documents_out"] += len(texts)
+            counts["text_bytes_in"] += text_bytes(texts)
+            counts["bad_records"] += len(block.bad)
+            counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
+            yield DocumentRows(pa.record_batch({"text": texts}), _NO_ROWS)
+        facts.inputs = tuple(read)
+        if quarantine.skipped:
+            counts["skipped_members"] = quarantine.skipped
+            facts.skipped_members = tuple(quarantine.skipped_names)
+
+    def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
+        if split_suffix(self.name).kind == "parquet":
+            url, most = files.join(self.base, self.name), policy.max_record_bytes
+            return _read_table(url, self.name, self.field, read, most)
+        (source,) = open_sources(
+            self.base,
+            self.infos,
+            FieldMapping(source_name="raw"),
+            max_record_bytes=policy.max_record_bytes,
+            lines=self.field,
+        )
+        return source.read(read)
+
+
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def _text_of_value(value: bytes, key: str) -> str:
+    if value.startswith(b'"'):
+        return _decode_string(value)
+    if value.startswith(b"["):
+        items = _decode_list(value)
+        if all(bytes(item).startswith(b'"') for item in items):
+            return "\n\n".join(_decode_string(item) for item in items)
+    elif kind_of(value) == "a number":
+        return str(msgspec.json.decode(value))
+    raise LineError(
+        "wrong_type", f"a string, a list of strings or a number in field {key!r}, found {kind_of(value)}"
+    )
+
+
+def _read_table(
+    url: str, path: str, field: TextField, read: list[InputRecord], max_bytes: int
+) -> Iterator[Block]:
+    """Yield the texts of a Parquet column; null where it is null."""
+    row, key = 0, field.key
+    with closing(StoredFile(url)) as stored, open_parquet(url) as file:
+        names = file.schema_arrow.names
+        if names.count(key) != 1:
+            raise SchemaError(
+                f"{url}: no column {key!r}; it has {', '.join(names)}. Expected the texts in one: jsonl_key.",
+                url=url,
+            )
+        for batch in read_batches(url, file, [key], BLOCK_BYTES, max_bytes=max_bytes):
+            texts = _as_texts(url, key, batch.column(0))
+            bad = () if field.is_lenient else _nulls(url, row, texts, key)
+            yield Block(pa.RecordBatch.from_arrays([texts], schema=field.schema), row, bad)
+            row += batch.num_rows
+        finish(stored, path, read)
+
+
+def _as_texts(url: str, key: str, column: pa.Array) -> pa.LargeStringArray:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return pa.array(
+            [None if value is None else str(value) for value in column.to_pylist()], pa.large_string()
+        )
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+        return column.cast(pa.large_string())
+    raise SchemaError(f"{url}: column {key!r} holds {kind}; expected strings or numbers.", url=url)
+
+
+def _nulls(url: str, first_row: int, texts: pa.Array, key: str) -> tuple[BadRecord, ...]:
+    rows = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
+    expected = f"a text in column {key!r}, found null"
+    return tuple(BadRecord(url, first_row + int(row), 0, "wrong_type", expected, b"") for row in rows)

@@ -1,0 +1,269 @@
+"""A mix whose output files are cut by their size, or whose rows are shuffled: what is finished, what is left, and the files put together.
+
+Stored files never exceed the requested size, unless one document alone does. They are made in passes over pieces
+(`dolma_dask.outputs.pieces`), each of which goes on where it was stopped. Since every file depends on all shards, all are finished or none:
+a dataset-wide record holds all inputs and outputs, and as long as these are as it says nothing is done.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import msgspec
+
+import dolma_dask
+from dolma_dask.dataset import Shard
+from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
+from dolma_dask.engine.documents import DocumentStage
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
+from dolma_dask.journal import Record, work_key
+from dolma_dask.options.shared import budget
+from dolma_dask.outputs.cutting import (
+    PACKING_VERSION,
+    FilePacking,
+    JoinStage,
+    Member,
+    cut_by_inputs,
+    fill_files,
+    runs_of,
+    spread_files,
+)
+from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
+from dolma_dask.reading.kept.transform import MixSource, Mixture
+from dolma_dask.summary import Summary
+
+_PIECES = "pieces"
+_SORTED = "sorted"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A shard of the input, with what is done to it, and its name in this run."""
+
+    mixture: Mixture
+    shard: Shard
+    name: str
+
+    @property
+    def source(self) -> MixSource:
+        """Its documents; if the run reads several datasets, paths are known with their roots."""
+        return self.mixture.source(self.shard, self.name)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A call of mix with packed output; see `dolma_dask.engine.Job`."""
+
+    root: str
+    parts: tuple[Part, ...]  # all shards, in order
+    packing: FilePacking  # how files are cut
+    policy: RecordPolicy
+    params: Mapping[str, Any]
+    notes: tuple[str, ...]
+    is_narrowed: bool  # options leave shards out
+    owns_folder: bool  # everything in the folder of the output files is ours
+    quarantine: str  # folder of bad records below `_quarantine`
+
+    verb: ClassVar[str] = "mix"
+
+    @property
+    def name(self) -> str:
+        """Name of the output files, without their numbers, as that of a folder; in the journal it is that of the shard."""
+        return self.packing.prefix.removeprefix(f"{layout.DOCUMENTS}/").replace("/", "+")
+
+    @property
+    def record(self) -> str:
+        """Unit of the dataset-wide record."""
+        return f"{self.packing.prefix}/"
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Prefix of the output files."""
+        folder, _, _ = self.packing.prefix.rpartition("/")
+        return (f"{folder}/" if folder and self.owns_folder else f"{self.packing.prefix}-",)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        names = [part.name for part in self.parts]
+        depends_on_sizes = self.packing.by_inputs or self.packing.count is not None
+        listing = [list(one) for one in zip(names, self._sizes, strict=True)] if depends_on_sizes else names
+        mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
+        keys = ",".join(mixture.key(self.policy) for mixture in mixtures)
+        return self._digest({"key": keys, **self.packing.params(), "listing": listing})
+
+    @cached_property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files of all shards."""
+        return tuple(item for part in self.parts for item in part.source.inputs)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+        """Return the plan of the dataset-wide record, which names all files."""
+        if known is None:
+            self._check_free(overwrite)
+        return self._plan()
+
+    def passes(self, work: WorkDir, known: Record | None) -> Passes:
+        """Read all shards into pieces, sort them for a shuffle, and join them to files of one size."""
+        read: Ran = yield self._read(work)
+        records = list(read.records.values())
+        pieces, made = records, list(records)
+        if self.packing.seed is not None:
+            pieces = list((yield self._sort(work, records)).records.values())
+            made += pieces
+        limit = self.packing.max_bytes
+        if self.packing.by_inputs:
+            groups = cut_by_inputs(pieces, self._sizes, limit)
+        elif self.packing.count is not None:
+            groups = spread_files(pieces, self.packing.count)
+        else:
+            groups = fill_files(pieces, limit)
+        checksums = [item.checksum for record in records for item in record.inputs]
+        plan = self._join(work, groups, self._digest({"whole": self.key, "inputs": checksums}))
+        yield from self._retire(plan)
+        outputs = list((yield plan).records.values())
+        yield Announce(self._dataset_record(records, outputs, made + outputs))
+        return read
+
+    def summarize(self, ran: Ran, known: Record | None) -> Summary:
+        """Return the summary, which counts the shards that were read."""
+        summary = ran.summary
+        if known is None:
+            planned = tuple(part.name for part in self.parts)
+            return Summary("mix", self.root, planned=planned, notes=self.notes)
+        skipped = summary.skipped if summary.done else len(self.parts)
+        return replace(
+            summary, verb="mix", target=self.root, skipped=skipped, counts=known.counts, rules=known.rules
+        )
+
+    def _check_free(self, overwrite: bool) -> None:
+        """Refuse to write beside documents that a later stage would read too, or over files that are not ours or made from another dataset."""
+        state = resume.look_back(self._plan(), overwrite)
+        outputs = [path for path in state.existing if self.packing.is_output(path)]
+        if not overwrite:
+            units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
+            left = [Task(self.name, units_left, ())]
+            resume.check_replaceable(self._plan(), replace(state, left=left))
+            record = state.journal.records.get(self.record)
+            resume.check_inputs(self.root, record, self._origin, self.inputs, self.is_narrowed)
+        units = frozenset(outputs) if self.owns_folder else None
+        plan = replace(self._plan(), all_units=units)
+        resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)
+
+    def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
+        """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""
+        every = None if tasks is None else frozenset(task.shard for task in tasks)
+        return Plan(
+            stage=JoinStage(self.root, folder),
+            root=self.root,
+            tasks=[Task(self.name, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
+            params=self.params,
+            writes=self.writes,
+            version=dolma_dask.__version__,
+            origin=self._origin,
+            reads=layout.DOCUMENT_SUFFIXES,
+            all_units=every if self.owns_folder else None,
+            max_bad_fraction=budget(self.policy),
+            notes=self.notes if tasks is None else (),
+        )
+
+    def _digest(self, params: Mapping[str, Any]) -> str:
+        return work_key("mix", PACKING_VERSION, params)
+
+    @property
+    def _origin(self) -> str:
+        """Root of what is read, the first of several."""
+        return self.parts[0].mixture.dataset.root
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Stored bytes of all shards."""
+        return [part.shard.bytes for part in self.parts]
+
+    @property
+    def _member_bytes(self) -> int:
+        """Text of a member of a piece."""
+        shares = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
+        kept = max((1.0 if cuts is None else cuts.share for cuts in shares), default=1.0)
+        return self.packing.member_bytes(int(sum(self._sizes) * TEXT_PER_STORED * kept))
+
+    @property
+    def _buckets(self) -> int:
+        """Buckets of the rows of a shuffle."""
+        return bucket_count(sum(self._sizes))
+
+    def _read(self, work: WorkDir) -> Pass:
+        packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
+        output = PieceOutput(self.root, work.url, self._member_bytes, packing.seed, buckets, self.quarantine)
+        stage = DocumentStage((output,), self.policy, verb="mix")
+        suffix = packing.file_format if packing.seed is None else "rows"
+        key = self._digest({"whole": self.key, "buckets": buckets})
+        tasks = [
+            stage.task(part.source, Unit(f"{_PIECES}/{number:08d}.{suffix}", key))
+            for number, part in enumerate(self.parts)
+        ]
+        return Pass(
+            stage,
+            tasks,
+            max_bad_fraction=budget(self.policy),
+            quarantine=self.quarantine,
+            notes=self.notes,
+        )
+
+    def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
+        key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
+        pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
+        stage = SortStage(work.url, pieces, self._member_bytes)
+        names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
+        share = sum(file.bytes for record in read for file in record.files) // self._buckets
+        tasks = [
+            Task(f"bucket {number}", (Unit(name, key),), (), number, share)
+            for number, name in enumerate(names)
+        ]
+        return Pass(stage, tasks, reads=read)
+
+    def _join(self, work: WorkDir, groups: Sequence[Sequence[Member]], key: str) -> Plan:
+        tasks = []
+        for number, members in enumerate(groups):
+            name = self.packing.path(number, len(groups))
+            content = [[run[0].path, run[0].start, run[-1].stop] for run in runs_of(members)]
+            unit = Unit(name, self._digest({"key": key, "slices": content}))
+            stored = sum(member.stop - member.start for member in members)
+            tasks.append(Task(name, (unit,), (), tuple(members), stored))
+        return self._plan(tasks, work.url)
+
+    def _retire(self, plan: Plan) -> Generator[Step, Any, None]:
+        """Mark the dataset-wide record stale before its files are replaced, and remove those that are not made again."""
+        state = resume.look_back(plan, overwrite=True)  # of all that is there
+        record = state.journal.records.get(self.record)
+        if record is not None:
+            yield Announce(msgspec.structs.replace(record, stale=True))
+        for path in state.existing.keys() - {task.shard for task in plan.tasks}:
+            if self.packing.is_output(path):
+                files.remove(files.join(self.root, path))
+
+    def _dataset_record(
+        self, read: Sequence[Record], outputs: Sequence[Record], made: Sequence[Record]
+    ) -> Record:
+        """Return the record of all files, and of what they were made."""
+        counts = sum_counts(record.counts for record in read)
+        written = tuple(file for record in outputs for file in record.files)
+        counts["bytes_out"] = sum(file.bytes for file in written)
+        kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]
+        return Record(
+            unit=self.record,
+            shard=self.name,
+            key=self.key,
+            inputs=tuple(item for record in read for item in record.inputs),
+            files=(*written, *kept),
+            rows=int(counts["documents_out"]),
+            counts=counts,
+            rules=merge_rules(record.rules for record in read),
+            info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
+            seconds=sum(record.seconds for record in made),
+            finished=max(record.finished for record in made),
+        )

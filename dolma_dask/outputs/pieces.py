@@ -1,0 +1,252 @@
+"""Documents as outputs of a mix: a file for each shard, or a piece that packed and shuffled files are put together from.
+
+In listing order a piece is a file of small members, which the last pass only has to copy. For a shuffle rows are scattered into buckets by a hash
+of the seed, the path of their shard and their row, and each bucket is sorted: the order depends on the seed and the listing alone, never on
+workers. Disk: the stored size of what is kept, once (twice while a shuffle is sorted). Memory: `RUN_BYTES` of text and its copy while rows are
+scattered, three times `BUCKET_BYTES` while a bucket is sorted.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+from isal import igzip, isal_zlib
+
+from dolma_dask.engine import Task, Unit
+from dolma_dask.formats.documents import RAW
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, stage
+from dolma_dask.journal import Record
+from dolma_dask.sinks.jsonl import GZIP_LEVEL, JsonlWriter
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.text.columns import large_bytes, string_parts
+
+
+@dataclass(frozen=True)
+class PieceOutput:
+    """A piece for each shard, in the work folder of a packed or shuffled mix."""
+
+    root: str  # of the output, for the quarantine
+    folder: str  # of the pieces
+    member_bytes: int
+    seed: int | None  # of a shuffle
+    buckets: int  # of a shuffle
+    verb: str  # see `DocumentOutput`
+    columns: ClassVar[tuple[str, ...]] = (RAW,)
+
+    def open(self, unit: Unit, shard: str) -> "PieceSink | ScatterSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        if self.seed is None:
+            return PieceSink(JsonlWriter(self.folder, unit.name, self.member_bytes, stage))
+        return ScatterSink(self.folder, unit.name, shard, self.seed, self.buckets)
+
+
+class PieceSink(WriterSink[JsonlWriter]):
+    """Writes the lines of documents as a file of small members."""
+
+    def write(self, rows: DocumentRows) -> None:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        assert rows.lines is not None
+        self.writer.write(rows.lines)
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        return piece_record(unit, facts, (self.writer.record,), self.writer.text_bytes, quarantined)
+
+
+RUN_BYTES = 32 << 20
+"""Text that is held before it is scattered."""
+
+BUCKET_BYTES = 32 << 20
+"""Text of a bucket, about."""
+
+TEXT_PER_STORED = 4
+"""Text bytes per stored byte of gzip, about."""
+
+MOST_BUCKETS = 1 << 14
+
+Hashes = npt.NDArray[np.uint64]
+
+INDEX = np.dtype("<u8")
+"""Type of the index of a scattered piece."""
+
+
+def bucket_count(stored_bytes: int) -> int:
+    """Return into how many buckets documents of this stored size are scattered, a power of two."""
+    needed = stored_bytes * TEXT_PER_STORED // BUCKET_BYTES + 1
+    return min(1 << (needed - 1).bit_length(), MOST_BUCKETS)
+
+
+def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:
+    """Return the hash by which the rows of a shard are ordered in a shuffle; rows (n,) do not descend, and equal ones have several hashes."""
+    base = np.uint64(xxhash.xxh64_intdigest(path.encode(), seed))
+    firsts = np.searchsorted(rows, rows)
+    copies = (np.arange(len(rows)) - firsts).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        word = (
+            base
+            + rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            + copies * np.uint64(0xD1342543DE82EF95)
+        )
+        # the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), twice
+        for _ in range(2):
+            word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            word = word ^ (word >> np.uint64(31))
+    return word
+
+
+class ScatterSink(WriterSink[AbstractContextManager[None]]):
+    """Scatters the kept rows of one shard into buckets of a file, a power of two of them.
+
+    The index beside it has the suffix ``.index``: uint64[segments, 4], bucket, first byte, bytes and xxh3-64.
+    """
+
+    def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
+        self._path, self._shard, self._seed = path, shard, seed
+        self._shift = 64 - (buckets.bit_length() - 1)
+        self._lines: list[pa.Array] = []
+        self._hashes: list[Hashes] = []
+        self._held = 0
+        self._index: list[tuple[int, int, int, int]] = []
+        super().__init__(self._files(files.join(root, path)))
+
+    @contextmanager
+    def _files(self, url: str) -> Iterator[None]:
+        with stage(f"{url}.index") as self._index_out, publish(url, synced=False) as self._out:
+            yield
+            self._flush()
+            self._index_out.write(np.array(self._index, INDEX).reshape(-1, 4).tobytes())
+
+    def write(self, rows: DocumentRows) -> None:
+        """Hold rows until there are many."""
+        if not rows.lines:
+            return
+        self._hashes.append(order_hashes(self._seed, self._shard, rows.numbers))
+        self._lines.append(pa.concat_arrays([rows.lines]))
+        self._held += rows.lines.nbytes
+        if self._held >= RUN_BYTES:
+            self._flush()
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        written = tuple(
+            FileRecord(path, out.bytes, out.checksum)
+            for path, out in ((self._path, self._out), (f"{self._path}.index", self._index_out))
+        )
+        return piece_record(unit, facts, written, 0, quarantined)
+
+    def _flush(self) -> None:
+        """Write what is held, a segment for each bucket."""
+        if not self._lines:
+            return
+        hashes, lines = np.concatenate(self._hashes), pa.concat_arrays(self._lines)
+        self._hashes, self._lines, self._held = [], [], 0
+        order = np.argsort(hashes, kind="stable")
+        hashes, lines = hashes[order], lines.take(pa.array(order))
+        bucket = (hashes >> np.uint64(1) >> np.uint64(self._shift - 1)).astype(np.int64)  # 64 in two steps
+        firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
+            segment = igzip.compress(
+                pack_rows(hashes[first:stop], lines.slice(first, stop - first)), GZIP_LEVEL, mtime=0
+            )
+            digest = xxhash.xxh3_64_intdigest(segment)
+            self._index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
+            self._out.write(segment)
+
+
+def piece_record(
+    unit: Unit,
+    facts: ShardFacts,
+    files: tuple[FileRecord, ...],
+    text_bytes: int,
+    quarantined: tuple[FileRecord, ...],
+) -> Record:
+    """Return the record of a piece; its quarantine belongs to the dataset-wide record."""
+    return facts.record(
+        unit,
+        files,
+        int(facts.counts["documents_out"]),
+        counts={"unproved_attribute_files": len(facts.unproved)},
+        info={
+            "text_bytes": text_bytes,
+            "unproved": list(facts.unproved),
+            "quarantine": [[file.path, file.bytes, file.checksum, file.rows] for file in quarantined],
+        },
+    )
+
+
+def pack_rows(hashes: Hashes, lines: pa.LargeBinaryArray) -> bytes:
+    """Return rows as bytes: their number, hashes and ends, and the lines."""
+    cut, data = string_parts(lines)
+    ends = (cut[1:] - cut[0]).astype("<i8")
+    head = np.array([len(lines)], "<i8").tobytes()
+    return b"".join([head, hashes.astype("<u8").tobytes(), ends.tobytes(), data[cut[0] : cut[-1]].tobytes()])
+
+
+def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
+    """Return what `pack_rows` was given."""
+    count = int(np.frombuffer(data, "<i8", 1)[0])
+    hashes = np.frombuffer(data, "<u8", count, 8)
+    offsets = np.zeros(count + 1, np.int64)
+    offsets[1:] = np.frombuffer(data, "<i8", count, 8 + 8 * count)
+    return hashes, large_bytes(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
+
+
+@dataclass(frozen=True)
+class SortStage:
+    """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
+
+    folder: str  # where pieces wait
+    # their paths and the checksums of their indexes, in the order of shards
+    pieces: tuple[tuple[str, str], ...]
+    member_bytes: int  # see `JsonlWriter`
+    verb: str = "mix-sort"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Sort one bucket; see `dolma_dask.engine.Stage`."""
+        bucket: int = task.work
+        unit = task.units[0]
+        parts = [part for piece in self.pieces for part in _segments(self.folder, *piece, bucket)]
+        with JsonlWriter(self.folder, unit.name, self.member_bytes, stage) as writer:
+            if parts:
+                hashes = np.concatenate([part[0] for part in parts])
+                lines = pa.concat_arrays([part[1] for part in parts])
+                order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
+                writer.write(lines.take(pa.array(order)))
+        return [
+            Record(
+                unit=unit.name,
+                shard=task.shard,
+                key=unit.key,
+                files=(writer.record,),
+                rows=writer.record.rows,
+                info={"text_bytes": writer.text_bytes},
+            )
+        ]
+
+
+def _segments(
+    folder: str, path: str, checksum: str, bucket: int
+) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
+    """Yield the rows of a bucket in one piece, run by run; `checksum` is that of its index."""
+    url = files.join(folder, path)
+    with StagingReader(f"{url}.index", checksum) as file:
+        every = np.frombuffer(file.read(0, file.bytes), INDEX).reshape(-1, 4)
+    segments = every[every[:, 0] == bucket]
+    if not len(segments):
+        return
+    with files.open_read(url, scattered=True) as handle:
+        for _, first, size, digest in segments.tolist():
+            data = bytearray(size)
+            files.read_into(handle, first, memoryview(data), url)
+            if xxhash.xxh3_64_intdigest(data) != digest:
+                raise files.damaged(url, f"another checksum of bytes {first} to {first + size}")
+            yield unpack_rows(isal_zlib.decompress(data, wbits=31))

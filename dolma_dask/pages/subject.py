@@ -1,0 +1,171 @@
+"""The page of one dataset: its journals, one pass over the documents that it was selected from, and the thresholds beside them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
+from dolma_dask.engine import Input
+from dolma_dask.io import files
+from dolma_dask.io.records import InputRecord
+from dolma_dask.options.run import RunOptions
+from dolma_dask.options.shared import RunArgs, selected
+from dolma_dask.pages.content import (
+    Known,
+    disagreement,
+    known_content,
+    recorded_selection,
+    report_data,
+)
+from dolma_dask.pages.history import (
+    History,
+    Origin,
+    find_origin,
+    public_name,
+    read_history,
+    shown_name,
+)
+from dolma_dask.pages.model import ReportData
+from dolma_dask.pages.publication import Made
+from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view
+from dolma_dask.pages.thresholds import Found, find_thresholds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the pass over the documents of a dataset has found."""
+
+    data: ReportData
+    survey: Survey
+    findings: Findings
+    inputs: tuple[InputRecord, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A dataset, its history, and how its documents are read."""
+
+    listed: Dataset
+    history: History
+    origin: Origin
+    view: View
+    known: Known
+    thresholds: Found
+
+    @property
+    def root(self) -> str:
+        """Dataset that is read."""
+        return self.view.dataset.root
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know before anything is read."""
+        return (*self.history.notes, *self.origin.notes, *self.view.notes)
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Shards that are read."""
+        return tuple(shard.path for shard in self.view.dataset.shards)
+
+    def would(self) -> str:
+        """Say what the page would be made of."""
+        steps = ", ".join(f"{step.verb} in {shown_name(step.root)}" for step in self.history.steps) or "none"
+        return f"would read {counted(len(self.view.survey.keys), 'signal')} of {shown_name(self.root)}; journals: {steps}"
+
+    def decides(self) -> Mapping[str, Any]:
+        """Return all that decides the page besides the bytes of its inputs, as JSON-able values."""
+        own = {"view": self.view.decides(), "thresholds": self.thresholds.decides()}
+        return {**self.known.decides(), **own}
+
+    def inputs(self) -> Iterator[Input]:
+        """Yield the files that the page is made of."""
+        read = {item.info.path: item for task in self.view.tasks() for item in task.inputs}
+        yield from {**self.thresholds.inputs, **read}.values()
+        yield from (file for _, file in self.known.quarantine)
+
+    def read(self, run: RunOptions) -> Reading:
+        """Read the documents and put the content of a page together."""
+        survey, findings = self.view.survey, Findings()
+        for part in engine.gather(survey, self.view.tasks(), run):
+            findings.add(part, survey.examples)
+        survey = survey.without(
+            [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
+        )
+        changed = disagreement(self.known.recorded, survey, findings)
+        answer, why_not = self.thresholds.answer(run, self.known.data.stages)
+        left_out = (*left_out_notes(self.root, findings.left_out), *filter(None, [why_not]))
+        shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
+        is_used = self.thresholds.is_used
+        data = report_data(self.known, shards, survey, findings, changed, unread, answer, is_used)
+        inputs = (*findings.inputs, *self._others(findings), *self._quarantined())
+        return Reading(data, survey, findings, inputs, (*left_out, *filter(None, [changed])))
+
+    def _others(self, findings: Findings) -> Iterator[InputRecord]:
+        """Yield the files that were read for the thresholds alone."""
+        read = {one.path for one in findings.inputs}
+        others = (one.info for path, one in self.thresholds.inputs.items() if path not in read)
+        return (InputRecord(info.path, info.bytes, info.stamp, "") for info in others)
+
+    def _quarantined(self) -> Iterator[InputRecord]:
+        for _, file in self.known.quarantine:
+            yield InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
+
+    def make(self, run: RunOptions) -> Made:
+        """Read the documents and draw the page."""
+        # brings Bokeh along, which takes half a second: not for --help, nor where the page is there
+        from dolma_dask.pages import page
+
+        found = self.read(run)
+        data = found.data
+        counts = {
+            "documents_in": found.findings.documents,
+            "signals": len(data.signals),
+            "stages": len(data.stages),
+        }
+        return Made(
+            page.render(data), page.write_json(data), found.inputs, found.findings.rows, counts, found.notes
+        )
+
+
+def subject(
+    listed: Dataset,
+    name: str,
+    tokens: tuple[str, ...],
+    options: RunArgs,
+    *,
+    title: str | None = None,
+    source: str | None = None,
+    examples: int = 0,
+    is_compared: bool = False,
+) -> Subject:
+    """Find the history of a dataset and what it was selected from; `name` is what a reader should see.
+
+    One that is compared needs no thresholds and no texts; its own signals come first, where it has any.
+    """
+    history = read_history(listed.root, tokens)
+    origin = find_origin(listed, history, source)
+    if is_compared and origin.dataset.root != listed.root:
+        origin = _own(listed, history, origin)
+    view = make_view(origin, selected(origin.dataset, options), examples)
+    known = known_content(title, public_name(name), history, origin, view)
+    if is_compared:
+        return Subject(listed, history, origin, view, replace(known, similar=()), Found())
+    found = find_thresholds(view.dataset, view.survey.parts, examples)
+    return Subject(listed, history, origin, view, known, found)
+
+
+def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
+    """Return what is read of a dataset that is compared: its own documents if they have signals, or if more than a rule made them what they are."""
+    if listed.attributes:
+        return Origin(listed, notes=origin.notes)
+    recorded = recorded_selection(history, origin, ())
+    if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
+        return origin
+    name = shown_name(listed.root)
+    note = (
+        f"more than the rule of {name} decided on its documents: they have no signals until tag has read them"
+    )
+    return Origin(listed, notes=(*origin.notes, note))

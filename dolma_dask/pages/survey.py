@@ -1,0 +1,409 @@
+"""One pass over documents and their signals: its sums, small enough to be sent and added up over any number of shards.
+
+Per signal a histogram of all values and one of the kept ones, counts per source and per condition, and for every condition of the form
+``name op number`` the documents nearest to its bound. The sum depends neither on the order of shards nor on how they are cut into
+blocks, as long as there are no more than 10,000 sources. Attribute sets that the rule needs must line up with the documents; any other that does not
+is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `MOST_TASKS` tasks.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import isolated
+from dolma_dask.engine import Task, inputs_of
+from dolma_dask.errors import DataError, UsageError
+from dolma_dask.figures.histogram import Histogram
+from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.io import files
+from dolma_dask.io.records import InputRecord
+from dolma_dask.pages.history import Origin
+from dolma_dask.pages.model import Example, Side
+from dolma_dask.pages.words import dropped_by
+from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
+from dolma_dask.reading.columns import NUMERIC
+from dolma_dask.reading.selection import conjuncts, select, spelled_conjuncts
+from dolma_dask.rules.comparisons import comparison
+from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.values import Name
+from dolma_dask.rules.where import parse
+
+EXCERPT_CHARACTERS = 600
+"""Code points of a document that an example shows."""
+
+COUNTED_SOURCES = 10_000
+"""Sources that are counted one by one, at least; the smallest of more are put together."""
+
+OTHER_SOURCES = "(other sources)"
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A condition that compares one signal with one number."""
+
+    part: int  # number of the condition in the rule
+    key: str
+    sign: str  # operator as it reads with the signal on its left
+    value: float
+
+    def distance(self, example: Example) -> tuple[float, str, int]:
+        """Return how far a document is from it, then its shard and row, so that equal distances have an order."""
+        return abs(example.value - self.value), example.shard, example.row
+
+
+def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
+    """Return the conditions among `parts` that compare a column with a number, written either way round."""
+    bounds = []
+    for part, rule in enumerate(parts):
+        found = comparison(rule)
+        if found is not None and isinstance(found[0], Name):
+            bounds.append(Bound(part, found[0].name, *found[1:]))
+    return tuple(bounds)
+
+
+@dataclass
+class Findings:
+    """Sums over rows, and the documents nearest to each bound."""
+
+    rows: int = 0
+    bad: int = 0  # rows that could not be read
+    kept: int = 0  # documents for which all conditions hold
+    matched: dict[int, int] = field(default_factory=dict)  # condition to the documents for which it holds
+    # condition to (4,): documents for which it does not hold, bytes of their text; of these, those that no other condition drops
+    drops: dict[int, Ints] = field(default_factory=dict)
+    # (4 + conditions,) documents, bytes of text, kept documents, bytes of kept text; then the documents that each condition drops
+    sources: dict[str, Ints] = field(default_factory=dict)
+    # shard to the source of all its documents; those of several sources are left out
+    single_sources: dict[str, str] = field(default_factory=dict)
+    signals: dict[str, Histogram] = field(default_factory=dict)
+    kept_signals: dict[str, Histogram] = field(default_factory=dict)  # of kept documents; none without a rule
+    # nearest documents on both sides of a bound, in order
+    near: dict[tuple[Bound, Side], list[Example]] = field(default_factory=dict)
+    # attribute sets that do not belong to some shard, and why; their signals are incomplete
+    left_out: dict[str, str] = field(default_factory=dict)
+    # files as they were read; those of sets that were left out have no checksum
+    inputs: list[InputRecord] = field(default_factory=list)
+
+    @property
+    def documents(self) -> int:
+        """Documents that could be read."""
+        return self.rows - self.bad
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of text of all documents that could be read."""
+        return int(sum(counts[1] for counts in self.sources.values()))
+
+    def add(self, other: "Findings", examples: int) -> None:
+        """Add the sums of other rows, keeping `examples` documents on each side of a line."""
+        self.rows += other.rows
+        self.bad += other.bad
+        self.kept += other.kept
+        self.inputs += other.inputs
+        self.left_out = other.left_out | self.left_out
+        self.single_sources |= other.single_sources
+        _add(self.matched, other.matched)
+        _add(self.drops, other.drops)
+        _add(self.signals, other.signals)
+        _add(self.kept_signals, other.kept_signals)
+        for (bound, side), more in other.near.items():
+            both = [*self.near.get((bound, side), ()), *more]
+            self.near[bound, side] = sorted(both, key=bound.distance)[:examples]
+        _add(self.sources, other.sources)
+        if len(self.sources) > 2 * COUNTED_SOURCES:
+            self.sources = largest_sources(self.sources, COUNTED_SOURCES)
+
+
+def _add(sums: dict[Any, Any], others: Mapping[Any, Any]) -> None:
+    for key, value in others.items():
+        sums[key] = sums[key] + value if key in sums else value
+
+
+def largest_sources(sources: Mapping[str, Ints], most: int) -> dict[str, Ints]:
+    """Return the sources with most documents, largest first, and the sum of the others under `OTHER_SOURCES` at the end."""
+    named = [source for source in sources if source != OTHER_SOURCES]
+    order = sorted(named, key=lambda source: (-int(sources[source][0]), source))
+    rest = [
+        sources[source] for source in (*order[most:], *([OTHER_SOURCES] if OTHER_SOURCES in sources else ()))
+    ]
+    shown = {source: sources[source] for source in order[:most]}
+    return {**shown, OTHER_SOURCES: np.sum(rest, axis=0)} if rest else shown
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The work of `report` on some shards, as a stage for `dolma_dask.engine.gather`: signals, conditions and bounds to count."""
+
+    keys: tuple[str, ...] = ()  # signals to count
+    # conditions that all must hold for a document to be kept; none: nothing is selected
+    parts: tuple[Rule, ...] = ()
+    spelled: tuple[str, ...] = ()  # these as the user wrote them
+    plain: tuple[str, ...] = ()  # the documents that each drops, in plain words
+    bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
+    examples: int = 3  # documents to show on each side of each line
+    # attribute sets that the rule reads; any other is left out where it does not belong to the documents
+    needed: frozenset[str] = frozenset()
+    verb: ClassVar[str] = "report"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns to read."""
+        return frozenset(self.keys).union(*(part.names for part in self.parts))
+
+    def without(self, keys: Collection[str]) -> "Survey":
+        """Return the survey without some signals."""
+        return replace(self, keys=tuple(key for key in self.keys if key not in keys))
+
+    def run_shard(self, task: Task) -> Findings:
+        """Sum up some shards."""
+        findings = Findings()
+        for work in task.work:
+            findings.add(self._shard(work), self.examples)
+        return findings
+
+    def _shard(self, work: AlignedShard) -> Findings:
+        """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
+        left_out: dict[str, str] = {}
+        while True:
+            try:
+                return self._shard_without(left_out, work)
+            except DataError as error:
+                name = _set_of(error, work)
+                if name is None or name in self.needed or name in left_out:
+                    raise
+                left_out[name] = str(error)
+
+    def _shard_without(self, left_out: dict[str, str], work: AlignedShard) -> Findings:
+        sources = tuple(source for source in work.sources if source.name not in left_out)
+        others = [source for source in work.sources if source.name in left_out]
+        survey = self.without({key for source in others for key in source.kinds})
+        findings = Findings(left_out=left_out)
+        rows = replace(work, sources=sources).open()
+        for block in rows:
+            batch = block.batch
+            columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
+            block_findings = survey_block(survey, work.shard.path, block.first_row, batch, columns)
+            findings.add(block_findings, survey.examples)
+        if len(findings.sources) == 1:
+            findings.single_sources = {work.shard.path: next(iter(findings.sources))}
+        unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
+        findings.inputs += [*rows.state.inputs, *unread]
+        return findings
+
+
+def _set_of(error: DataError, work: AlignedShard) -> str | None:
+    """Return the attribute set whose file an error is about."""
+    named = error.details.get("attributes")
+    files_of = {files.join(work.root, source.info.path): source.name for source in work.sources}
+    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
+
+
+# ------------------------------------------------------------------------------------------------ one block
+
+
+def survey_block(
+    survey: Survey, shard: str, first_row: int, documents: pa.RecordBatch, columns: Mapping[str, pa.Array]
+) -> Findings:
+    """Sum up consecutive rows of a shard; `documents` have a null id where a row could not be read, `columns` are all that the survey names."""
+    readable = pc.is_valid(documents.column("id")).to_numpy(zero_copy_only=False)
+    holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
+    held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
+    kept = readable & (held == len(holds))
+    sizes = pc.fill_null(pc.binary_length(documents.column("text")), 0).to_numpy()
+    dropped = [readable & ~mask for mask in holds]
+    alone = [mask & (held == len(holds) - 1) for mask in dropped]  # moving this bound would keep them
+    signals = {key: floats(columns[key]) for key in survey.keys}
+    near: dict[tuple[Bound, Side], list[Example]] = {}
+    for bound in survey.bounds:
+        values = signals[bound.key]
+        sides: dict[Side, Bools] = {"just inside": kept, "just outside": alone[bound.part]}
+        for side, rows in sides.items():
+            near[bound, side] = [
+                Example(
+                    kind=side,
+                    rule=survey.spelled[bound.part],
+                    signal=bound.key,
+                    value=float(values[index]),
+                    source=documents.column("source")[index].as_py() or "",
+                    id=documents.column("id")[index].as_py(),
+                    shard=shard,
+                    row=first_row + index,
+                    excerpt=excerpt(documents.column("text").slice(index, 1)),
+                )
+                for index in _nearest(survey.examples, bound, values, rows)
+            ]
+    return Findings(
+        rows=len(readable),
+        bad=int(len(readable) - readable.sum()),
+        kept=int(kept.sum()),
+        matched={part: int(mask.sum()) for part, mask in enumerate(holds)},
+        drops={
+            part: np.array([dropped[part].sum(), sizes[dropped[part]].sum(), only.sum(), sizes[only].sum()])
+            for part, only in enumerate(alone)
+        },
+        sources=_by_source(documents, readable, kept, sizes, dropped),
+        signals={key: Histogram.of(values[readable]) for key, values in signals.items()},
+        kept_signals={key: Histogram.of(values[kept]) for key, values in signals.items()} if holds else {},
+        near=near,
+    )
+
+
+def floats(column: pa.Array) -> Floats:
+    """Return a column of numbers as float64, NaN where it is null."""
+    numbers = pc.cast(nearest(column), pa.float64(), safe=False)
+    values: Floats = pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _by_source(
+    documents: pa.RecordBatch, readable: Bools, kept: Bools, sizes: Ints, dropped: Sequence[Bools]
+) -> dict[str, Ints]:
+    encoded = pc.fill_null(documents.column("source").filter(pa.array(readable)), "").dictionary_encode()
+    codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    columns = (readable, sizes, kept, sizes * kept, *dropped)
+    counts = np.zeros((len(names), len(columns)), np.int64)
+    for column, weights in enumerate(columns):
+        counts[:, column] = np.bincount(codes, weights[readable], len(names))  # exact below 2 ** 53
+    return dict(zip(names, counts, strict=True))
+
+
+def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[int]:
+    """Return the `count` rows among `rows` whose values are nearest to the bound."""
+    indices = np.flatnonzero(rows & ~np.isnan(values))
+    with np.errstate(over="ignore"):
+        order = np.argsort(np.abs(values[indices] - bound.value), kind="stable")
+    nearest: list[int] = indices[order[:count]].tolist()
+    return nearest
+
+
+def excerpt(text: pa.Array) -> str:
+    """Return the beginning of the only string of `text`, with an ellipsis if there is more."""
+    start: str = pc.utf8_slice_codeunits(text, 0, EXCERPT_CHARACTERS + 1)[0].as_py()
+    if len(start) <= EXCERPT_CHARACTERS:
+        return start
+    return start[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+MOST_TASKS = 256
+"""Results that are held at once, some 2 MB each for 24 signals; where there are more shards, several share a task."""
+
+
+def left_out_notes(root: str, left_out: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which attribute sets of a dataset are left out, and why; the same wherever it lies."""
+    return tuple(
+        f"attribute set {isolated(name)} is left out: {error.replace(f'{root}/', '')}"
+        for name, error in sorted(left_out.items())
+    )
+
+
+@dataclass(frozen=True)
+class View:
+    """Reading for a page: shards, attribute sets, and fields of the metadata that the rule names."""
+
+    dataset: Dataset
+    sets: AttributeSets | None
+    fields: Mapping[str, AttributeKind]
+    survey: Survey
+    notes: tuple[str, ...]
+
+    def decides(self) -> dict[str, Any]:
+        """Return the part of it that decides the page of the same files, as JSON-able values."""
+        kinds = self.sets.kinds if self.sets else {}
+        return {
+            "source": self.dataset.source,
+            "signals": [[key, set_name, kinds[set_name][key]] for key, set_name in self.sets_of_keys.items()],
+            "conditions": [part.canonical() for part in self.survey.parts],
+            "plain": list(self.survey.plain),
+            "fields": dict(self.fields),
+            "examples": self.survey.examples,
+            "left_out": self.notes,
+        }
+
+    @property
+    def sets_of_keys(self) -> dict[str, str]:
+        """Signals and the attribute sets that they are read from."""
+        return {key: self.sets.set_of[key] for key in self.survey.keys} if self.sets else {}
+
+    def tasks(self) -> list[Task]:
+        """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
+        works = [self._work(shard) for shard in self.dataset.shards]
+        size = -(-len(works) // MOST_TASKS)
+        return [self._task(works[start : start + size]) for start in range(0, len(works), size)]
+
+    def _work(self, shard: Shard) -> AlignedShard:
+        sources = self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ()
+        documents = ("id", "text", "source", *(name for name in OPTIONAL if name in self.survey.names))
+        dataset = self.dataset
+        return AlignedShard(
+            dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True, exact=True
+        )
+
+    def _task(self, works: Sequence[AlignedShard]) -> Task:
+        infos = [info for work in works for info in work.files]
+        return Task(works[0].shard.path, (), inputs_of(self.dataset.root, infos), tuple(works))
+
+
+def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
+    """Decide what is read of the selected shards, showing `examples` documents on each side of a bound.
+
+    Raises `UsageError` if there is no such number of examples, or if the rule names what is not there any more, and `MissingAttributesError`
+    if a shard lacks an attribute file that the rule needs.
+    """
+    if isinstance(examples, bool) or not isinstance(examples, int) or examples < 0:
+        raise UsageError(
+            f"examples is {examples!r}; expected how many documents to show on each side of a bound."
+        )
+    written = parse(origin.where) if origin.where else None
+    selection = select(shown, written, origin.attributes if written is not None else ())
+    needed = tuple(selection.sets.files) if selection.sets else ()
+    sets, notes = _open_sets(shown, needed)
+    kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
+    named = selection.rule.names if selection.rule is not None else frozenset()
+    levels = [key for key, kind in kinds.items() if kind == "level" and key in named]
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
+    parts = conjuncts(selection.rule)
+    bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
+    keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
+    spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
+    plain = tuple(dropped_by(part, sets.makers if sets else {}) for part in parts)
+    survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))
+    return View(shown, sets, selection.fields, survey, notes)
+
+
+def _is_flag(key: str, sets: AttributeSets | None) -> bool:
+    """Tell whether a key is the flag of a set of duplicates or listed documents, which has no distribution."""
+    return (
+        sets is not None and sets.set_of[key] == key and sets.makers.get(key) in ("dedupe", "block", "attach")
+    )
+
+
+def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:
+    """Open all attribute sets; one that the rule does not need may be unfinished or clash, and is left out then with a note."""
+    catalog = Catalog(dataset)
+    taken, kinds = list(needed), {name: catalog.kinds(name) for name in needed}
+    left_out: dict[str, str] = {}
+    for name in dataset.attributes:
+        if name in needed:
+            continue
+        try:
+            own = catalog.open([name]).kinds[name]
+            check_clash({**kinds, name: own}, own)
+        except (DataError, UsageError) as error:
+            left_out[name] = str(error)
+        else:
+            taken.append(name)
+            kinds[name] = own
+    return (catalog.open(taken) if taken else None), left_out_notes(dataset.root, left_out)

@@ -1,0 +1,209 @@
+"""The thresholds of a page: which rule drops what among the documents that were selected from, as the question what-if answers it.
+
+They are those that the selection used, as far as that can be told from its rule, else the newest that `quantiles` wrote beside the documents. Cost: one more
+pass over attributes alone.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Input
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
+from dolma_dask.exchange.flagging import dataset_unit
+from dolma_dask.formats.levels import LEAST
+from dolma_dask.io import files
+from dolma_dask.journal import Journal
+from dolma_dask.options.run import RunOptions
+from dolma_dask.pages.history import last_name
+from dolma_dask.pages.model import ResultTable, StageRow, ThresholdsPart
+from dolma_dask.questions.what_if.answer import WhatIf, sentences
+from dolma_dask.questions.what_if.examples import with_excerpts
+from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
+from dolma_dask.questions.what_if.page import embedded
+from dolma_dask.questions.what_if.question import Asked, ask
+from dolma_dask.reading.selection import conjuncts
+from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
+from dolma_dask.rules.groups import ALL
+from dolma_dask.rules.levels import Levels
+from dolma_dask.rules.rules import Compare, Rule
+from dolma_dask.rules.strictness import LEVELS
+from dolma_dask.rules.thresholds import Thresholds
+from dolma_dask.verbs.filter.job import thresholds_key
+
+SECTION = "Thresholds"
+"""Heading of the section of their tables."""
+
+MOST_GROUPS = 12
+"""Groups that have a column; the page with sliders has more."""
+
+MOST_EXAMPLES = 2
+"""Documents on each side of each bound in each group."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Thresholds for a page, of which nothing has been read but their files."""
+
+    asked: Asked | None = None
+    url: str = ""  # of the file that names them
+    note: str = ""  # why they are left out
+    is_used: bool = True  # whether the selection was made by them
+
+    def decides(self) -> list[Any]:
+        """Return what decides the section besides the attributes, as JSON-able values."""
+        return [files.checksum(self.url), self.is_used] if self.asked else [self.note]
+
+    @property
+    def inputs(self) -> Mapping[str, Input]:
+        """Files that are read, by path."""
+        tasks = self.asked.tasks if self.asked else ()
+        return {one.info.path: one for task in tasks for one in task.inputs}
+
+    def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
+        """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
+        if self.asked is None:
+            return None, self.note
+        try:
+            return with_excerpts(self.asked.answer(run, *_token_ratio(stages)), self.asked.dataset), ""
+        except InterruptedStageError:  # ctrl-C is for the whole report
+            raise
+        except DolmaDaskError as error:
+            return None, _left_out(self.asked.dataset, error)
+
+
+def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
+    """Return tokens per byte of the newest token shards, and where the number comes from; without any, what is taken for every text."""
+    made = next((stage for stage in reversed(stages) if stage.tokens and stage.text_bytes), None)
+    if made is None or not made.tokens or not made.text_bytes:
+        return TOKENS_PER_BYTE, ASSUMED
+    return made.tokens / made.text_bytes, f"measured by {made.verb}"
+
+
+def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> Found:
+    """Find the thresholds of a selection by the conditions `parts` from a dataset; `examples` are shown on each side of a bound."""
+    names = frozenset[str]().union(*(part.names for part in parts))
+    try:
+        of_levels = _of_levels(dataset, parts, names)
+        known = of_levels or _of_quantiles(dataset, names)
+        if known is None:
+            return Found()
+        url, thresholds, name = known
+        asked = ask(dataset, thresholds, name=name, examples=min(examples, MOST_EXAMPLES))
+        return Found(asked, url, is_used=bool(of_levels) or _are_parts(url, parts))
+    except DolmaDaskError as error:
+        return Found(note=_left_out(dataset, error))
+
+
+def _left_out(dataset: Dataset, error: Exception) -> str:
+    return f"thresholds are left out: {str(error).replace(f'{dataset.root}/', '')}"
+
+
+def _of_levels(
+    dataset: Dataset, parts: Collection[Rule], names: Collection[str]
+) -> tuple[str, Thresholds, str] | None:
+    """Return the file and the name of the quantiles that the levels were made of which a rule reads, and their thresholds at the level; None if it reads none.
+
+    Raises `UsageError`: the levels were made of others.
+    """
+    journal = Journal(dataset.root, "filter")
+    for run in reversed(journal.runs):
+        made = run.params.get("name", "")
+        name = str(run.params.get("quantiles", QUANTILES))
+        if not any(one.startswith(f"{made}.") for one in names):
+            continue
+        if run.params.get("thresholds") or name.endswith(".json"):
+            return None
+        url = dataset.url(quantiles_path(name))
+        tails = run.params.get("tails")
+        levels = [
+            thresholds(url, level, tails=tails, nulls=run.params.get("nulls", "drop")) for level in LEVELS
+        ]
+        record = journal.records.get(dataset_unit(made))
+        if record is None or record.info.get("thresholds") != thresholds_key(Levels.of(levels)):
+            raise UsageError(
+                f"the levels of {made} are not those of {quantiles_path(name)}; expected levels of the quantiles that are there. Make them again: "
+                f"dolma-dask filter --quantiles {name} --name {made}."
+            )
+        number = max((_least(part, f"{made}.{LEAST}") for part in parts), default=0)
+        return url, levels[min(max(number, 1), len(levels)) - 1], name
+    return None
+
+
+def _least(part: Rule, column: str) -> int:
+    """Return the number of a condition that a column is at least that."""
+    if isinstance(part, Compare) and part.sign == ">=" and str(part.left) in (column, f"`{column}`"):
+        value = getattr(part.right, "value", 0)
+        return int(value) if isinstance(value, int | float) else 0
+    return 0
+
+
+def _of_quantiles(dataset: Dataset, names: Collection[str]) -> tuple[str, str, str] | None:
+    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: the newest, but first those of all whose signals a rule reads."""
+    found = sorted(_files(dataset), key=lambda one: (_are_read(one[0], names), one[2]))
+    return (found[-1][0], found[-1][0], found[-1][1]) if found else None
+
+
+def _files(dataset: Dataset) -> Iterator[tuple[str, str, float]]:
+    """Yield thresholds that `quantiles` wrote: where they stand, the name of the quantiles, and when they were made."""
+    for record in Journal(dataset.root, QUANTILES).records.values():
+        name, _, level = record.unit.removeprefix(f"{QUANTILES}/").removesuffix(".json").rpartition(".")
+        url = dataset.url(record.unit)
+        if level in LEVELS and name and files.stat(url) is not None:
+            yield url, name, record.finished
+
+
+def _are_read(url: str, names: Collection[str]) -> bool:
+    try:
+        return set(read_thresholds(url).signals) <= set(names)
+    except UsageError:
+        return False
+
+
+def _are_parts(url: str, parts: Collection[Rule]) -> bool:
+    """Tell whether the conditions of a selection are those of some thresholds, or more."""
+    own = {str(part.canonical()) for part in parts}
+    return all(str(part.canonical()) in own for part in conjuncts(read_thresholds(url)))
+
+
+# ------------------------------------------------------------------------------------------------ on the page
+
+
+def thresholds_part(answer: WhatIf | None, is_used: bool) -> ThresholdsPart | None:
+    """Return the section of an answer: its content, and the page with sliders."""
+    if answer is None:
+        return None
+    content = {**answer.to_json(), "root": last_name(answer.root)}
+    return ThresholdsPart(content, embedded(answer), is_used)
+
+
+def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[ResultTable, ...]:
+    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps; unless the selection used its bounds, it is about them alone."""
+    if answer is None:
+        return ()
+    rules = sorted(answer.of_group(ALL), key=lambda row: -row.only.documents)
+    drops = ResultTable(
+        SECTION,
+        "What each rule drops",
+        ("rule", "documents", "no other drops", "one level stricter", "without a value"),
+        [
+            (
+                row.rule,
+                row.alone.documents,
+                row.only.documents,
+                None if row.stricter is None else row.stricter.documents,
+                row.missing,
+            )
+            for row in rules
+        ],
+        " ".join(sentences(answer, "" if is_used else "With these bounds, ")),
+    )
+    groups = [row.group for row in answer.groups][: MOST_GROUPS + 1]
+    kept = {(row.level, row.group): row.kept.documents for row in answer.levels}
+    levels: list[Sequence[str | int | None]] = [
+        ("all documents", *(row.documents.documents for row in answer.groups[: len(groups)])),
+        *((level.replace("_", " "), *(kept.get((level, group)) for group in groups)) for level in LEVELS),
+    ]
+    keeps = ResultTable(SECTION, "What each level keeps", ("level", *groups), levels)
+    return (drops, keeps) if kept else (drops,)

@@ -1,0 +1,162 @@
+"""report: one HTML page that shows what happened to a dataset, and the same content as JSON beside it.
+
+The journals tell which verbs ran. One pass over the dataset that was selected from tells how its signals are distributed, where the rule
+cuts, and which documents lie next to the cut. Nothing is taken on trust: documents and attributes must line up, and what the rule keeps
+now is compared with what the journal says was kept.
+
+A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. Its key is a digest of what the journals and
+the listing put on the page, of the options and of `VERSION`; its inputs are the documents and attributes that were read and the files of
+quarantined records. While these are the same, and the page and the JSON beside it are as they were written, the same command reads journals and a
+listing and writes nothing: a journal that is merged, or a copy elsewhere, makes no new page.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Unpack
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.journal import canonical, dataset_notes
+from dolma_dask.metering import CpuClock
+from dolma_dask.options.shared import (
+    DatasetLike,
+    Many,
+    RunArgs,
+    as_dataset,
+    check_outside,
+    checked,
+    of_version,
+    run_options,
+    target_of,
+    without_empty,
+    words_of,
+)
+from dolma_dask.pages.compare import Compared, compared
+from dolma_dask.pages.history import last_name
+from dolma_dask.pages.publication import Page, json_url
+from dolma_dask.pages.subject import Subject, subject
+from dolma_dask.summary import Summary
+
+
+def report(
+    dataset: DatasetLike,
+    /,
+    *,
+    to: str,
+    compare: DatasetLike | None = None,
+    tokens: Annotated[Sequence[str], Many] = (),
+    title: str | None = None,
+    examples: int = 3,
+    source: str | None = None,
+    version: str | None = None,
+    **options: Unpack[RunArgs],
+) -> Summary:
+    """Write one HTML page that shows what happened to a dataset, and its content as JSON beside it.
+
+    Example: dolma-dask report corpus/wiki/v1 --to wiki.html --tokens out/ragged
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it, usually the newest version. Earlier versions are found through its journal.
+    to : str
+        Path or URL of the page, ending in .html.
+    compare : str or Dataset, optional
+        Another version or run: the page shows what is different in `dataset`, signal by signal.
+    tokens : list of str, optional
+        Folders that ragged or hdf5 wrote from it, or from the dataset that it is compared with.
+    title : str, optional
+        Heading of the page.
+    examples : int, optional
+        Documents to show on each side of each bound of the rule.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    UsageError
+        `to` is no .html file, is one that is no report, or lies among the documents or attributes; or a folder of `tokens` has no journal;
+        or an argument is unknown, or has a value that it cannot have.
+    StageError
+        Some shards could not be read, for example because attributes that the rule needs are stale; sets that it does not need are
+        left out then, with a note.
+
+    Notes
+    -----
+    While nothing that the page shows has changed, the same command writes nothing.
+    """
+    options = checked(report, options, RunArgs)
+    require("bokeh", "the report")
+    tokens = words_of("tokens", tokens)
+    started, clock = time.monotonic(), CpuClock()
+    target = _page_url(target_of(to), options)
+    dataset = of_version(dataset, source, version)
+    listed = as_dataset(dataset, source)
+    check_outside(target, listed.root)
+    params: dict[str, Any] = {"to": target, "title": title, "tokens": list(tokens), "examples": examples}
+    content: Subject | Compared
+    if compare is None:
+        name = _shown(dataset, listed)
+        content = subject(listed, name, tokens, options, title=title, source=source, examples=examples)
+    else:
+        other = as_dataset(compare, source)
+        check_outside(target, other.root)
+        names = _shown(compare, other), _shown(dataset, listed)
+        content = compared((other, listed), names, tokens, options, title=title, source=source)
+        params |= {"compare": other.root}
+    canonical(params)  # what no journal can write is refused before anything is read
+    page = Page(listed.root, target, content, without_empty(params))
+    run, shards = run_options(options), content.shards
+    notes = (*dataset_notes(listed), *content.notes)
+    record, done, lost = page.unchanged(run), 0, None
+    if record is None and run.dry_run:
+        return Summary("report", target, planned=shards, notes=(*notes, content.would()))
+    if record is None:
+        record, done = page.make(run, started), len(shards)
+        lost = page.remember([record], clock.take())
+    return Summary(
+        "report",
+        target,
+        done=done,
+        skipped=len(shards) - done,
+        counts=record.counts,
+        notes=(*notes, *record.info["notes"], *filter(None, [lost])),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _shown(dataset: DatasetLike, listed: Dataset) -> str:
+    """Return the dataset's name as the user gave it, if that is a relative path below here; else its root."""
+    given = layout.dataset_root(dataset).removeprefix("./") if isinstance(dataset, str) else ""
+    return listed.root if not given or "://" in given or given.startswith(("/", "~", ".")) else given
+
+
+def _page_url(to: str, options: RunArgs) -> str:
+    """Return the URL of the page; refuse what is no page, and a file that is no report."""
+    if not to.endswith(".html") or last_name(to) == ".html":
+        raise UsageError(
+            f"to is {to!r}; expected the path or URL of a page that ends in .html, such as report.html."
+        )
+    target = files.normalize(to)
+    signatures = ((target, b'content="dolma_dask '), (json_url(target), b'"format":"dolma_dask.'))
+    for url, signature in signatures:
+        if not options.get("overwrite") and files.stat(url) and not _has(url, signature):
+            raise UsageError(
+                f"{url} is there and is no report of ours; expected a free path. Choose another name, or replace it with --overwrite."
+            )
+    return target
+
+
+def _has(url: str, signature: bytes) -> bool:
+    """Tell whether `signature` stands at the beginning of a file."""
+    with files.open_read(url) as handle:
+        return signature in handle.read(4096)

@@ -1,0 +1,297 @@
+"""Words of the Dolma toolkit's commands -> the commands here that do the same: ``dolma tag --documents ...``, ``tokens``, ``dedupe``.
+
+They are said, not run: a set of documents is a dataset here, and some things are done otherwise, which a person wants to know first. Options may
+stand in a file as well (``-c FILE tag``); those of the command line come before them, as there. `dolma_dask.pipelines.dolma_mix` runs files of ``mix``.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+
+Options = Mapping[str, Sequence[str]]
+"""Values of each option by its full name, such as ``dedupe.documents.key``."""
+
+_YES, _NO = ["true"], ["false"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the toolkit."""
+
+    verb: str  # that does the same here
+    takes: Mapping[str, Callable[[Options], list[str]]]  # option -> words here
+    # option or the beginning of several -> why it has no counterpart
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    remark: str = ""
+    inputs: str = "documents"  # option with the files that are read
+    selects: str = "only"  # option for a part of the dataset; empty: there is none
+
+
+def answer(words: Sequence[str], file: str | None = None) -> str | None:
+    """Say what to call instead, if these are words of the toolkit; `file` is a configuration for the verb that comes first."""
+    if not words or words[0] not in COMMANDS:
+        return None
+    verb, command, given = words[0], COMMANDS[words[0]], _read_words(words[1:])
+    if file is not None:
+        given = {**_read_file(file), **given}
+    known = {
+        name for name in given if name in command.takes or name == command.inputs or _reason(command, name)
+    }
+    if verb == command.verb and file is None and not known - _OURS_TOO:
+        return None
+    if not command.takes:
+        return command.remark
+    lines = [f"these are words of the Dolma toolkit's {verb}. The same here:", *_commands(command, given)]
+    reasons: dict[str, list[str]] = {}
+    for name in given:
+        if name not in command.takes and name != command.inputs:
+            reasons.setdefault(_reason(command, name) or "not known here", []).append(name)
+    lines += [f"Left out: {', '.join(names)} ({why})." for why, names in reasons.items()]
+    return "\n".join([*lines, *([command.remark] if command.remark else [])])
+
+
+def _reason(command: Command, name: str) -> str:
+    return next((why for start, why in command.left_out.items() if f"{name}.".startswith(f"{start}.")), "")
+
+
+def _read_words(words: Sequence[str]) -> dict[str, list[str]]:
+    given: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("-"):
+            name, has_value, value = word.lstrip("-").partition("=")
+            name = name.replace("-", "_")
+            given[name] = [value] if has_value else []
+        elif name:
+            given[name].append(word)
+    given = {name: values for name, values in given.items() if name not in ("help", "h")}
+    return {
+        name.removeprefix("no_") if not values else name: values or (_NO if name.startswith("no_") else _YES)
+        for name, values in given.items()
+    }
+
+
+def _read_file(url: str) -> dict[str, list[str]]:
+    """Return the options of a configuration file; raise `UsageError` if it cannot be read."""
+    from dolma_dask.io.yaml_files import Mistakes, natural, read_yaml
+    from dolma_dask.pipelines.dolma_mix import CONFIGURATION, ToolkitReferences
+
+    mistakes = Mistakes(url)
+    node = read_yaml(url, mistakes, CONFIGURATION)
+    given: dict[str, list[str]] = {}
+    content = natural(ToolkitReferences(node, mistakes).resolve(node))
+    mistakes.check()
+    _flatten(content, "", given)
+    return given
+
+
+def _flatten(value: object, name: str, given: dict[str, list[str]]) -> None:
+    if isinstance(value, Mapping):
+        for key, inside in value.items():
+            _flatten(inside, f"{name}.{key}" if name else str(key), given)
+    elif value is not None and name:
+        values = value if isinstance(value, list) else [value]
+        given[name] = [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+
+
+# ------------------------------------------------------------------------------------------------ datasets
+
+_EVERYTHING = re.compile(r"(\*\*/)?(\*\*|\*)(\.[\w.]+)?|")
+_MAGIC = re.compile(r"[*?\[{]")
+_EACH, _QUOTED = "EACH_DATASET", '"$each"'
+
+
+def _commands(command: Command, given: Options) -> list[str]:
+    """Return a command for each dataset."""
+    options = [word for read in command.takes.values() for word in read(given)]
+    lines = []
+    for root, parts in _datasets(given.get(command.inputs, ()), command).items():
+        chosen = [f"--{command.selects}", *parts] if command.selects and all(parts) else []
+        each = root if _MAGIC.search(root) and files.is_local(root) else ""
+        line = shlex.join(["dolma-dask", command.verb, _EACH if each else root, *options, *chosen])
+        lines.append(f"for each in {each}; do {line.replace(_EACH, _QUOTED)}; done" if each else line)
+    return [f"  {line}" for line in lines]
+
+
+def _datasets(patterns: Sequence[str], command: Command) -> dict[str, list[str]]:
+    """Return the roots of the datasets in which files lie, and the part of each that is meant; empty for all of it."""
+    folder = layout.ATTRIBUTES if command.inputs == "attributes" else layout.DOCUMENTS
+    found: dict[str, list[str]] = {}
+    for pattern in patterns:
+        match = re.fullmatch(rf"(.*)/{folder}/*(?:/(.*))?", f"/{pattern}")
+        root, part = match.groups(default="") if match else ("/DATASET", "")
+        parts = found.setdefault(root[1:] or ".", [])
+        part = part.partition("/")[0] if command.inputs == "attributes" else part
+        part = "" if _EVERYTHING.fullmatch(part) else part
+        parts += [part] if part not in parts else []
+    return found or {"DATASET": [""]}
+
+
+# ------------------------------------------------------------------------------------------------ options
+
+
+def _option(name: str, to: str, of: Callable[[str], str] = str) -> Callable[[Options], list[str]]:
+    return lambda given: [f"--{to}", *map(of, given[name])] if name in given else []
+
+
+def _flag(name: str, *words: str) -> Callable[[Options], list[str]]:
+    return lambda given: list(words) if given.get(name) == _YES else []
+
+
+def _set_name(given: Options) -> list[str]:
+    """Return the attribute set of flags, which is their key too."""
+    names = given.get("dedupe.name") or given.get("dedupe.documents.attribute_name") or ()
+    return ["--name", names[0]] if names else []
+
+
+def _token(which: str) -> Callable[[Options], list[str]]:
+    """Return the option for a token that the toolkit names by its id."""
+
+    def read(given: Options) -> list[str]:
+        ids = given.get(f"tokenizer.{which}_token_id")
+        if not ids:
+            return []
+        names = given.get("tokenizer.name_or_path", given.get("tokenizer_name_or_path", ("",)))
+        return [f"--{which}", _token_text(names[0], ids[0]) or f"<text of token {ids[0]}>"]
+
+    return read
+
+
+def _token_text(tokenizer: str, number: str) -> str | None:
+    """Return the text of a token, if the tokenizer is a file here."""
+    if not files.is_local(tokenizer) or not files.local_path(tokenizer).is_file():
+        return None
+    try:
+        content = msgspec.json.decode(files.local_path(tokenizer).read_bytes())
+        added = {str(item["id"]): item["content"] for item in content.get("added_tokens") or ()}
+        vocabulary = content["model"]["vocab"]
+        pairs_of = (
+            vocabulary.items()
+            if isinstance(vocabulary, dict)
+            else ((item[0], k) for k, item in enumerate(vocabulary))
+        )
+        return {**{str(place): text for text, place in pairs_of}, **added}.get(number)
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _positional(name: str, otherwise: str) -> Callable[[Options], list[str]]:
+    return lambda given: list(given.get(name, ()))[:1] or [otherwise]
+
+
+_RUN = {"processes": _option("processes", "workers"), "dryrun": _flag("dryrun", "--dry-run")}
+_DEBUG = {"debug": _flag("debug", "--scheduler", "synchronous")}
+_WORK = {
+    "work_dir": "what a run needs to go on lies beside what it writes",
+    "compression.input": "files are read by their names",
+}
+_FORMATS = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
+_OURS_TOO = {"taggers", "experiment"}
+"""Options that verbs here have under the same name: by themselves they are no words of the toolkit."""
+
+_MIX = """mix of the Dolma toolkit takes its streams from a file, and so does it here, unchanged:
+  dolma-dask -c FILE mix
+With options alone it is a verb of its own, over one dataset: dolma-dask mix DATASET --to NEW --include ... Help: dolma-dask mix --help"""
+
+_WARC = """WARC files are not read here. What the toolkit's warc writes, documents in a folder `documents`, is a dataset here; other texts become one with
+  dolma-dask convert FOLDER --to DATASET"""
+
+COMMANDS: Mapping[str, Command] = {
+    "tag": Command(
+        "tag",
+        {
+            "taggers": _option("taggers", "taggers"),
+            "experiment": _option("experiment", "experiment"),
+            "ignore_existing": _flag("ignore_existing", "--overwrite"),
+            **_RUN,
+            **_DEBUG,
+        },
+        {
+            "destination": "attributes lie beside documents/, in attributes/<experiment or tagger>/",
+            "tagger_modules": "taggers of your own are found in installed packages, or named by their place, file.py:name: docs/own_signal.md",
+            "profile": "use a profiler on --scheduler synchronous",
+            **_WORK,
+        },
+    ),
+    "dedupe": Command(
+        "dedupe",
+        {
+            "dedupe.documents.key": _option("dedupe.documents.key", "by", lambda key: key.removeprefix("$.")),
+            "dedupe.name": _set_name,
+            "dedupe.documents.attribute_name": lambda given: [],
+            "compression.output": _option(
+                "compression.output", "format", lambda name: _FORMATS.get(name, name)
+            ),
+            **_RUN,
+        },
+        {
+            "dedupe.paragraphs": "paragraphs and n-grams are not looked for: whole documents, or a field of them",
+            "bloom_filter": "keys are compared exactly, on disk; there is no filter",
+            **dict.fromkeys(
+                ("dedupe.num_partitions", "dedupe.partition_index", "dedupe.file_partition", "is_s3_volume"),
+                "one run goes over all documents, with any number of workers",
+            ),
+            **dict.fromkeys(
+                ("dedupe.skip_empty", "dedupe.min_length", "dedupe.min_words"),
+                "every value counts; let short texts pass in the rule of the mix: --where 'NAME is None or word_count < N'",
+            ),
+            "dedupe.document_dir": "documents lie below documents/",
+            **_WORK,
+        },
+        "Duplicates are looked for among all shards of one dataset. The attribute set and its only key have the same name; --by id means source and id "
+        'together. To keep survivors: dolma-dask mix ... --where "NAME is None"',
+        selects="",
+    ),
+    "tokens": Command(
+        "ragged",
+        {
+            "destination": _positional("destination", "OUT"),
+            "tokenizer.name_or_path": _option("tokenizer.name_or_path", "tokenizer"),
+            "tokenizer_name_or_path": _option("tokenizer_name_or_path", "tokenizer"),
+            "tokenizer.bos_token_id": _token("bos"),
+            "tokenizer.eos_token_id": _token("eos"),
+            **_RUN,
+            **_DEBUG,
+        },
+        {
+            "tokenizer.pad_token_id": "documents are not padded",
+            "tokenizer": "the tokenizer is a complete tokenizer.json, used as it is",
+            "dtype": "the smallest type that holds all ids",
+            **dict.fromkeys(
+                ("max_size", "files_per_process"), "a shard becomes one file; cut them before: mix --max-size"
+            ),
+            **dict.fromkeys(
+                ("seed", "batch_size", "ring_size", "sample_ring_prop"),
+                "documents stay in their order; shuffle them before: mix --shuffle --seed N",
+            ),
+            "fields": "documents have their text in `text`: dolma-dask convert --text NAME",
+            **_WORK,
+        },
+        "Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",
+    ),
+    "stat": Command(
+        "quantiles",
+        {**_RUN, **_DEBUG},
+        {
+            "report": "the page of a dataset: dolma-dask report DATASET --to FILE.html",
+            **dict.fromkeys(("bins", "total", "regex", "seed"), "quantiles are exact"),
+            **_WORK,
+        },
+        "Attribute sets are chosen with --attributes, their keys with --signals.",
+        inputs="attributes",
+        selects="attributes",
+    ),
+    "mix": Command(
+        "mix",
+        {},
+        dict.fromkeys(("streams", "processes", "dryrun", "work_dir", "c", "config"), "see FILE"),
+        _MIX,
+    ),
+    "warc": Command("", {}, {}, _WARC),
+}

@@ -1,0 +1,223 @@
+"""The answer of `estimate`: tables for people, JSON for programs, and what is kept for `status`."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dolma_dask import fragments
+from dolma_dask.display import byte_size, counted, percent, seconds, text_table
+from dolma_dask.pipelines.estimate.model import Extent, StageEstimate, Walls
+from dolma_dask.pipelines.estimate.records import kind_of
+from dolma_dask.pipelines.estimate.sample import PARTS, Sample, Scan
+from dolma_dask.pipelines.estimate.slurm import Request
+from dolma_dask.questions.status.estimated import Expected
+
+_HEADING = ("stage", "CPU", "+-", "memory", "scratch", "output", "files", "requests")
+
+_LONG_SHARE = 0.25
+"""A file is named as a task of its own if it takes this share of a stage."""
+
+_LONG_SECONDS = 60.0
+"""... and at least so long."""
+
+_LEAST_SPREAD = 0.1
+"""Stated uncertainty of CPU at least: what another load of the machine makes of it."""
+
+
+@dataclass(frozen=True, repr=False)
+class Estimate:
+    """What a pipeline will cost; prints as tables."""
+
+    file: str  # the pipeline
+    stages: tuple[StageEstimate, ...]
+    here: Walls  # on all processors of this machine
+    walls: tuple[Walls, ...]  # for each asked number of workers
+    request: Request
+    command: str  # that does it all in such a job
+    client_memory: int  # bytes of the process that calls the stages, above its start
+    journal_files: int  # that the trials wrote; they are few, however large the pipeline is
+    # what is read from outside
+    entry_files: int
+    entry_bytes: int
+    seconds: float = 0.0  # that the estimate took
+    notes: tuple[str, ...] = ()  # how it was made, and its limits
+    verb: str = "estimate"
+
+    @property
+    def exit_status(self) -> int:
+        """Always 0: a stage that fails on the sample is an error."""
+        return 0
+
+    @property
+    def cpu(self) -> float:
+        """CPU-seconds of all stages, with the start of the processes, on this machine."""
+        return self.here.cpu
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of all that is written."""
+        return sum(stage.bytes for stage in self.stages)
+
+    @property
+    def files(self) -> int:
+        """Files that are written, but for journals."""
+        return sum(stage.files for stage in self.stages)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the largest worker."""
+        return max(stage.memory for stage in self.stages)
+
+    @property
+    def scratch(self) -> int:
+        """Bytes in work folders at once: stages follow each other."""
+        return max(stage.scratch for stage in self.stages)
+
+    @property
+    def spread(self) -> float:
+        """Uncertainty of the CPU, as a share."""
+        doubt = sum(stage.spread * stage.cpu for stage in self.stages)
+        return max(doubt / max(sum(stage.cpu for stage in self.stages), 1e-9), _LEAST_SPREAD)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as JSON-able values; seconds and bytes."""
+        return {
+            "verb": self.verb,
+            "file": self.file,
+            "stages": [stage.to_json() for stage in self.stages],
+            "all": {
+                "cpu": self.cpu,
+                "cpu_hours": self.cpu / 3600,
+                "spread": self.spread,
+                "memory": self.memory,
+                "client_memory": self.client_memory,
+                "scratch": self.scratch,
+                "bytes": self.bytes,
+                "files": self.files,
+                "requests": sum(stage.requests for stage in self.stages),
+            },
+            "workers": [asdict(one) for one in self.walls],
+            "slurm": {**asdict(self.request), "lines": self.request.lines(), "command": self.command},
+            "input": {"files": self.entry_files, "bytes": self.entry_bytes},
+            "seconds": round(self.seconds, 3),
+            "notes": list(self.notes),
+            "exit_status": self.exit_status,
+        }
+
+    def kept(self) -> dict[str, list[Expected]]:
+        """Return what is expected of each verb, by the root of its journal."""
+        found: dict[str, list[Expected]] = {}
+        now = time.time()
+        for stage in self.stages:
+            for root in stage.roots[:1]:
+                expected = Expected(
+                    stage.verb, stage.cpu + stage.start, stage.bytes, stage.files, now, self.file
+                )
+                found.setdefault(root, []).append(expected)
+        return found
+
+    def _table(self) -> list[tuple[str, ...]]:
+        total = (
+            "in all",
+            seconds(self.cpu),
+            percent(self.spread),
+            byte_size(self.memory),
+            byte_size(self.scratch),
+            byte_size(self.bytes),
+            f"{self.files:,}",
+            f"{sum(stage.requests for stage in self.stages):,}",
+        )
+        return [_HEADING, *map(_cells, self.stages), total]
+
+    def _walls(self) -> list[tuple[str, ...]]:
+        rows = [(f"{one.workers:,}", seconds(one.wall), f"{one.cpu / 3600:,.3f}") for one in self.walls]
+        return [("workers", "wall time", "CPU-hours"), *rows]
+
+    def _head(self) -> str:
+        return f"estimate of {self.file}: {counted(self.entry_files, 'file')}, {byte_size(self.entry_bytes)} stored"
+
+    def __str__(self) -> str:
+        lines = [self._head(), *(f"  {line}" for line in text_table(self._table())), ""]
+        lines += [f"  {line}" for line in text_table(self._walls())]
+        lines += ["", "  a script for sbatch:", *(f"    {line}" for line in self._script())]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self._notes())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return fragments.fragment(
+            fragments.table(self._head(), self._table()),
+            fragments.table("by workers", self._walls()),
+            fragments.folded("a script for sbatch", fragments.lines("\n".join(self._script()))),
+            fragments.notes(self._notes()),
+        )
+
+    def _script(self) -> list[str]:
+        return ["#!/bin/bash", *self.request.lines(), self.command]
+
+    def _notes(self) -> list[str]:
+        return [*self.notes, f"the estimate itself took {seconds(self.seconds)}"]
+
+
+def _cells(stage: StageEstimate) -> tuple[str, ...]:
+    return (
+        stage.name if stage.name == stage.verb else f"{stage.name} ({stage.verb})",
+        seconds(stage.cpu + stage.start),
+        percent(max(stage.spread, _LEAST_SPREAD)),
+        byte_size(stage.memory),
+        byte_size(stage.scratch),
+        byte_size(stage.bytes),
+        f"{stage.files:,}",
+        f"{stage.requests:,}",
+    )
+
+
+def notes_of(
+    scans: Sequence[Scan],
+    samples: Mapping[int, Sequence[Sample]],
+    extents: Mapping[str, Extent],
+    stages: Sequence[StageEstimate],
+    left_out: int,
+) -> tuple[str, ...]:
+    """Return how an estimate was made, and what it cannot know."""
+    return (
+        *_sampled(scans, samples),
+        *_unseen(scans),
+        *_whole(scans),
+        *_long(extents, stages),
+        *([f"{counted(left_out, 'download')} left out: its time is that of the network"] if left_out else []),
+    )
+
+
+def _sampled(scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]]) -> Iterator[str]:
+    sizes = [sum(each[PARTS.index(name)].bytes for each in samples.values()) for name in ("tiny", "large")]
+    total = sum(one.bytes for one in scans)
+    shown = " and ".join(byte_size(size) for size in sizes)
+    yield f"tried on {shown} of {byte_size(round(total))} of records; copies were drawn together"
+
+
+def _unseen(scans: Sequence[Scan]) -> Iterator[str]:
+    read, stored = sum(one.stored for one in scans), sum(one.entry.bytes for one in scans)
+    if read < stored:
+        yield (
+            f"{percent(read, stored)} of the stored bytes were read: copies beyond them are not known, so that less may be kept of duplicates than it "
+            "says, and later stages cost less; --scan-bytes reads more"
+        )
+
+
+def _whole(scans: Sequence[Scan]) -> Iterator[str]:
+    for one in scans:
+        if any(kind_of(info.path) == "whole" for info in one.entry.files):
+            yield f"{one.entry.url}: whole files were drawn, so that copies in others are not known, and less may be kept of duplicates than it says"
+
+
+def _long(extents: Mapping[str, Extent], stages: Sequence[StageEstimate]) -> Iterator[str]:
+    """Name the stage for which a single file decides the wall time."""
+    for stage in stages:
+        extent = extents[stage.name]
+        if stage.largest > max(_LONG_SHARE * stage.cpu, _LONG_SECONDS):
+            yield (
+                f"{stage.name}: {extent.largest_name} of {byte_size(max(extent.sizes))} is one task: {seconds(stage.largest)}, however many workers "
+                "there are; smaller files (convert --shard-bytes) would be done side by side"
+            )

@@ -1,0 +1,348 @@
+"""run: the stages of a YAML file one after the other, with one cluster; each resumes, and the first that fails ends the run.
+
+Nothing is started before the whole file is known to be right. What is finished is known to the journals of the verbs, so a pipeline needs
+none of its own: the same command does only what is left.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from dolma_dask import clusters, fragments
+from dolma_dask.clusters import check_cluster
+from dolma_dask.display import counted, listed, text_table
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.options.shared import Many, words_of
+from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
+from dolma_dask.pipelines.rehearsal import Rehearsal
+from dolma_dask.pipelines.stages import StagePlan, selected
+from dolma_dask.progress import one_page
+from dolma_dask.summary import Summary
+
+State = Literal[
+    "done", "done before", "failed", "left out", "not reached", "would run", "waits", "nothing to do"
+]
+
+_HEADING = ("stage", "documents", "text MB", "tokens", "wall seconds", "state")
+_DOCUMENTS = ("documents_out", "documents_in", "documents")
+_TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """The outcome of one stage."""
+
+    name: str
+    verb: str
+    line: int  # in the file
+    state: State
+    message: str = ""  # why it failed, or what it waits for
+    summary: Any = None  # what the verb returned, if it came that far
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row of the table."""
+        every = _summaries(self.summary)
+        documents, text = _first(every[:1], _DOCUMENTS), _first(every[:1], _TEXT)
+        tokens = _first(every, ("tokens",))
+        return (
+            self.name if self.name == self.verb else f"{self.name} ({self.verb})",
+            "" if documents is None else f"{documents:,.0f}",
+            "" if text is None else f"{text / 1e6:,.2f}",
+            "" if tokens is None else f"{tokens:,.0f}",
+            "" if self.summary is None else f"{self.summary.seconds:,.1f}",
+            self.shown_state(),
+        )
+
+    def shown_state(self) -> str:
+        """Return its state as the table has it."""
+        if self.state == "would run" and self.summary is not None:
+            return f"would work on {counted(len(self.summary.planned), 'shard')}, {self.summary.skipped:,} done before"
+        if self.state == "waits":
+            return self.message
+        lost = ", rows lost" if getattr(self.summary, "lost", False) else ""
+        return self.state.upper() if self.state == "failed" else f"{self.state}{lost}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON-able values."""
+        return {**vars(self), "summary": None if self.summary is None else self.summary.to_json()}
+
+
+def _summaries(summary: Any) -> list[Any]:
+    """Return the summary of a verb, and those of the token files that a mix makes too."""
+    return [summary, *(other for _, other in getattr(summary, "others", ()))]
+
+
+def _first(summaries: Sequence[Any], names: Sequence[str]) -> float | None:
+    counts = [getattr(one, "counts", {}) for one in summaries]
+    return next((known[name] for known in counts for name in names if name in known), None)
+
+
+@dataclass(frozen=True, repr=False)
+class PipelineSummary:
+    """The outcome of a pipeline; prints as a table."""
+
+    file: str  # the pipeline
+    stages: tuple[StageOutcome, ...]  # all of them, in order
+    seconds: float = 0.0  # wall time
+    notes: tuple[str, ...] = ()  # what a person should know
+    verb: str = "run"
+
+    @property
+    def exit_status(self) -> int:
+        """0 if everything is done, 1 if a stage failed or rows were lost."""
+        lost = any(getattr(stage.summary, "exit_status", 0) for stage in self.stages)
+        return 1 if lost or self.failed else 0
+
+    @property
+    def failed(self) -> StageOutcome | None:
+        """The stage that stopped it."""
+        return next((stage for stage in self.stages if stage.state == "failed"), None)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether anything was left to do."""
+        return any(stage.state in ("done", "failed", "would run", "waits") for stage in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {
+            "verb": self.verb,
+            "file": self.file,
+            "stages": [stage.to_json() for stage in self.stages],
+            "seconds": round(self.seconds, 3),
+            "notes": list(self.notes),
+            "exit_status": self.exit_status,
+        }
+
+    def _table(self) -> list[tuple[str, ...]]:
+        return [_HEADING, *(stage.cells() for stage in self.stages)]
+
+    def _remarks(self) -> list[str]:
+        """Return what stands below the table: notes of the stages, each once, and of the pipeline."""
+        stages_of: dict[str, list[str]] = {}
+        for stage in self.stages:
+            for note in (*getattr(stage.summary, "figures", ()), *getattr(stage.summary, "notes", ())):
+                stages_of.setdefault(note, []).append(stage.name)
+        return [*(f"{', '.join(names)}: {note}" for note, names in stages_of.items()), *self.notes]
+
+    def __str__(self) -> str:
+        lines = [f"run {self.file}", *(f"  {line}" for line in text_table(self._table()))]
+        lines += [f"  note: {note}" for note in self._remarks()]
+        failed = self.failed
+        if failed is not None:
+            lines.append(f"  FAILED {failed.name} (line {failed.line}): {failed.message}")
+            lines += [f"    {line}" for line in str(failed.summary or "").splitlines()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        failed = self.failed
+        problems = [] if failed is None else [(failed.name, f"line {failed.line}", failed.message)]
+        return fragments.fragment(
+            fragments.table(f"run {self.file}", self._table()),
+            fragments.table("failed", [("stage", "in the file", "message"), *problems]),
+            *(failed.summary.parts() if failed and isinstance(failed.summary, Summary) else ()),
+            fragments.notes(self._remarks()),
+        )
+
+
+def run(
+    path: str,
+    /,
+    *,
+    variables: Annotated[
+        Mapping[str, object] | Sequence[str],
+        Parameter(name="--set", consume_multiple=True, negative="", show_default=False),
+    ] = (),
+    only: Annotated[Sequence[str], Many] = (),
+    from_: str | None = None,
+    prune: int | None = None,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool | None = None,
+) -> PipelineSummary:
+    """Run the stages of a YAML file, one after the other, with one cluster; the same command goes on where they stopped.
+
+    Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --dry-run
+
+    Parameters
+    ----------
+    path : str
+        The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples.
+    variables : list of NAME=VALUE, optional
+        Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.
+    only : list of str, optional
+        Only these stages, by name, or by verb for all of its stages.
+    from_ : str, optional
+        Only this stage and those after it.
+    prune : int, optional
+        A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
+    dry_run : bool, optional
+        Show for each stage what it would do and what is done, and do nothing.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: files of other options too, and those that this tool did not make.
+    scheduler : str, optional
+        For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        For all stages: processes or threads; by default one per processor.
+    cluster : str, optional
+        One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.
+    progress : bool, optional
+        Show a progress bar for each stage.
+
+    Returns
+    -------
+    PipelineSummary
+        A row per stage.
+
+    Raises
+    ------
+    UsageError
+        The file is wrong: every mistake with line and column. Nothing was run.
+    StageError
+        A stage failed; those before it are finished. The summary is in its details.
+
+    Notes
+    -----
+    All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
+    their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
+    they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
+    """
+    only = words_of("only", only)
+    check_cluster(cluster, scheduler, workers)
+    file = str(path)
+    stages = read_pipeline(file, variables_of(variables))
+    active = selected(stages, only, from_, file)
+    check_stages(file, active, stages)
+    notes: tuple[str, ...] = ()
+    if prune is not None:
+        _check_rehearsal(prune, dry_run)
+        rehearsal = Rehearsal(active, prune)
+        active = rehearsal.stages
+        moved = {stage.name: stage for stage in active}
+        stages = tuple(moved.get(stage.name, stage) for stage in stages)
+        rehearsal.make_twins()
+        folders = ", ".join(sorted(set(rehearsal.moved.values())))
+        notes = (
+            f"a rehearsal on {counted(prune, 'shard')} of what is read: it wrote to {folders}; remove them when you like",
+        )
+    options = {
+        "scheduler": scheduler,
+        "workers": workers,
+        "progress": progress,
+        "overwrite": overwrite or None,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if cluster is not None:  # it counts before what the file says of schedulers
+        given |= {"cluster": cluster, "scheduler": None, "workers": None}
+    elif scheduler is not None:
+        given |= {"cluster": None}
+    going = _Run(file, stages, active, given, notes)
+    return going.rehearse() if dry_run else going.work()
+
+
+def _check_rehearsal(prune: int, dry_run: bool) -> None:
+    if dry_run:
+        raise UsageError(
+            "--prune and --dry-run were both given; expected one: a rehearsal on some shards, or a list of what would be done."
+        )
+    if prune < 1:
+        raise UsageError(f"--prune {prune} leaves no shard; expected 1 or more.")
+
+
+@dataclass
+class _Run:
+    """A run of the `active` ones of some stages, and their outcomes so far."""
+
+    file: str
+    stages: Sequence[StagePlan]
+    active: Sequence[StagePlan]
+    options: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    outcomes: list[StageOutcome] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def work(self) -> PipelineSummary:
+        """Run the stages until one fails."""
+        with clusters.shared_cluster(), one_page(f"run {self.file}"):
+            for stage in self.stages:
+                if stage in self.active:
+                    self._work_on(stage)
+                else:
+                    self._add(stage, "left out")
+        return self._summary()
+
+    def _work_on(self, stage: StagePlan) -> None:
+        try:
+            summary = stage.call(**self.options)
+        except InterruptedStageError as error:
+            raise self._failure(stage, error, InterruptedStageError) from error
+        except (DolmaDaskError, OSError) as error:
+            raise self._failure(stage, error) from error
+        if summary.exit_status and not getattr(summary, "lost", False):
+            raise self._failure(stage, None, summary=summary)
+        # what counts no shards always works
+        worked = any(getattr(made, "done", 1) for made in _summaries(summary))
+        self._add(stage, "done" if worked else "done before", summary)
+
+    def _failure(
+        self,
+        stage: StagePlan,
+        error: Exception | None,
+        kind: type[DolmaDaskError] = StageError,
+        summary: Any = None,
+    ) -> DolmaDaskError:
+        details = error.details if isinstance(error, DolmaDaskError) else {}
+        message = "it found what is listed below" if error is None else f"{type(error).__name__}: {error}"
+        self._add(stage, "failed", summary or details.get("summary"), message)
+        for later in self.stages[len(self.outcomes) :]:
+            self._add(later, "not reached" if later in self.active else "left out")
+        more = {"failures": details["failures"]} if "failures" in details and kind is StageError else {}
+        return kind(
+            f"{self.file}: stage {stage.name!r} (line {stage.line}) failed: {message}",
+            summary=self._summary(),
+            **more,
+        )
+
+    def rehearse(self) -> PipelineSummary:
+        """Ask each stage what it would do; one that reads what another has not made yet waits for it."""
+        unfinished: list[StagePlan] = []
+        for stage in self.stages:
+            if stage not in self.active:
+                self._add(stage, "left out")
+            elif self._has_work(stage, [other.name for other in unfinished if stage.needs(other)]):
+                unfinished.append(stage)
+        return self._summary()
+
+    def _has_work(self, stage: StagePlan, waits_for: Sequence[str]) -> bool:
+        """Add what a stage would do; return whether it would do anything."""
+        try:
+            summary = stage.call(**{**self.options, "dry_run": True})
+        except (DolmaDaskError, OSError) as error:
+            if not waits_for:
+                raise self._failure(stage, error) from error
+            self._add(stage, "waits", None, f"not known before {listed(waits_for)}")
+            return True
+        if waits_for:
+            work = (
+                f"would work on {counted(len(summary.planned), 'shard')} or more"
+                if summary.planned
+                else "waits"
+            )
+            self._add(stage, "waits", summary, f"{work}, after {listed(waits_for)}")
+        else:
+            self._add(stage, "would run" if summary.planned else "nothing to do", summary)
+        return bool(waits_for or summary.planned)
+
+    def _add(self, stage: StagePlan, state: State, summary: Any = None, message: str = "") -> None:
+        self.outcomes.append(StageOutcome(stage.name, stage.verb, stage.line, state, message, summary))
+
+    def _summary(self) -> PipelineSummary:
+        return PipelineSummary(self.file, tuple(self.outcomes), time.monotonic() - self.started, self.notes)

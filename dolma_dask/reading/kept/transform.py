@@ -1,0 +1,261 @@
+"""The transform between the reader and the sinks: a `where` rule, filters, a sample, replaced spans, spliced lines; and all that is counted.
+
+What is not requested costs nothing: kept lines stay views of the block that was read. Documents and attributes go through memory once, a block
+of 2 MB at a time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.layout import format_of
+from dolma_dask.io import files
+from dolma_dask.io.files import Input, inputs_of
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import Block, RuleCount
+from dolma_dask.journal import work_key
+from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
+from dolma_dask.reading.kept.block import MixBlock
+from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
+from dolma_dask.reading.selection import Selection
+from dolma_dask.rules.sampling import sampled
+from dolma_dask.rules.splicing import splice
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+"""Unicode's White_Space, which does not count for the least length of a text."""
+
+VERSION = 3
+"""Raised whenever mix writes other bytes for the same input and rule."""
+
+_ALWAYS = ("id", "source", "text")
+
+
+class Transform:
+    """Changes the documents of one shard, block by block, and counts.
+
+    Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
+    ``documents_too_short``, ``documents_not_sampled``, ``documents_again`` and ``documents_beyond_cut`` where they can be.
+    """
+
+    def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
+        self._shard, self._recipe = shard, recipe
+        self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
+        self._writes_lines = RAW in columns
+        self._matched = dict.fromkeys(recipe.filters, 0)
+        self._missing = dict.fromkeys(recipe.filters, 0)
+        names = ["documents_in", "documents_out", "text_bytes_in", "text_bytes_out"]
+        options = recipe.options
+        names += ["spans_replaced", "documents_changed"] if options.replacements else []
+        names += ["documents_too_short"] if options.min_text_length else []
+        names += ["documents_not_sampled", "documents_again"] if options.rate is not None else []
+        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
+        self._cuts = recipe.cuts.in_shard(shard.shard.path) if recipe.cuts is not None else None
+        self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
+
+    @property
+    def rules(self) -> tuple[RuleCount, ...]:
+        """Documents so far for which each part of the rule holds or lacks a value, and that each filter matches."""
+        filters = self._recipe.filters
+        return tuple(
+            RuleCount(*key, count, filters[key].short, self._missing[key])
+            for key, count in self._matched.items()
+        )
+
+    def __call__(self, block: Block) -> DocumentRows:
+        """Return the documents of a block that go on."""
+        rows = MixBlock.of(self._shard, self._recipe, block)
+        self.counts["documents_in"] += block.num_rows
+        self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
+        kept = self._changed(rows, self._sampled(rows, self._before_cut(rows, self._kept(rows))))
+        self.counts["documents_out"] += kept.batch.num_rows
+        self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
+        return kept
+
+    def _kept(self, rows: MixBlock) -> pa.BooleanArray:
+        """Return which rows the `where` rule and the filters keep."""
+        readable = pc.is_valid(rows.batch.column("id"))
+        masks: dict[FilterKind, list[pa.BooleanArray]] = {"where": [readable], "include": [], "exclude": []}
+        for (kind, text), item in self._recipe.filters.items():
+            holds = pc.and_(rows.mask(item), readable)
+            self._matched[kind, text] += holds.true_count
+            if kind == "where" and item.rule is not None:
+                self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
+            masks[kind].append(holds)
+        kept = reduce(pc.and_, masks["where"])
+        if masks["include"]:
+            kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
+        return pc.and_not(kept, reduce(pc.or_, masks["exclude"])) if masks["exclude"] else kept
+
+    def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
+        """Return which of the rows that are kept lie before the cut of their group."""
+        if self._cuts is None or self._recipe.cuts is None:
+            return kept
+        by = self._recipe.cuts.by
+        source, identity = rows.batch.column("source"), rows.batch.column("id")
+        before = pc.and_(kept, self._cuts.kept(source, identity, by and rows.beside(by), rows.numbers))
+        self.counts["documents_beyond_cut"] += kept.true_count - before.true_count
+        return before
+
+    def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
+        """Return which rows are taken: a mask, or row numbers where some are taken several times."""
+        rate, seed = self._recipe.options.rate, self._recipe.options.seed
+        if rate is None:
+            return kept
+        times_each, part = divmod(rate, 1.0)
+        more = sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
+        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
+        self.counts["documents_not_sampled"] += kept.true_count - int((times > 0).sum())
+        self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
+        return pa.array(np.repeat(np.arange(len(kept)), times))
+
+    def _changed(self, rows: MixBlock, taken: pa.BooleanArray | pa.Int64Array) -> DocumentRows:
+        """Replace spans in the rows that are taken, leave out those that became too short, and splice the lines of the others."""
+        spans = self._recipe.spans
+        kept = rows.take(taken)
+        replaced = kept.replaced(spans) if spans else None
+        texts = kept.batch.column("text") if replaced is None else replaced.texts
+        long = _is_long(texts, self._recipe.options.min_text_length)
+        if long is not None and not long.all():
+            self.counts["documents_too_short"] += int((~long).sum())
+            mask = pa.array(long)
+            kept, texts = kept.take(mask), texts.filter(mask)
+            replaced = None if replaced is None else kept.replaced(spans)
+        if replaced is not None:
+            self.counts["spans_replaced"] += replaced.count
+            self.counts["documents_changed"] += int(replaced.changed.sum())
+        lines = splice(kept.batch.column(RAW), kept.edits(replaced)) if self._writes_lines else None
+        columns = {name: texts if name == "text" else kept.beside(name) for name in self._names}
+        return DocumentRows(pa.record_batch(columns), kept.numbers, lines)
+
+
+def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | None:
+    if not least:
+        return None
+    sizes = pc.binary_length(pc.utf8_trim(texts, characters=WHITE_SPACE))
+    return np.asarray(sizes.to_numpy(zero_copy_only=False)) >= least
+
+
+@dataclass(frozen=True)
+class MixSource:
+    """Documents of one shard, read and transformed; see `dolma_dask.engine.documents.DocumentSource`."""
+
+    shard: AlignedShard
+    recipe: Recipe
+    name: str
+    has_roots: bool = False  # paths of inputs include the root of their dataset
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Document and attribute files."""
+        inputs = inputs_of(self.shard.root, self.shard.files)
+        if not self.has_roots:
+            return inputs
+        return tuple(replace(item, info=replace(item.info, path=item.url)) for item in inputs)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield the documents that go on."""
+        transform = Transform(self.shard, self.recipe, columns)
+        shard = replace(self.shard, documents=self._documents(columns))
+        reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
+        for block in reader:
+            yield transform(block)
+        inputs = reader.state.inputs
+        if self.has_roots:
+            root = self.shard.root
+            inputs = tuple(msgspec.structs.replace(one, path=files.join(root, one.path)) for one in inputs)
+        facts.inputs, facts.unproved = inputs, reader.state.unproved
+        facts.counts = {**transform.counts, "bad_records": quarantine.count}
+        facts.rules = transform.rules
+
+    def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
+        """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
+        beside = self.recipe.beside
+        named = columns_of(self.recipe.filters, self.recipe.spans) | beside.keys()
+        needed = [*_ALWAYS, *sorted(columns - beside.keys()), *(name for name in OPTIONAL if name in named)]
+        needed += [METADATA] if self.recipe.options.provenance and RAW in columns else []
+        needed += [RAW] if self.recipe.looks_inside else []
+        return tuple(dict.fromkeys(needed))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A dataset with what is done to its documents."""
+
+    selection: Selection
+    recipe: Recipe
+    sets: AttributeSets | None  # attribute sets to read
+    kinds: Mapping[str, Mapping[str, AttributeKind]]  # by set: the keys to read
+    fields: Mapping[str, AttributeKind]  # of the metadata
+    notes: tuple[str, ...] = ()  # for people
+
+    @property
+    def dataset(self) -> Dataset:
+        """The documents."""
+        return self.selection.dataset
+
+    @property
+    def sources(self) -> tuple[MixSource, ...]:
+        """Documents of all shards."""
+        return tuple(map(self.source, self.dataset.shards))
+
+    def of(self, dataset: Dataset) -> "Mixture":
+        """Return the same of some of the shards."""
+        return replace(self, selection=replace(self.selection, dataset=dataset))
+
+    def source(self, shard: Shard, name: str | None = None) -> MixSource:
+        """Return the documents of one shard; one with a name of its own is known by paths with roots."""
+        sources = tuple(map(self._attributes, self.sets.sources(shard, ()))) if self.sets else ()
+        dataset = self.dataset
+        aligned = AlignedShard(
+            dataset.root,
+            shard,
+            sources=sources,
+            fields=self.fields,
+            default_source=dataset.source,
+            digests=True,
+            exact=True,
+        )
+        return MixSource(aligned, self.recipe, name or shard.path, name not in (None, shard.path))
+
+    def _attributes(self, source: AttributeSource) -> AttributeSource:
+        """Return an attribute file with the keys to read."""
+        assert self.sets is not None
+        name, kinds = source.name, dict(self.kinds[source.name])
+        is_table, needs_objects = format_of(source.info.path) == "parquet", name in self.recipe.objects
+        if is_table:  # scores of documents are plain numbers there
+            declared = self.sets.kinds[name]
+            scores = {key: kind for key, kind in declared.items() if kind == "document" and key in kinds}
+            kinds.update(declared if needs_objects else scores)
+        return replace(
+            source, kinds=kinds, prefix=prefix_of(name), with_objects=needs_objects and not is_table
+        )
+
+    def key(self, policy: RecordPolicy) -> str:
+        """Return the key of the documents."""
+        params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
+        return work_key("mix", VERSION, {**self.params(), **params})
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the output besides the bytes of the inputs."""
+        rule, cuts = self.selection.rule, self.recipe.cuts
+        return {
+            "where": None if rule is None else rule.canonical(),
+            "attributes": list(self.sets.files) if self.sets else [],
+            "source": self.dataset.source,
+            **self.recipe.options.params(),
+            **({} if cuts is None else cuts.params()),
+        }

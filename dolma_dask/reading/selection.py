@@ -1,0 +1,143 @@
+"""A `where` rule resolved against a dataset: full names, the attribute sets to read, and types, checked before any shard is read.
+
+The rule is evaluated in `dolma_dask.reading.kept.transform`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import OPTIONAL
+from dolma_dask.formats.json.attributes import AttributeKind, value_kind
+from dolma_dask.formats.json.lines import SPAN
+from dolma_dask.formats.metadata import is_field
+from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, find_metrics, look_up
+from dolma_dask.rules.rules import And, Rule
+from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
+from dolma_dask.summary import Summary, shortened
+
+DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
+"""Document columns that a rule may name besides attribute keys and fields of the metadata."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A dataset with a rule over its documents."""
+
+    dataset: Dataset  # all of its shards
+    rule: Rule | None  # None keeps every document
+    sets: AttributeSets | None  # the attribute sets read beside the documents
+    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
+    """Fields of the metadata that the rule names."""
+
+
+def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:
+    """Resolve a rule against a dataset and some of its attribute sets, by default those that the rule needs.
+
+    Raises `ExpressionError`: the rule cannot be parsed, names an unknown column, or compares values of different types; `UsageError`: a key of
+    the rule stands in two sets, or has many spans per document; `MissingAttributesError`: a shard lacks a needed attribute file.
+    """
+    rule = parse(where) if isinstance(where, str) else where
+    if rule is None:
+        return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
+    catalog, sets = Catalog(dataset), None
+    metrics = find_metrics(catalog, sorted(rule.names), attributes)
+    rule = rule.substituted({name: metric.short for name, metric in metrics.items()})
+    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
+    known = (*DOCUMENT_NAMES, *fields)
+    if attributes:
+        sets = catalog.open(attributes)
+        rule = resolve(rule, [*known, *sets.set_of])
+        check_clash(sets.kinds, sorted(rule.names))
+    elif not rule.names <= set(known):
+        rule, names = _from_all(catalog, rule, known)
+        sets = catalog.open(names) if names else None
+    _check_kinds(rule, sets, fields)
+    return Selection(dataset, rule, sets, fields)
+
+
+def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[Rule, list[str]]:
+    """Resolve a rule against all sets, of which those that it does not need may be unfinished or clash; return those that it needs."""
+    dataset = catalog.dataset
+    unknown = rule.names - set(documents)
+    if not dataset.attributes and unknown.isdisjoint(NO_COLUMNS):
+        raise UsageError(
+            f"the rule names {', '.join(sorted(unknown))}, but {dataset.root} has no attributes. Signals are made by dolma-dask tag, flags by dedupe. A field of the "
+            f"metadata is named metadata.{min(unknown)}."
+        )
+    rule, keys = look_up(
+        catalog, dataset.attributes, lambda known: resolve(rule, sorted({*documents, *known}))
+    )
+    needed = rule.names - set(documents)
+    check_clash(keys, sorted(needed))
+    return rule, [name for name, known in keys.items() if not known.isdisjoint(needed)]
+
+
+_EMPTY = {
+    "document": pa.array([], pa.float64()),
+    "number": pa.array([], pa.float64()),
+    "bool": pa.array([], pa.bool_()),
+    "string": pa.array([], pa.large_string()),
+    "spans": pa.array([], pa.list_(SPAN)),
+}
+"""A column without rows for each kind of attribute key."""
+
+
+def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
+    """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
+    kinds = {name: sets.kinds[each][name] for name, each in sets.set_of.items()} if sets else {}
+    kinds.update(fields)
+    for name in sorted(rule.names):
+        if kinds.get(name) == "spans" and name not in rule.lists:
+            raise UsageError(
+                f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
+            )
+    columns = dict.fromkeys(DOCUMENT_NAMES, _EMPTY["string"])
+    rule.mask(
+        {**columns, **{name: _EMPTY[value_kind(kind)] for name, kind in kinds.items() if name in rule.names}}
+    )
+
+
+def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:
+    """Return the parts that all must hold, each once."""
+    return tuple(dict.fromkeys(_parts(rule)))
+
+
+def written_conjuncts(rule: Rule | None, written: Rule | None) -> dict[Rule, Rule]:
+    """Return each of the `conjuncts` of `rule` with what the user wrote for it; `rule` is `written` with its names in full."""
+    pairs: dict[Rule, Rule] = {}
+    for part, words in zip(_parts(rule), _parts(written), strict=True):
+        pairs.setdefault(part, words)
+    return pairs
+
+
+def spelled_conjuncts(rule: Rule | None, written: Rule | None) -> tuple[str, ...]:
+    """Return how the user wrote each of the `conjuncts` of `rule`, which is `written` with its names in full."""
+    return tuple(words.short for words in written_conjuncts(rule, written).values())
+
+
+def _parts(rule: Rule | None) -> tuple[Rule, ...]:
+    if rule is None:
+        return ()
+    return rule.rules if isinstance(rule, And) else (rule,)
+
+
+def rule_notes(summary: Summary) -> tuple[str, ...]:
+    """Return warnings for parts of a rule that hold for no row or for every row, and for filters that match none."""
+    counts = summary.counts
+    readable = counts.get("documents_in", 0) - counts.get("bad_records", 0)
+    notes = []
+    for rule in summary.rules:
+        if rule.kind != "where":
+            effect = "it lets nothing in" if rule.kind == "include" else "it drops nothing"
+            notes += [] if rule.matched else [f"{rule.rule} matches none of the documents: {effect}"]
+        elif rule.matched == 0:
+            notes.append(
+                f"{shortened(rule.short or rule.rule)} holds for none of the rows: nothing can be kept by it"
+            )
+        elif rule.matched == readable:
+            notes.append(f"{shortened(rule.short or rule.rule)} holds for every row: it drops nothing")
+    return tuple(notes)

@@ -1,0 +1,100 @@
+"""Sinks: an output opens one for each of its files, which takes the rows of a shard and appears on a clean exit.
+
+A new kind of file is an output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Rows are views of a block.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
+from dolma_dask.journal import Record, Unit
+
+Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
+
+
+@dataclass(frozen=True)
+class DocumentRows:
+    """Some documents of a shard, as they are to be written."""
+
+    batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
+    numbers: npt.NDArray[np.int64]  # (n,) rows in the shard
+    lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
+
+
+@dataclass
+class ShardFacts:
+    """Facts about a shard for the records of all that is made of it; complete when it has been read."""
+
+    shard: str
+    inputs: tuple[InputRecord, ...] = ()
+    counts: Mapping[str, float] = field(default_factory=dict)
+    rules: tuple[RuleCount, ...] = ()
+    unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
+    skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
+    ids_digest: str = ""  # of the rows that sinks took
+    content_digest: str = ""
+
+    def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
+        """Return the record of a unit; `more` are fields of it, of which ``counts`` are added to those of the reading."""
+        counts = {**self.counts, **more.pop("counts", {})}
+        return Record(
+            unit=unit.name,
+            shard=self.shard,
+            key=unit.key,
+            inputs=self.inputs,
+            files=tuple(files),
+            rows=rows,
+            counts=counts,
+            rules=self.rules,
+            **more,
+        )
+
+
+class Sink(AbstractContextManager[Any], Protocol):
+    """Takes the documents of one shard; its files appear on a clean exit, and not at all after an exception."""
+
+    def write(self, rows: DocumentRows) -> None:
+        """Append documents."""
+        ...
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """Return the record of what was written, after a clean exit; `quarantined` are files of bad records."""
+        ...
+
+
+class WriterSink(Generic[Writer]):
+    """Base of sinks that hand everything to one writer: its files appear on a clean exit."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def __enter__(self) -> Self:
+        self.writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.writer.__exit__(kind, error, trace)
+
+
+class Output(Protocol):
+    """A kind of files that shards become; small, goes to workers."""
+
+    @property
+    def root(self) -> str: ...  # of the quarantine
+    @property
+    def verb(self) -> str: ...  # of the quarantine
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # of documents that sinks take; `RAW` stands for the lines
+
+    def open(self, unit: Unit, shard: str) -> Sink:
+        """Return the sink of a unit."""
+        ...

@@ -1,0 +1,66 @@
+"""A warm-up calls every kernel that runs meet, so that none is compiled later."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RARE = {
+    "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
+    "_write_numbers",  # attributes in Parquet
+    "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
+    "_count_first", "bin_of", "_cell_of", "_collect_cells", "_append",
+    "_longest_of",  # dictionaries in Parquet
+    "_character_end",  # texts of characters that are signed in parts
+    "_fill_keys",  # dedupe --audit
+}  # fmt: skip
+"""Kernels that are compiled when they are first needed."""
+
+SCRIPT = """
+import importlib, pkgutil, sys
+import dolma_dask
+from dolma_dask.pipelines import warming
+from dolma_dask.text.kernels import _Lazy
+
+for module in pkgutil.walk_packages(dolma_dask.__path__, "dolma_dask."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+names = {name for name in sys.modules if name.startswith("dolma_dask.")}
+lazy = {value for name in names for value in vars(sys.modules[name]).values() if isinstance(value, _Lazy)}
+for part in warming.PARTS:
+    warming._do(part, f"{sys.argv[1]}/{part.__name__}")
+kernels = {one for one in lazy if hasattr(one.compiled, "overloads")}
+called = [one for one in kernels if one.compiled.overloads]
+for one in called:  # and what they call
+    uses = map(one.py_func.__globals__.get, one.py_func.__code__.co_names)
+    called += [other for other in uses if isinstance(other, _Lazy) and other in kernels and other not in called]
+print(len(called), *sorted(one.__name__ for one in kernels - set(called)))
+"""
+
+
+@pytest.mark.slow
+def test_a_warm_up_calls_all_kernels_but_the_rare(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    called, *others = done.stdout.split()
+    assert int(called) > 100
+    assert set(others) == RARE
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_warm_up_however_often_it_comes(tmp_path):
+    program = [sys.executable, "-m", "dolma_dask", "warm-up", "--workers", "2"]
+    running = subprocess.Popen(program, env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE)
+    while not list(tmp_path.glob("*/*/v0")) and running.poll() is None:
+        time.sleep(0.01)
+    for _ in range(100):  # at every moment of its end
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.003)
+    _, told = running.communicate(timeout=60)
+    assert (running.returncode, told.count(b"\n")) == (130, 1)
+    assert not list(tmp_path.iterdir())

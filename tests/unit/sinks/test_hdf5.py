@@ -1,0 +1,75 @@
+"""Files that plain h5py reads: content, layout, the same bytes each time, nothing after a failure."""
+
+import subprocess
+import sys
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+
+from dolma_dask.errors import DataError
+from dolma_dask.formats.hdf5 import RowShape
+from dolma_dask.io import files
+from dolma_dask.sinks.hdf5 import Hdf5Writer
+
+ROWS = np.random.default_rng(3).integers(0, 50_000, (7, 3, 16)).astype(np.int32)
+ATTRIBUTES = {"mode": "LMData", "pad_id": 1, "features": ["input_ids", "é"]}
+
+
+def write(root: str, rows: np.ndarray = ROWS, step: int = 3) -> Hdf5Writer:
+    with Hdf5Writer(root, "a/part.h5", RowShape(len(rows), 3, 16), ATTRIBUTES) as writer:
+        for start in range(0, len(rows), step):
+            writer.write(rows[start : start + step])
+    return writer
+
+
+def test_content_and_layout(root, tmp_path):
+    record = write(root).record
+    url = files.join(root, "a/part.h5")
+    assert (record.path, record.rows) == ("a/part.h5", 7)
+    assert record.bytes == files.stat(url).bytes
+    assert record.checksum == files.checksum(url)
+    copy = tmp_path / "copy.h5"
+    copy.write_bytes(files.read_bytes(url))
+    with h5py.File(copy) as file:
+        data = file["data"]
+        assert np.array_equal(data[:], ROWS)
+        assert np.array_equal(data[5], ROWS[5])
+        assert list(file) == ["data"]
+        assert (data.dtype, data.shape, data.chunks) == (np.dtype("<i4"), (7, 3, 16), (1, 3, 16))
+        assert (data.compression, data.compression_opts, data.shuffle) == ("gzip", 4, False)
+        assert type(file.attrs["n_examples"]) is np.int64
+        assert dict(file.attrs) | {"features": list(file.attrs["features"])} == {
+            "n_examples": 7,
+            **ATTRIBUTES,
+        }
+        chunk = data.id.read_direct_chunk((4, 0, 0))
+        assert zlib.decompress(chunk[1]) == ROWS[4].tobytes(), "HDF5's own gzip filter and no other"
+
+
+@pytest.mark.slow
+def test_the_same_bytes_in_any_batches_and_any_process(tmp_path):
+    write(str(tmp_path / "a"))
+    write(str(tmp_path / "b"), step=1)
+    script = f"import runpy, sys; runpy.run_path({__file__!r})['write'](sys.argv[1], step=7)"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "c")], check=True)
+    found = {(tmp_path / name / "a/part.h5").read_bytes() for name in "abc"}
+    assert len(found) == 1
+
+
+def fail_after(root: str, announced: int, rows: np.ndarray, error: Exception | None = None) -> None:
+    with Hdf5Writer(root, "x.h5", RowShape(announced, 3, 16)) as writer:
+        writer.write(rows)
+        if error is not None:
+            raise error
+
+
+def test_a_failure_leaves_nothing(root):
+    with pytest.raises(ZeroDivisionError):
+        fail_after(root, 7, ROWS, ZeroDivisionError())
+    with pytest.raises(DataError, match="3 rows were written; expected 7"):
+        fail_after(root, 7, ROWS[:3])
+    with pytest.raises(DataError, match="7 rows for a file of 2"):
+        fail_after(root, 2, ROWS)
+    assert files.list_files(root) == []
