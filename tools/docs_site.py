@@ -16,7 +16,7 @@ import nbformat
 import dolma_dask
 from dolma_dask import cli
 from dolma_dask.options.shared import ReadArgs
-from dolma_dask.pipelines.signatures import notes, spellings
+from dolma_dask.pipelines.signatures import notes
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,7 +163,7 @@ def command_section(name: str) -> str:
     for word in name.split():
         app = app[word]
     function = verb.load()
-    return as_section(name, app, notes(function.__doc__ or "", spellings(function)))
+    return as_section(name, app, notes(function))
 
 
 def as_section(name: str, app: Any, more: str) -> str:
