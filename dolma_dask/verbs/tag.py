@@ -7,7 +7,7 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,18 +30,9 @@ from dolma_dask.io.files import join
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, dataset_notes, work_key
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RecordArgs,
-    as_dataset,
-    check_format,
-    checked,
-    record_policy,
-    run_options,
-    selected,
-    without_empty,
-)
+from dolma_dask.options.base import OUTPUT, Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeWriter
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
@@ -57,40 +48,46 @@ TaggerLike = str | Tagger | Callable[..., Any]
 """A tagger, a function that becomes one, or the name or place of either."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(DatasetOptions, RecordOptions):
+    """Options of `tag`."""
+
+    experiment: Annotated[
+        str | None,
+        Opt(
+            "Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.",
+            group=OUTPUT,
+        ),
+    ] = None
+    artifacts: Annotated[
+        str | None,
+        Opt(
+            "Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt "
+            "in place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as "
+            "blacklists/adult/domains."
+        ),
+    ] = None
+    format: Format = None
+
+
+@command
 def tag(
-    dataset: DatasetLike,
+    dataset: Documents,
     /,
-    taggers: Annotated[Sequence[TaggerLike] | TaggerLike, Many],
+    taggers: Annotated[
+        Sequence[TaggerLike] | TaggerLike,
+        Opt(
+            "Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a "
+            "type for what it returns. From Python also the objects, or one without a list.",
+            kind="list of str",
+        ),
+    ],
     *,
-    experiment: str | None = None,
-    artifacts: str | None = None,
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RecordArgs],
+    options: TagOptions,
 ) -> Summary:
     """Run taggers over every document, in one pass, and write their attributes beside the documents.
 
     Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2 char_length_v1
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it.
-    taggers : list of str
-        Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a type
-        for what it returns. From Python also the objects, or one without a list.
-    experiment : str, optional
-        Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
-    artifacts : str, optional
-        Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in place of its own, and the
-        numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -108,44 +105,34 @@ def tag(
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
-    options = checked(tag, options, RecordArgs)
-    taggers = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
-    check_format(format)
-    opened = as_dataset(dataset, source, version)
-    objects = [_tagger(item) for item in taggers]
-    sets = _sets(objects, experiment)
-    used = Artifacts() if artifacts is None else Artifacts.of(artifacts, objects)
-    stage = TagStage(opened.root, opened.source, sets, format, record_policy(options), used)
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
+    opened = options.open(dataset)
+    given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
+    objects = [_tagger(item) for item in given]
+    sets = _sets(objects, options.experiment)
+    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
+    stage = TagStage(opened.root, opened.source, sets, options.format, options.policy, used)
+    layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
     names = [tagger.name for set_ in sets.values() for tagger in set_]
-    shards = selected(opened, options).shards
+    shards = options.selected(opened).shards
     plan = Plan(
         stage=stage,
         root=opened.root,
         tasks=[stage.task(shard) for shard in shards],
-        params=without_empty(
-            {
-                "taggers": names,
-                "experiment": experiment,
-                "artifacts": used.folder or None,
-                "format": format,
-                "source": source,
-            }
-        ),
+        params=options.params(taggers=names, artifacts=used.folder or None),
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         version=dolma_dask.__version__,
         other_formats=layout.other_formats(stage.paths(shards), stage.paths(opened.shards)),
         bad_is_loss=True,
         notes=dataset_notes(opened),
     )
-    lost = {} if options.get("overwrite") else _lost(opened, stage)
+    lost = {} if options.overwrite else _lost(opened, stage)
     if lost:
         path, names = next(iter(lost.items()))
         raise UsageError(
             f"{opened.root}/{path} holds the attributes of {', '.join(names)}, which are not requested now, and {len(lost) - 1} more; expected "
             "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
         )
-    return engine.run(plan, run_options(options)).summary
+    return engine.run(plan, options).summary
 
 
 def _lost(dataset: Dataset, stage: "TagStage") -> dict[str, list[str]]:
