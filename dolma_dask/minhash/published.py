@@ -76,6 +76,7 @@ def _lower_rows32(hashes: Halves, bounds: Counts, a: Halves, b: Halves, out: Hal
         mixed = np.uint32(mixed * _MIX1)
         mixed = np.uint32((mixed ^ (mixed >> _S13)) * _MIX2)
         hashes[i] = mixed ^ (mixed >> _S16)
+    # in place above, since each hash is mixed once for all permutations
     for i in range(bounds.size - 1):
         lower32(hashes, bounds[i], bounds[i + 1], a, b, out, row + i)
 
@@ -83,6 +84,7 @@ def _lower_rows32(hashes: Halves, bounds: Counts, a: Halves, b: Halves, out: Hal
 def mersenne_draws(seed: int, num_perm: int) -> tuple[Words, Words]:
     """Return `a` and `b` of all permutations, each uint64 (num_perm,), drawn in turn from ``numpy.random.RandomState(seed)``."""
     generator = np.random.RandomState(seed)
+    # a of a permutation, then its b: the order of the draws is part of the definition
     pairs = [[generator.randint(least, PRIME, dtype=np.uint64) for least in (1, 0)] for _ in range(num_perm)]
     a, b = np.array(pairs, np.uint64).T
     return np.ascontiguousarray(a), np.ascontiguousarray(b)
@@ -112,6 +114,7 @@ def lower61(hashes: Halves, first: Int, last: Int, a: Words, b: Words, out: Halv
             low = min(low, min(_permuted(h2, x, y), _permuted(h3, x, y)))
             out[row, k] = min(out[row, k], low)
         at += 4
+    # fewer than four are left
     while at < last:
         h0 = np.uint64(hashes[at])
         for k in range(size):
