@@ -18,7 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.minhash.redpajama import PUBLISHED
+from dolma_dask.minhash.published import PUBLISHED
 from dolma_dask.options.shared import (
     DatasetLike,
     Many,

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from dolma_dask.clusters.allocation import COMMAND_MIB
-from dolma_dask.clusters.job_options import PARENT_MIB
+from dolma_dask.clusters.jobs import PARENT_MIB
 from dolma_dask.pipelines.estimate.model import SPARE, Walls
 
 WANTED_SECONDS = 2 * 3600

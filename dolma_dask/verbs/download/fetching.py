@@ -13,7 +13,6 @@ from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.partial import Partial
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.io.web import Web
-from dolma_dask.metering import Slot, count_read, counting
 
 COPIES = 4
 """Times that an object is fetched whose bytes are not what its name says; two equal ones are enough to know that it is broken at its source."""
@@ -45,7 +44,6 @@ def fetch_whole(source: Source, url: str, part: Partial) -> tuple[Version, str]:
         checksum, damage = _proved(url, part)
         if not damage:
             return Version(part.bytes, version.stamp, version.if_range), checksum
-        count_read(-part.bytes)
         part.discard()
         if checksum in seen or copy == COPIES:
             raise CorruptFileError(
@@ -63,15 +61,12 @@ def fetch(source: Source, url: str, part: Partial) -> None:
     def attempt() -> None:
         with source.open(url, part.bytes, part.version) as answer:
             if answer.start != part.bytes or not answer.start:
-                count_read(-part.bytes)
                 part.begin(answer.version)
             while data := answer.read():
                 part.write(memoryview(data))
-                count_read(len(data))
         if part.bytes != (part.bytes if answer.version.bytes is None else answer.version.bytes):
             raise _wrong_size(part, answer.version)
 
-    count_read(part.bytes)
     try:
         if part.version is None or part.version.bytes != part.bytes:
             source.persistently(url, attempt, lambda: part.bytes)
@@ -89,17 +84,16 @@ def _wrong_size(part: Partial, version: Version) -> BrokenOffError:
 def _proved(url: str, part: Partial) -> tuple[str, str]:
     """Return the checksum of what was received, and how it is damaged, if it is."""
     name = shown(url)
-    with counting(Slot()):  # what is read back is not input
-        stored = StoredFile(part.url)
-        try:
-            for _ in _read_through(stored, name):
-                pass
-            return stored.checksum, ""
-        except (CorruptFileError, pa.ArrowException) as error:
-            stored.hash_rest()
-            return stored.checksum, str(error).replace(part.url, "").strip(": ").partition("; expected")[0]
-        finally:
-            stored.close()
+    stored = StoredFile(part.url)
+    try:
+        for _ in _read_through(stored, name):
+            pass
+        return stored.checksum, ""
+    except (CorruptFileError, pa.ArrowException) as error:
+        stored.hash_rest()
+        return stored.checksum, str(error).replace(part.url, "").strip(": ").partition("; expected")[0]
+    finally:
+        stored.close()
 
 
 def _read_through(stored: StoredFile, name: str) -> Iterator[None]:
