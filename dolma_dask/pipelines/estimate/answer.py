@@ -25,7 +25,6 @@ _LONG_SECONDS = 60.0
 _MIN_SPREAD = 0.1
 """Minimum of the stated uncertainty of CPU: what another load of the machine makes of it."""
 
-
 WANTED_SECONDS = 2 * 3600
 """Workers are added until the pipeline ends within this time, or until more of them gain less than a tenth."""
 

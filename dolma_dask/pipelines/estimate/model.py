@@ -69,21 +69,6 @@ class Extent:
     largest_name: str = ""
     sizes: Sequence[int] = field(default=(), repr=False)  # stored bytes of each file
 
-    @classmethod
-    def of(cls, entries: Sequence[Entry], counts: Sequence[Mapping[str, int]]) -> "Extent":
-        """Return that of some entries, with the files of each."""
-        infos = [info for entry in entries for info in entry.files]
-        largest = max(infos, key=lambda info: info.bytes)
-        sampled = {name: float(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)}
-        return cls(
-            {**sampled, WHOLE: sum(entry.bytes for entry in entries)},
-            {name: sum(count[name] for count in counts) for name in (SMALL, LARGE, WHOLE)},
-            sum(entry.records for entry in entries),
-            max(max(info.bytes for info in entry.files) * entry.bytes / entry.stored for entry in entries),
-            largest.path,
-            [info.bytes for info in infos],
-        )
-
 
 @dataclass(frozen=True)
 class StageEstimate:
@@ -142,40 +127,41 @@ def line(extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> Lin
 
 
 def estimate_stages(
-    stages: Sequence[StagePlan],
-    entries: Sequence[Entry],
-    given: Mapping[int, Mapping[str, int]],
-    trials: Trials,
+    stages: Sequence[StagePlan], entries: Sequence[Entry], trials: Trials
 ) -> tuple[StageEstimate, ...]:
-    """Return what each stage will take; `given` are the files of each entry in the samples and in all."""
-    made = _made(stages, entries, trials)
-    reached: dict[str, dict[int, Entry]] = {}
+    """Return what each stage will take."""
+    counts = {entry.number: {**entry.counts, WHOLE: len(entry.files)} for entry in entries}
+    reached: dict[str, set[int]] = {}
     found = []
     for at, stage in enumerate(stages):
-        mine = {entry.number: entry for entry in entries if stage.name in entry.stages}
-        for other in stages[:at]:
-            mine |= reached[other.name] if stage.needs(other) else {}
-        reached[stage.name] = mine
-        is_convert = stage.verb == "convert" and not made.keys().isdisjoint(mine)
-        files_of = given if is_convert else {**given, **made}
-        extent = Extent.of(list(mine.values()), [files_of[number] for number in mine])
-        planned = sum(made[number][WHOLE] for number in mine if number in made) if is_convert else None
-        found.append(
-            _estimate_stage(stage, extent, {name: trials[name][stage.name] for name in trials}, planned)
-        )
+        own = [entry for entry in entries if stage.name in entry.stages]
+        before = [reached[other.name] for other in stages[:at] if stage.needs(other)]
+        reached[stage.name] = {entry.number for entry in own}.union(*before)
+        mine = [entry for entry in entries if entry.number in reached[stage.name]]
+        tried = {name: by_stage[stage.name] for name, by_stage in trials.items()}
+        extent, planned = _extent(mine, counts), None
+        if stage.verb == "convert" and own and not stage.arguments.get("attributes"):
+            planned = _count_shards(
+                stage, own
+            )  # for all that come after it; counted for the first of its entries
+            counts |= {entry.number: {SMALL: 0, LARGE: 0, WHOLE: 0} for entry in own}
+            counts[own[0].number] = {SMALL: tried[SMALL].files, LARGE: tried[LARGE].files, WHOLE: planned}
+        found.append(_estimate_stage(stage, extent, tried, planned))
     return tuple(found)
 
 
-def _made(stages: Sequence[StagePlan], entries: Sequence[Entry], trials: Trials) -> dict[int, dict[str, int]]:
-    """Return the document files that `convert` makes of entries; where it reads several, all count for the first of them."""
-    found: dict[int, dict[str, int]] = {}
-    for stage in stages:
-        mine = [entry for entry in entries if stage.name == entry.stages[0]]
-        if stage.verb == "convert" and mine and not stage.arguments.get("attributes"):
-            found |= {entry.number: {SMALL: 0, LARGE: 0, WHOLE: 0} for entry in mine}
-            sampled = {name: trials[name][stage.name].files for name in (SMALL, LARGE)}
-            found[mine[0].number] = {**sampled, WHOLE: _count_shards(stage, mine)}
-    return found
+def _extent(entries: Sequence[Entry], counts: Mapping[int, Mapping[str, int]]) -> Extent:
+    """Return how much is read of some entries, with so many files of each."""
+    infos = [info for entry in entries for info in entry.files]
+    sampled = {name: float(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)}
+    return Extent(
+        {**sampled, WHOLE: sum(entry.bytes for entry in entries)},
+        {name: sum(counts[entry.number][name] for entry in entries) for name in (SMALL, LARGE, WHOLE)},
+        sum(entry.records for entry in entries),
+        max((entry.largest for entry in entries), default=0.0),
+        max(((info.bytes, info.path) for info in infos), default=(0, ""))[1],
+        [info.bytes for info in infos],
+    )
 
 
 def _count_shards(stage: StagePlan, entries: Sequence[Entry]) -> int:
@@ -198,10 +184,8 @@ def _estimate_stage(
         return line(extent, {name: getattr(mine[name], quantity) for name in mine}, noise)
 
     is_page = stage.entry.makes == "page"  # it shows a sample of bounded size
-    cpu, written = (
-        through("cpu", mine[LARGE].noise),
-        mine[LARGE].bytes if is_page else round(through("bytes").whole),
-    )
+    cpu = through("cpu", mine[LARGE].noise)
+    written = mine[LARGE].bytes if is_page else round(through("bytes").whole)
     count = _count_files(stage, extent, mine) if planned is None else planned
     # a journal lies below what is written, else beside what is looked at; a page has none of its own
     roots = () if is_page else tuple(dict.fromkeys(stage.writes)) or tuple(stage.reads[:1])

@@ -23,7 +23,7 @@ from dolma_dask.io.publish import is_running, writer_space
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.shared import Many, words_of
 from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
-from dolma_dask.pipelines.estimate.model import WHOLE, StageEstimate, estimate_stages, is_near, walls
+from dolma_dask.pipelines.estimate.model import StageEstimate, estimate_stages, is_near, walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, draw, scan_entries, write_sample
 from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
 from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
@@ -115,12 +115,12 @@ def estimate(
         entries = list(pipelines[SMALL].entries.values())
         _check_there(entries, file)
         try:
-            given = _sample(entries, pipelines, _near(tried), (seed, sample_bytes, scan_bytes), progress)
+            _sample(entries, pipelines, _near(tried), (seed, sample_bytes, scan_bytes), progress)
             with progress_of("estimate-trials", 0, len(ORDER) * len(tried), progress is not False) as shown:
                 trials = run_trials(pipelines, lambda: shown.advance(0, 1))
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
-    found = estimate_stages(tried, entries, given, trials)
+    found = estimate_stages(tried, entries, trials)
     notes = notes_of(entries, found, left_out=len(active) - len(tried))
     answer = _answer(file, entries, found, workers, _command(file, variables_of(variables)), notes)
     answer = replace(answer, seconds=time.monotonic() - begun)
@@ -181,21 +181,17 @@ def _sample(
     near: MinHash | None,
     numbers: tuple[int, int, int],
     progress: bool | None,
-) -> dict[int, dict[str, int]]:
-    """Read the entries, draw the samples and write them; return the files of each entry by sample, and in all."""
+) -> None:
+    """Read the entries, draw the samples and write them."""
     seed, sample_bytes, scan_bytes = numbers
     total = min(sum(entry.stored for entry in entries), scan_bytes)
-    counts: dict[int, dict[str, int]] = {}
     with progress_of("estimate-reading", total, len(entries), progress is not False) as shown:
         scan_entries(entries, near, seed, scan_bytes, lambda size: shown.advance(size, 0))
         draw(entries, sample_bytes, seed)
         for entry in entries:
-            counts[entry.number] = {WHOLE: len(entry.files)}
             for name, pipeline in pipelines.items():
-                place = str(pipeline.folder / f"in/{entry.number}")
-                counts[entry.number][name] = write_sample(entry, name, place)
+                write_sample(entry, name, str(pipeline.folder / f"in/{entry.number}"))
             shown.advance(0, 1)
-    return counts
 
 
 def _command(file: str, variables: Mapping[str, object]) -> str:

@@ -6,9 +6,8 @@ least hash of their n-grams, as two texts do with the probability of their simil
 Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
 """
 
-import gzip
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -84,6 +83,7 @@ class Entry:
     mapping: str = "dolma"  # of raw files
     stages: list[str] = field(default_factory=list)  # that read it
     scanned: list[Scanned] = field(default_factory=list)  # in the order of the listing
+    counts: dict[str, int] = field(default_factory=dict)  # files of each sample
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -107,22 +107,6 @@ class Entry:
         """Its document files or raw files, in the order of the listing."""
         return self._listed[1]
 
-    @cached_property
-    def attribute_files(self) -> list[dict[str, str]]:
-        """For each attribute set, its files relative to the dataset, by stem."""
-        names = self.dataset.attributes if self.is_dataset else ()
-        folders = [f"{layout.ATTRIBUTES}/{name}" for name in names]
-        listed = [[info.path for info in files.list_files(self.dataset.url(folder))] for folder in folders]
-        return [
-            {layout.stem_of(path): f"{folder}/{path}" for path in paths}
-            for folder, paths in zip(folders, listed, strict=True)
-        ]
-
-    @cached_property
-    def made_by(self) -> dict[str, tuple[str, Record]]:
-        """The verb that made each file of the dataset, and its record."""
-        return Catalog(self.dataset).written
-
     @property
     def stored(self) -> int:
         """Stored bytes."""
@@ -142,6 +126,11 @@ class Entry:
     def records(self) -> float:
         """Number of all records."""
         return self.growth * sum(len(one.keys) for one in self.scanned)
+
+    @property
+    def largest(self) -> float:
+        """Bytes of the records of the largest file."""
+        return max(info.bytes for info in self.files) * self.bytes / self.stored
 
     def sampled(self, name: str) -> int:
         """Return the bytes of the records in a sample."""
@@ -169,12 +158,12 @@ def _blocks(url: str, size: int) -> Iterator[_Block]:
         for batch in read_batches(url, table, None, _BLOCK_BYTES):
             done += len(batch)
             sizes = np.full(len(batch), batch.nbytes // max(len(batch), 1))
-            yield _Block(partial(_column, batch, url), sizes, batch.take, size * done // max(rows, 1))
+            yield _Block(partial(_column, batch), sizes, batch.take, size * done // max(rows, 1))
     elif kind == "jsonl":
         with closing(StoredFile(url)) as stored:
             for block in read_lines(stored, compression_of(url.lower())):
-                texts, take = partial(_texts_of, block), partial(_lines, block)
-                yield _Block(texts, np.diff(block.starts), take, min(stored.position, size))
+                read = min(stored.position, size)
+                yield _Block(partial(_texts_of, block), np.diff(block.starts), partial(_lines, block), read)
     else:
         yield _Block(lambda: [url], np.array([size]), lambda _: files.read_bytes(url), size)
 
@@ -188,11 +177,11 @@ def kind_of(path: str) -> str:
     return kind if kind in ("jsonl", "parquet") else "whole"
 
 
-def _column(batch: pa.RecordBatch, url: str) -> Sequence[str]:
-    """Return the column of texts, else the last of strings; rows without any are no copies."""
+def _column(batch: pa.RecordBatch) -> Sequence[str]:
+    """Return the column of texts, else the last of strings; rows without any stand for themselves."""
     strings = [f.name for f in batch.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     if not strings:
-        return [f"{url} {row}" for row in range(len(batch))]
+        return list(map(str, batch.to_pylist()))
     name = "text" if "text" in strings else strings[-1]
     return [text or "" for text in batch.column(name).to_pylist()]
 
@@ -279,68 +268,63 @@ def _scan(url: str, info: FileInfo, near: MinHash | None, limit: int) -> Scanned
 
 
 def draw(entries: Sequence[Entry], sample_bytes: int, seed: int) -> None:
-    """Draw the samples: sets `Scanned.drawn`.
+    """Draw the samples: sets `Scanned.drawn`. Each has a record of every entry.
 
     Raises `UsageError`: something can only be taken whole and is too large.
     """
     scanned = [one for entry in entries for one in entry.scanned]
     sizes = np.concatenate([one.sizes for one in scanned])
-    _, first, text = np.unique(
-        np.concatenate([one.keys for one in scanned]), return_index=True, return_inverse=True
-    )
+    keys = np.concatenate([one.keys for one in scanned])
+    _, first, text = np.unique(keys, return_index=True, return_inverse=True)
     share = min(1.0, sample_bytes / max(float(sizes.sum()), 1.0))
     new = np.zeros(len(sizes))
     new[first] = sizes[first]
     begins = np.cumsum(new) - new  # bytes of texts that are no copies, before each record
-    edge = max(min(_RUN_BYTES, share * float(new.sum()) / _SMALL_RUNS), 1.0)
-    turns = (begins[first] // edge + np.random.default_rng(seed).random() / share) * share
+    run_bytes = max(min(_RUN_BYTES, share * float(new.sum()) / _SMALL_RUNS), 1.0)
+    turns = (begins[first] // run_bytes + np.random.default_rng(seed).random() / share) * share
     large = np.floor(turns + share) > np.floor(turns)
     small = large & (np.floor(turns + share) % _SMALL_RUNS == 0)
-    ends = np.cumsum([len(one.keys) for one in scanned])[:-1]
-    for name, chosen in ((SMALL, small), (LARGE, large)):
-        for one, rows in zip(scanned, np.split(chosen[text], ends), strict=True):
-            one.drawn[name] = rows
+    of_entries = np.split(text, np.cumsum([sum(len(one.keys) for one in entry.scanned) for entry in entries]))
+    for mine in of_entries[: len(entries)]:
+        large[mine[len(mine) // 2]] |= not large[mine].any()
+        small[mine[large[mine]][0]] |= not small[mine].any()
+    of_files = np.cumsum([len(one.keys) for one in scanned])[:-1]
+    for one, rows in zip(scanned, np.split(text, of_files), strict=True):
+        one.drawn = {SMALL: small[rows], LARGE: large[rows]}
+    _check_whole(entries, sample_bytes)
+
+
+def _check_whole(entries: Sequence[Entry], sample_bytes: int) -> None:
     for entry in entries:
-        _ensure(entry, sample_bytes)
-
-
-def _ensure(entry: Entry, sample_bytes: int) -> None:
-    """Give each sample a record, and refuse a file that can only be taken whole and is too large."""
-    filled = [one for one in entry.scanned if len(one.keys)]
-    middle = filled[len(filled) // 2]
-    for name in (LARGE, SMALL):
-        if not any(one.drawn[name].any() for one in filled):
-            source = next((one for one in filled if one.drawn[LARGE].any()), middle)
-            rows = np.flatnonzero(source.drawn[LARGE])
-            source.drawn[name][rows[0] if len(rows) else len(source.keys) // 2] = True
-    for one in filled:
-        if kind_of(one.info.path) == "whole" and one.drawn[LARGE].any() and one.sizes[0] > 4 * sample_bytes:
-            raise UsageError(
-                f"{files.join(entry.root, one.info.path)} can only be taken whole and holds {one.info.bytes / 1e6:,.0f} MB; expected at most four times "
-                f"--sample-bytes {sample_bytes:,}. Give a larger number, or smaller files."
-            )
+        for one in entry.scanned:
+            size = int(one.sizes[one.drawn[LARGE]].sum()) if kind_of(one.info.path) == "whole" else 0
+            if size > 4 * sample_bytes:
+                raise UsageError(
+                    f"{files.join(entry.root, one.info.path)} can only be taken whole and holds {size / 1e6:,.0f} MB; expected at most four times "
+                    f"--sample-bytes {sample_bytes:,}. Give a larger number, or smaller files."
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
-def write_sample(entry: Entry, name: str, folder: str) -> int:
-    """Write a sample of an entry, with the attributes of its documents, to a folder; return how many files of documents there are."""
+def write_sample(entry: Entry, name: str, folder: str) -> None:
+    """Write a sample of an entry, with the attributes of its documents, to a folder: sets `Entry.counts`."""
     groups = list(_groups(entry, name))
+    entry.counts[name] = len(groups)
+    attributes = _attribute_files(entry.dataset) if entry.is_dataset else []
+    made_by = Catalog(entry.dataset).written if entry.is_dataset else {}
     for group in groups:
-        for paths in _beside(entry, [one.info.path for one in group]):
-            pieces = [
-                piece
-                for path, one in zip(paths, group, strict=True)
-                for piece in _chosen(
-                    files.join(entry.root, path), one.info.bytes, np.flatnonzero(one.drawn[name])
-                )
-            ]
-            with publish(url := files.join(folder, paths[0]), synced=False) as out:
-                out.write(data := _packed(pieces, paths[0]))
-            if paths[0] in entry.made_by if entry.is_dataset else False:
-                _declare(entry, paths[0], folder, url, data)
-    return len(groups)
+        for paths in _beside([one.info.path for one in group], attributes):
+            pieces: list[Any] = []
+            for path, one in zip(paths, group, strict=True):
+                rows = np.flatnonzero(one.drawn[name])
+                pieces += _chosen(files.join(entry.root, path), one.info.bytes, rows)
+            data = _packed(pieces, paths[0])
+            with publish(files.join(folder, paths[0]), synced=False) as out:
+                out.write(data)
+            if paths[0] in made_by:
+                _declare(folder, paths[0], data, *made_by[paths[0]])
 
 
 def _groups(entry: Entry, name: str) -> Iterator[list[Scanned]]:
@@ -358,13 +342,21 @@ def _groups(entry: Entry, name: str) -> Iterator[list[Scanned]]:
             yield [alike[i] for i in at]
 
 
-def _beside(entry: Entry, paths: list[str]) -> Iterator[list[str]]:
+def _attribute_files(dataset: Dataset) -> list[dict[str, str]]:
+    """Return the files of each attribute set relative to the dataset, by stem."""
+    folders = [f"{layout.ATTRIBUTES}/{name}" for name in dataset.attributes]
+    listed = [[info.path for info in files.list_files(dataset.url(folder))] for folder in folders]
+    return [
+        {layout.stem_of(path): f"{folder}/{path}" for path in paths}
+        for folder, paths in zip(folders, listed, strict=True)
+    ]
+
+
+def _beside(paths: list[str], attributes: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
     """Yield files of documents, then the files of each attribute set that has all of them."""
     yield paths
     stems = [layout.stem_of(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in paths]
-    for known in entry.attribute_files:
-        if all(stem in known for stem in stems):
-            yield [known[stem] for stem in stems]
+    yield from ([known[stem] for stem in stems] for known in attributes if known.keys() >= {*stems})
 
 
 def _chosen(url: str, size: int, rows: Ints) -> Iterator[Any]:
@@ -387,16 +379,14 @@ def _packed(pieces: Sequence[Any], path: str) -> bytes:
         return bytes(buffer.getvalue())
     data = b"".join(pieces)
     compression = compression_of(path.lower()) if kind_of(path) == "jsonl" else None
-    if compression == "gzip":
-        return gzip.compress(data, 6, mtime=0)
-    return bytes(pa.compress(data, codec="zstd", asbytes=True)) if compression == "zstd" else data
+    return bytes(pa.compress(data, codec=compression, asbytes=True)) if compression else data
 
 
-def _declare(entry: Entry, path: str, folder: str, url: str, data: bytes) -> None:
+def _declare(folder: str, path: str, data: bytes, verb: str, record: Record) -> None:
     """Tell the keys of an attribute file as the journal of the dataset does: its rows may hold none, such as flags that are rare."""
-    verb, record = entry.made_by[path]
     info: dict[str, Any] = {"unproved": True}
     info.update((name, record.info[name]) for name in ("kinds", "levels") if name in record.info)
-    there = files.stat(url)
+    there = files.stat(files.join(folder, path))
     written = FileRecord(path, len(data), xxhash.xxh3_128_hexdigest(data), stamp=there.stamp if there else "")
-    Journal(folder, verb).append(Record(path, record.shard, "sample", files=(written,), info=info))
+    sample = Record(path, record.shard, "sample", files=(written,), info=info)
+    Journal(folder, verb).append(sample)

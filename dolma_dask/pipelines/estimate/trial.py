@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,12 @@ class Trial:
 
     cpu: float  # seconds
     peak: int  # bytes of resident memory
-    scratch: int  # most bytes in work folders
     # what it wrote, but for journals
     files: int
     bytes: int
-    counts: Mapping[str, float] = field(default_factory=dict)
-    compiled: int = 0  # kernels, in its time
+    counts: Mapping[str, float]
+    compiled: int  # kernels, in its time
+    scratch: int = 0  # most bytes in work folders
     # of several trials
     start: float = 0.0  # CPU-seconds that the first took more
     noise: float = 0.0  # CPU-seconds that another took more
@@ -116,8 +116,9 @@ def _run(pipelines: Mapping[str, Moved], advance: Callable[[], None]) -> list[di
             found.append({})
             for stage in pipeline.stages:
                 trial = pool.submit(_try, replace(stage, at=None, nodes={}), pipeline.folder)
+                scratch = _watch(trial, pipeline.folder / "out")
                 try:
-                    found[-1][stage.name] = trial.result()
+                    found[-1][stage.name] = replace(trial.result(), scratch=scratch)
                 except TrialError as failed:
                     raise TrialError(pipeline.in_real_words(str(failed))) from None
                 except BrokenProcessPool:
@@ -126,6 +127,15 @@ def _run(pipelines: Mapping[str, Moved], advance: Callable[[], None]) -> list[di
                     ) from None
                 advance()
     return found
+
+
+def _watch(trial: "Future[Trial]", folder: Path) -> int:
+    """Return the most bytes that were in work folders until a trial ended."""
+    most = 0
+    while wait([trial], _LOOK_SECONDS).not_done:
+        now = sum(size for path, size, _ in _walk(folder) if f"/{layout.WORK}/" in path)
+        most = max(most, now)
+    return most
 
 
 def _try(stage: StagePlan, folder: Path) -> Trial:
@@ -137,14 +147,18 @@ def _try(stage: StagePlan, folder: Path) -> Trial:
     with suppress(OSError):  # lets the peak of memory begin anew, where the system can
         Path("/proc/self/clear_refs").write_text("5")
     cpu = time.process_time()
-    with _watched(folder / "out") as scratch:
-        summary = _call(stage)
-    cpu = time.process_time() - cpu - scratch.cpu
+    summary = _call(stage)
+    cpu = time.process_time() - cpu
     after = _listing(folder)
     written = [size for path, (size, stamp) in after.items() if before.get(path) != (size, stamp)]
-    counts = {**getattr(summary, "counts", {})}
-    compiled = compiled_kernels() - compiled
-    return Trial(max(cpu, 0.0), peak_bytes(), scratch.bytes, len(written), sum(written), counts, compiled)
+    return Trial(
+        cpu=cpu,
+        peak=peak_bytes(),
+        files=len(written),
+        bytes=sum(written),
+        counts={**getattr(summary, "counts", {})},
+        compiled=compiled_kernels() - compiled,
+    )
 
 
 def _call(stage: StagePlan) -> Any:
@@ -177,29 +191,3 @@ def _walk(folder: Path) -> Iterator[tuple[str, int, int]]:
             with suppress(OSError):
                 status = (path := Path(place, name)).stat()
                 yield str(path), status.st_size, status.st_mtime_ns
-
-
-@dataclass
-class _Scratch:
-    bytes: int = 0  # the most in work folders
-    cpu: float = 0.0  # that looking has cost
-
-
-@contextmanager
-def _watched(folder: Path) -> Iterator[_Scratch]:
-    """Look at the work folders while the block runs."""
-    scratch, ended = _Scratch(), threading.Event()
-
-    def look() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            now = sum(size for path, size, _ in _walk(folder) if f"/{layout.WORK}/" in path)
-            scratch.bytes = max(scratch.bytes, now)
-        scratch.cpu = time.thread_time()
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield scratch
-    finally:
-        ended.set()
-        thread.join()
