@@ -29,8 +29,8 @@ WHOLE = "whole"
 NEAR_BYTES = 6
 """Bytes of memory for each document that near duplicates take in one worker: labels and matches, see `dolma_dask.verbs.dedupe.needs`."""
 
-COMMAND_START = 1.0
-"""CPU-seconds of `run` until its first stage: imports, and the check of the file."""
+COMMAND_START = 1.2
+"""CPU-seconds of `run` until its first stage: imports, with that of numba, and the check of the file."""
 
 ROWS_PER_FILE = 50_000
 """Default of `hdf5`."""

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ from dolma_dask.io.publish import is_running, writer_space
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.shared import Many, words_of
 from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
-from dolma_dask.pipelines.estimate.model import StageEstimate, estimate_stages, is_near, walls
+from dolma_dask.pipelines.estimate.model import estimate_stages, is_near, walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, draw, scan_entries, write_sample
 from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
 from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
@@ -121,9 +120,22 @@ def estimate(
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
     found = estimate_stages(tried, entries, trials)
-    notes = notes_of(entries, found, left_out=len(active) - len(tried))
-    answer = _answer(file, entries, found, workers, _command(file, variables_of(variables)), notes)
-    answer = replace(answer, seconds=time.monotonic() - begun)
+    count = sum(len(entry.files) for entry in entries)
+    doublings = [1 << power for power in range(_MAX_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
+    choices = [walls(found, number) for number in doublings]
+    answer = Estimate(
+        file=file,
+        stages=found,
+        here=walls(found, clusters.cpu_count()),
+        walls=tuple(walls(found, number) for number in sorted({*workers})) or tuple(choices),
+        request=fitting(choices, max(stage.memory for stage in found)),
+        command=_command(file, variables_of(variables)),
+        client_memory=CLIENT_BYTES * count * len(found),
+        entry_files=count,
+        entry_bytes=sum(entry.stored for entry in entries),
+        seconds=time.monotonic() - begun,
+        notes=notes_of(entries, found, left_out=len(active) - len(tried)),
+    )
     keep(answer.kept())
     return answer
 
@@ -199,30 +211,4 @@ def _command(file: str, variables: Mapping[str, object]) -> str:
     given = [f"{name}={value}" for name, value in variables.items()]
     return shlex.join(
         ["dolma-dask", "run", file, *(["--set", *given] if given else []), "--cluster", "allocation"]
-    )
-
-
-def _answer(
-    file: str,
-    entries: Sequence[Entry],
-    stages: tuple[StageEstimate, ...],
-    workers: Sequence[int],
-    command: str,
-    notes: tuple[str, ...],
-) -> Estimate:
-    count = sum(len(entry.files) for entry in entries)
-    doublings = [1 << power for power in range(_MAX_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
-    return Estimate(
-        file=file,
-        stages=stages,
-        here=walls(stages, clusters.cpu_count()),
-        walls=tuple(walls(stages, number) for number in sorted({*workers}) or doublings),
-        request=fitting(
-            [walls(stages, number) for number in doublings], max(stage.memory for stage in stages)
-        ),
-        command=command,
-        client_memory=CLIENT_BYTES * count * len(stages),
-        entry_files=count,
-        entry_bytes=sum(entry.stored for entry in entries),
-        notes=notes,
     )

@@ -115,27 +115,26 @@ def _run(pipelines: Mapping[str, Moved], advance: Callable[[], None]) -> list[di
             shutil.rmtree(pipeline.folder / "out", ignore_errors=True)
             found.append({})
             for stage in pipeline.stages:
-                trial = pool.submit(_try, replace(stage, at=None, nodes={}), pipeline.folder)
-                scratch = _watch(trial, pipeline.folder / "out")
-                try:
-                    found[-1][stage.name] = replace(trial.result(), scratch=scratch)
-                except TrialError as failed:
-                    raise TrialError(pipeline.in_real_words(str(failed))) from None
-                except BrokenProcessPool:
-                    raise TrialError(
-                        f"the process of the trials ended in stage {stage.name!r}; expected it to live. Is there enough memory?"
-                    ) from None
+                plain = replace(stage, at=None, nodes={})
+                found[-1][stage.name] = _result(pool.submit(_try, plain, pipeline.folder), stage, pipeline)
                 advance()
     return found
 
 
-def _watch(trial: "Future[Trial]", folder: Path) -> int:
-    """Return the most bytes that were in work folders until a trial ended."""
-    most = 0
+def _result(trial: "Future[Trial]", stage: StagePlan, pipeline: Moved) -> Trial:
+    """Return the trial of a stage when it has ended, with the most bytes that were in work folders until then."""
+    scratch = 0
     while wait([trial], _LOOK_SECONDS).not_done:
-        now = sum(size for path, size, _ in _walk(folder) if f"/{layout.WORK}/" in path)
-        most = max(most, now)
-    return most
+        now = sum(size for path, size, _ in _walk(pipeline.folder / "out") if f"/{layout.WORK}/" in path)
+        scratch = max(scratch, now)
+    try:
+        return replace(trial.result(), scratch=scratch)
+    except TrialError as failed:
+        raise TrialError(pipeline.in_real_words(str(failed))) from None
+    except BrokenProcessPool:
+        raise TrialError(
+            f"the process of the trials ended in stage {stage.name!r}; expected it to live. Is there enough memory?"
+        ) from None
 
 
 def _try(stage: StagePlan, folder: Path) -> Trial:

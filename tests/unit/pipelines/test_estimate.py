@@ -1,4 +1,4 @@
-"""estimate: a sample keeps its share of bytes and of copies, and the whole is what the stages then do."""
+"""estimate: the run is as estimated, whatever share of the texts are copies, and nothing real is written before it."""
 
 import gzip
 import json
@@ -63,6 +63,11 @@ def made(folder):
     return [path.stat().st_size for path in paths if not {"_journal", "_work"} & set(path.parts)]
 
 
+def contents(folder):
+    """Bytes of all files, by path."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.slow
 def test_the_run_is_as_estimated(corpus, capsys):
     scratch = corpus / "scratch"
@@ -70,12 +75,17 @@ def test_the_run_is_as_estimated(corpus, capsys):
     elsewhere = scratch / "dolma-dask-estimate-other_1-999999999-x"
     dead.mkdir(parents=True)
     elsewhere.mkdir()
+    before = contents(corpus)
     assert cli.main(["estimate", "p.yaml", "--sample-bytes", "80000", "--scratch", "scratch", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert list(scratch.iterdir()) == [
         elsewhere
     ]  # not even that of an estimate of this machine that was killed
-    assert made(corpus / "out") == []
+    after = contents(corpus)
+    assert {path for path in after if path.name != "estimate.json"} == before.keys()
+    assert (
+        before.items() <= after.items()
+    )  # nothing is changed, nothing is written but what `status` compares with
     run("p.yaml", **HERE)
     sizes = made(corpus / "out")
     assert answer["all"]["files"] == len(sizes)
@@ -159,6 +169,14 @@ def test_what_cannot_be_estimated(corpus):
         dk.estimate("p.yaml", progress=False, scratch="scratch")
     assert "scratch" not in str(failed.value)  # nobody finds that any more
     assert list(Path("scratch").iterdir()) == []
+    Path("deadly.py").write_text("import os\n\n\ndef clean(text):\n    os._exit(9)\n")
+    Path("p.yaml").write_text(
+        "stages:\n  - convert: {inputs: raw, to: out/v0, source: s, id: key, text: body.text}\n"
+        "  - transform: {dataset: out/v0, to: out/v1, function: deadly.py:clean}\n"
+    )
+    with pytest.raises(TrialError, match=r"ended in stage 'transform'"):
+        dk.estimate("p.yaml", progress=False)
+    Path("p.yaml").write_text("stages:\n  - convert: {inputs: raw, to: out/v0, text: nowhere}\n")
     Path("raw/damaged.parquet").write_bytes(b"PAR1 and nonsense")
     with pytest.raises(CorruptFileError, match=r"damaged.parquet"):
         dk.estimate("p.yaml", progress=False)
