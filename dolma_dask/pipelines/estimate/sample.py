@@ -1,6 +1,6 @@
 """What a pipeline reads from outside, and seeded samples of it for trials, in which copies of a text stay together.
 
-Records are cut into runs of neighbours, of which one in so many is drawn: neighbours are alike, so that the sample deflates like the whole. Copies belong to the run of the first of them,
+Records are cut into runs of neighbours, a share of which is drawn, evenly spread: neighbours are alike, so that the sample deflates like the whole. Copies belong to the run of the first of them,
 wherever they lie, so that a pipeline keeps in the sample what it would keep of the whole. Texts are copies if they are equal, and where near duplicates are looked for, if they share the
 least hash of their n-grams, as two texts do with the probability of their similarity. Of files other than JSON lines and Parquet a record is the whole file.
 Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
@@ -70,6 +70,7 @@ class Scanned:
     keys: npt.NDArray[np.uint64]  # (n,) equal for copies
     sizes: Ints  # (n,) bytes
     stored: int  # stored bytes that were read
+    texts: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,) number of each among all texts
     drawn: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # by sample (n,)
 
 
@@ -273,25 +274,43 @@ def draw(entries: Sequence[Entry], sample_bytes: int, seed: int) -> None:
     Raises `UsageError`: something can only be taken whole and is too large.
     """
     scanned = [one for entry in entries for one in entry.scanned]
-    sizes = np.concatenate([one.sizes for one in scanned])
     keys = np.concatenate([one.keys for one in scanned])
-    _, first, text = np.unique(keys, return_index=True, return_inverse=True)
+    sizes = np.concatenate([one.sizes for one in scanned])
+    _, first, texts = np.unique(keys, return_index=True, return_inverse=True)
+    is_drawn = _choose(sizes, first, sample_bytes, seed)
+    ends = np.cumsum([len(one.keys) for one in scanned])[:-1]
+    for one, rows in zip(scanned, np.split(texts, ends), strict=True):
+        one.texts = rows
+    for entry in entries:
+        mine = np.concatenate([one.texts for one in entry.scanned])
+        is_drawn[LARGE][mine[len(mine) // 2]] |= not is_drawn[LARGE][mine].any()
+        is_drawn[SMALL][mine[is_drawn[LARGE][mine]][0]] |= not is_drawn[SMALL][mine].any()
+    for one in scanned:
+        one.drawn = {name: of_texts[one.texts] for name, of_texts in is_drawn.items()}
+    _check_whole(entries, sample_bytes)
+
+
+def _choose(sizes: Ints, first: Ints, sample_bytes: int, seed: int) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which texts are in each sample: one run of neighbours in ``1 / share``.
+
+    Parameters
+    ----------
+    sizes : ndarray
+        Bytes of each record (n,).
+    first : ndarray
+        For each text, the first record that holds it (n_texts,).
+    sample_bytes, seed : int
+        As of `draw`.
+    """
     share = min(1.0, sample_bytes / max(float(sizes.sum()), 1.0))
     new = np.zeros(len(sizes))
     new[first] = sizes[first]
     begins = np.cumsum(new) - new  # bytes of texts that are no copies, before each record
     run_bytes = max(min(_RUN_BYTES, share * float(new.sum()) / _SMALL_RUNS), 1.0)
     turns = (begins[first] // run_bytes + np.random.default_rng(seed).random() / share) * share
-    large = np.floor(turns + share) > np.floor(turns)
-    small = large & (np.floor(turns + share) % _SMALL_RUNS == 0)
-    of_entries = np.split(text, np.cumsum([sum(len(one.keys) for one in entry.scanned) for entry in entries]))
-    for mine in of_entries[: len(entries)]:
-        large[mine[len(mine) // 2]] |= not large[mine].any()
-        small[mine[large[mine]][0]] |= not small[mine].any()
-    of_files = np.cumsum([len(one.keys) for one in scanned])[:-1]
-    for one, rows in zip(scanned, np.split(text, of_files), strict=True):
-        one.drawn = {SMALL: small[rows], LARGE: large[rows]}
-    _check_whole(entries, sample_bytes)
+    turn = np.floor(turns + share)
+    large = turn > np.floor(turns)
+    return {SMALL: large & (turn % _SMALL_RUNS == 0), LARGE: large}
 
 
 def _check_whole(entries: Sequence[Entry], sample_bytes: int) -> None:
