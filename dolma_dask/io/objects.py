@@ -103,7 +103,6 @@ class _Host:
 
 
 _hosts: dict[tuple[str, int], _Host] = {}
-_hosts_lock = threading.Lock()
 
 
 def rest(seconds: float) -> None:
@@ -172,10 +171,8 @@ class Source:
     def host(self, url: str) -> _Host:
         """Return what is known of the host of a URL."""
         parts = urlsplit(url)
-        with _hosts_lock:
-            return _hosts.setdefault(
-                (f"{parts.scheme}://{parts.netloc}", self.connections), _Host(self.connections)
-            )
+        key = f"{parts.scheme}://{parts.netloc}", self.connections
+        return _hosts.setdefault(key, _Host(self.connections))  # at once, so that threads share one
 
     def persistently(
         self, url: str, attempt: Callable[[], Result], reached: Callable[[], int] = int

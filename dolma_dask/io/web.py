@@ -59,10 +59,12 @@ _MAX_REQUESTS = 10
 
 @dataclass(frozen=True)
 class Web(Source):
-    """Objects of web servers."""
+    """Objects of web servers, besides those of files and stores."""
 
     def look(self, url: str) -> Version | None:
-        """See `Source.look`; a server that does not say without sending it gets an empty version."""
+        """See `Source.look`; of an object whose server does not answer without sending it, nothing is known."""
+        if not is_web(url):
+            return super().look(url)
 
         def ask() -> Version:
             with self._ask(url, "HEAD", {}) as response:
@@ -80,6 +82,10 @@ class Web(Source):
     @contextmanager
     def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[Answer]:
         """See `Source.open`."""
+        if not is_web(url):
+            with super().open(url, start, held) as answer:
+                yield answer
+            return
         if start and held is not None and held.if_range:
             condition = {"Range": f"bytes={start}-", "If-Range": held.if_range}
             with self._ask(url, "GET", condition, (_OK, _PART, _NO_SUCH_RANGE)) as response:

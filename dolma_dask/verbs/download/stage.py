@@ -1,22 +1,32 @@
-"""The work of `download` on one object, and what is left of those that are not there."""
+"""The work of `download` on one object: fetched until it is all there, proved to be whole, and published; and the lists of those that are not there."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
+
+import pyarrow as pa
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.io import files
-from dolma_dask.io.objects import shown
-from dolma_dask.io.partial import partial
+from dolma_dask.io.decompress import compression_of, read_pieces
+from dolma_dask.io.objects import Version, shown
+from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.partial import Partial, partial
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.stored import StoredFile
+from dolma_dask.io.web import Web
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.verbs.download.fetching import Access, fetch_whole
+from dolma_dask.metering import Slot, count_read, counting
 from dolma_dask.verbs.download.selection import Wanted
 
 VERSION = 1
 """Raised whenever download writes other bytes for the same object."""
+
+MAX_COPIES = 4
+"""Times that an object is fetched whose bytes are not what its name says; two equal ones are enough to know that it is broken at its source."""
 
 Handling = Literal["record", "fail"]
 
@@ -35,7 +45,7 @@ class DownloadStage:
 
     target: str
     origin: str  # of the objects, seen from the target
-    access: Access
+    source: Web
     on_missing: Handling
     on_broken: Handling
     verb: str = "download"
@@ -49,7 +59,7 @@ class DownloadStage:
             if part.version and expected and part.version.stamp not in expected:
                 part.discard()
             try:
-                version, checksum = fetch_whole(self.access.source(wanted.url), wanted.url, part)
+                version, checksum = self._fetch_whole(wanted.url, part)
             except FileNotFoundError:
                 part.discard()
                 return [self._without(unit, wanted, "missing")]
@@ -57,8 +67,8 @@ class DownloadStage:
                 if self.on_broken == "fail":
                     raise
                 return [self._without(unit, wanted, "broken", str(error))]
+            size = part.bytes
             part.publish()
-        size = version.bytes or 0
         return [
             Record(
                 unit=unit.name,
@@ -70,6 +80,28 @@ class DownloadStage:
                 info={"origin": self.origin},
             )
         ]
+
+    def _fetch_whole(self, url: str, part: Partial) -> tuple[Version, str]:
+        """Fetch an object into its partial file, and return its version and the checksum of its bytes.
+
+        Raises `FileNotFoundError`: there is none. Raises `CorruptFileError`: it is broken at its source. Raises `StoreError`: see `Source.persistently`.
+        """
+        seen: set[str] = set()
+        while True:
+            part.receive(self.source, url)
+            version = part.version or Version()
+            checksum, damage = _proved(url, part)
+            if not damage:
+                return version, checksum
+            count_read(-part.bytes)
+            part.discard()
+            if checksum in seen or len(seen) + 1 == MAX_COPIES:
+                raise CorruptFileError(
+                    f"{shown(url)} is broken at its source: {damage} (fetched {len(seen) + 1} times); expected a whole file. Leave it out with --on-broken "
+                    "record, and tell those who publish it.",
+                    url=shown(url),
+                )
+            seen.add(checksum)
 
     def _without(self, unit: Unit, wanted: Wanted, state: str, reason: str = "") -> Record:
         """Return the record of an object that is left out."""
@@ -83,6 +115,28 @@ class DownloadStage:
         return Record(
             unit=unit.name, shard=unit.name, key=key_of(wanted.url, ""), counts={state: 1}, info=info
         )
+
+
+def _proved(url: str, part: Partial) -> tuple[str, str]:
+    """Return the checksum of what was received, and how it is damaged, if it is."""
+    damage = ""
+    with counting(Slot()), closing(StoredFile(part.url)) as stored:  # what is read back is not input
+        try:
+            _read_through(stored, shown(url))
+        except (CorruptFileError, pa.ArrowException) as error:
+            damage = str(error).replace(part.url, "").strip(": ").partition("; expected")[0]
+        stored.hash_rest()
+        return stored.checksum, damage
+
+
+def _read_through(stored: StoredFile, name: str) -> None:
+    """Read a file as far as its name says what it holds: gzip and zstd data to their ends, the footer of a table."""
+    if name.endswith(".parquet"):
+        with open_parquet(stored.url):
+            return
+    if compression := compression_of(name):
+        for _ in read_pieces(stored, compression):
+            pass
 
 
 def left_out(records: Mapping[str, Record], state: str) -> list[str]:

@@ -799,7 +799,7 @@ def test_room_is_looked_for_before_the_first_byte(server, tmp_path, monkeypatch)
 
 
 def test_sizes_that_are_not_asked_for_are_estimated(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("dolma_dask.verbs.download.verb.MOST_ASKED", 4)
+    monkeypatch.setattr("dolma_dask.verbs.download.verb.MAX_ASKED", 4)
     fetch(server, tmp_path)
     assert len([one for one in server.seen if one.method == "HEAD"]) == 4
     assert files_of(tmp_path) == wanted(server)
