@@ -25,7 +25,7 @@ from thorough import THOROUGH
 import dolma_dask as dk
 from dolma_dask import progress
 from dolma_dask.errors import DiskFullError, StageError, StoreError, StoreUnreachableError, UsageError
-from dolma_dask.io import objects, partial, web
+from dolma_dask.io import http, objects, partial, web
 from dolma_dask.io.stores import reason
 from dolma_dask.journal import Journal
 from dolma_dask.testing.commands import Command, killed_at
@@ -775,9 +775,9 @@ def test_https_with_a_certificate_of_ones_own(server, tmp_path, monkeypatch):
         with pytest.raises(StageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
             dk.download(url, to=str(tmp_path / "out"), **QUICK)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        web.client.cache_clear()
+        http.pools.cache_clear()
         dk.download(url, to=str(tmp_path / "out"), **QUICK)
-        web.client.cache_clear()
+        http.pools.cache_clear()
     assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
 
 
