@@ -137,17 +137,14 @@ def _check_paths(wanted: Sequence[Wanted]) -> None:
 
 def _of_input(item: str, base: str | None, selection: Selection, source: Source) -> Iterator[Wanted]:
     url = files.normalize(item)
-    if _LIST.fullmatch(shown(url).rpartition("/")[2]):
+    name = shown(url).rpartition("/")[2]
+    is_file = files.local_path(url).is_file() if files.is_local(url) else layout.suffix_of(name) is not None
+    if _LIST.fullmatch(name):
         yield from _of_list(url, base, selection, source)
-    elif (files.is_local(url) and files.local_path(url).is_file()) or _is_file(url):
+    elif is_file:
         yield from _selected(url, base, selection)
     else:
         yield from _of_root(url, selection, source)
-
-
-def _is_file(url: str) -> bool:
-    name = shown(url).rpartition("/")[2]
-    return layout.suffix_of(name) is not None and not files.is_local(url)
 
 
 def _selected(url: str, base: str | None, selection: Selection) -> Iterator[Wanted]:

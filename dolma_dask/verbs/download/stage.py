@@ -1,6 +1,7 @@
 """The work of `download` on one object: fetched until it is all there, proved to be whole, and published; and the lists of those that are not there."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,9 @@ MAX_COPIES = 4
 
 Handling = Literal["record", "fail"]
 
+STATES = ("missing", "broken")
+"""States of objects that were not fetched."""
+
 LISTS = "_quarantine/download"
 """Folder of the lists of objects that were not fetched."""
 
@@ -49,6 +53,11 @@ class DownloadStage:
     on_missing: Handling
     on_broken: Handling
     verb: str = "download"
+
+    def is_trusted(self, record: Record) -> bool:
+        """Tell whether a record is of this origin, and of nothing that is to fail."""
+        failing = {"missing": self.on_missing == "fail", "broken": self.on_broken == "fail"}
+        return record.info.get("origin") == self.origin and not any(map(failing.get, record.info))
 
     def run_shard(self, task: Task) -> list[Record]:
         """Fetch one object; see `dolma_dask.engine.Stage`."""
@@ -147,10 +156,10 @@ def left_out(records: Mapping[str, Record], state: str) -> list[str]:
 def write_lists(target: str) -> None:
     """List the objects that were not fetched, of all runs, one URL to a line: lists that `download` takes again."""
     records = Journal(target, "download").records
-    for state in ("missing", "broken"):
+    for state in STATES:
         url = files.join(target, f"{LISTS}/{state}.txt")
         text = "".join(f"{line}\n" for line in left_out(records, state)).encode()
-        if text == _content(url):
+        if text == (files.read_bytes(url) if files.stat(url) else b""):
             continue
         if not text:
             files.remove(url)
@@ -159,25 +168,14 @@ def write_lists(target: str) -> None:
             out.write(text)
 
 
-def _content(url: str) -> bytes:
-    """Return the content of a list; nothing if there is none."""
-    try:
-        return files.read_bytes(url)
-    except FileNotFoundError:
-        return b""
-
-
-def sentence(target: str, records: Mapping[str, Record], state: str) -> Sequence[str]:
+def sentences(target: str, records: Mapping[str, Record]) -> Iterator[str]:
     """Say how many objects are ``missing`` or ``broken``, of which components, and where they are listed."""
-    urls = left_out(records, state)
-    if not urls:
-        return ()
-    components: dict[str, int] = {}
-    for name, record in records.items():
-        if state in record.info:
-            folder = name.split("/")[0] if "/" in name else "files"
-            components[folder] = components.get(folder, 0) + 1
-    parts = ", ".join(f"{count:,} of {folder}" for folder, count in sorted(components.items()))
-    return (
-        f"{len(urls):,} {state} at the source ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for them again",
-    )
+    for state in STATES:
+        if urls := left_out(records, state):
+            names = (name for name, record in records.items() if state in record.info)
+            folders = Counter(name.split("/")[0] if "/" in name else "files" for name in names)
+            parts = ", ".join(f"{count:,} of {folder}" for folder, count in sorted(folders.items()))
+            yield (
+                f"{len(urls):,} {state} at the source ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for "
+                "them again"
+            )

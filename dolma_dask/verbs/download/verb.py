@@ -39,7 +39,7 @@ from dolma_dask.verbs.download.stage import (
     DownloadStage,
     Handling,
     key_of,
-    sentence,
+    sentences,
     write_lists,
 )
 
@@ -187,8 +187,7 @@ def _run(plan: Plan, run: RunOptions, is_estimate: bool) -> Summary:
     if not run.dry_run:
         write_lists(plan.root)
         remove_outdated(plan.root, plan.writes)
-    left = (line for state in ("missing", "broken") for line in sentence(plan.root, ran.records, state))
-    return replace(ran.summary, notes=(*ran.summary.notes, *note, *left))
+    return replace(ran.summary, notes=(*ran.summary.notes, *note, *sentences(plan.root, ran.records)))
 
 
 def _requested(wanted: list[Wanted], options: RunArgs) -> list[Wanted]:
@@ -211,15 +210,8 @@ def _origin(wanted: Sequence[Wanted]) -> str:
 def _trusted(stage: DownloadStage, wanted: Sequence[Wanted]) -> dict[str, Record]:
     """Return the records of objects about which the source is not asked again."""
     records = Journal(stage.target, stage.verb).records
-    kept = ((one.path, records[one.path]) for one in wanted if one.path in records)
-    return {path: record for path, record in kept if _is_trusted(record, stage)}
-
-
-def _is_trusted(record: Record, stage: DownloadStage) -> bool:
-    asks = ("missing", stage.on_missing), ("broken", stage.on_broken)
-    return record.info.get("origin") == stage.origin and not any(
-        state in record.info and handling == "fail" for state, handling in asks
-    )
+    found = {one.path: records[one.path] for one in wanted if one.path in records}
+    return {path: record for path, record in found.items() if stage.is_trusted(record)}
 
 
 def _tasks(
