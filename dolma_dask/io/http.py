@@ -18,7 +18,7 @@ from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
 from dolma_dask.io.files import is_web
-from dolma_dask.io.objects import SLOWEST, shown
+from dolma_dask.io.objects import MIN_BYTES_PER_SECOND, shown
 
 ERRORS = (HTTPError, HTTPException, OSError)
 """What requests, and reading their answers, raise where a host or a connection fails; `cause` is what is behind it."""
@@ -58,7 +58,9 @@ def send(
 
 
 def release(response: BaseHTTPResponse) -> None:
-    """Give the connection of an answer back, closed if it was not read to its end."""
+    """Give the connection of an answer back: open if nothing more comes over it, closed otherwise."""
+    if response.length_remaining == 0:
+        response.drain_conn()  # an answer to HEAD ends when it is read, although it has no bytes
     response.close()
     response.release_conn()
 
@@ -105,7 +107,7 @@ class _Paced(io.RawIOBase):
         self._waited += time.monotonic() - began
         self._bytes += count
         if self._waited > self._window:
-            if count and self._bytes < SLOWEST * self._waited:
+            if count and self._bytes < MIN_BYTES_PER_SECOND * self._waited:
                 raise TimeoutError(f"{self._bytes:,} bytes in {self._waited:.0f} s")
             self._bytes, self._waited = 0, 0.0
         return count

@@ -16,7 +16,7 @@ from dolma_dask.errors import StoreAccessError, StoreError, StoreUnreachableErro
 from dolma_dask.io import http
 from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import is_web
-from dolma_dask.io.objects import LONGEST_WAIT_SECONDS, Answer, BrokenOffError, Source, Version, shown
+from dolma_dask.io.objects import MAX_WAIT_SECONDS, Answer, BrokenOffError, Source, Version, shown
 from dolma_dask.io.stores import reason
 
 _OK, _PART, _NO_SUCH_RANGE = 200, 206, 416
@@ -173,7 +173,7 @@ def _retry_after(given: str | None) -> float:
     """Return the seconds that a server asks for, as a number or a date; 0 if it does not."""
     with suppress(HTTPError, ValueError, OverflowError):
         return 0.0 if given is None else Retry().parse_retry_after(given)
-    return LONGEST_WAIT_SECONDS
+    return MAX_WAIT_SECONDS
 
 
 def _unreached(url: str, error: BaseException) -> Exception:

@@ -45,7 +45,7 @@ _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 1024
 """What file systems take for a name, and stores for a path."""
 
 _MAX_LINE_BYTES = 1 << 16
-"""Of a list; a URL has fewer."""
+"""Maximum length of a line in a list; a URL is shorter."""
 
 
 @dataclass(frozen=True)

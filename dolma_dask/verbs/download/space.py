@@ -23,13 +23,13 @@ _FOLDERS = 100
 
 
 def ask(
-    source: Source, wanted: Sequence[Wanted], most: int = MAX_ASKED, progress: bool = False
+    source: Source, wanted: Sequence[Wanted], limit: int = MAX_ASKED, progress: bool = False
 ) -> dict[str, Version | None]:
-    """Return what up to `most` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
+    """Return what up to `limit` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
 
     Raises `StoreUnreachableError`: a host does not answer.
     """
-    count = min(most, len(wanted))
+    count = min(limit, len(wanted))
     chosen = [wanted[number * len(wanted) // count] for number in range(count)]
     if not chosen:
         return {}

@@ -12,13 +12,12 @@ from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.io import files
 from dolma_dask.io.decompress import compression_of, read_pieces
-from dolma_dask.io.objects import Version, shown
+from dolma_dask.io.objects import Source, Version, shown
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.partial import Partial, partial
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.io.web import Web
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.metering import Slot, count_read, counting
 from dolma_dask.verbs.download.selection import Wanted
@@ -49,7 +48,7 @@ class DownloadStage:
 
     target: str
     origin: str  # of the objects, seen from the target
-    source: Web
+    source: Source
     on_missing: Handling
     on_broken: Handling
     verb: str = "download"

@@ -265,7 +265,7 @@ def test_what_a_server_says_is_no_matter_for_terminals():
 
 @pytest.mark.parametrize("date", ["soon", "9" * 5000])
 def test_a_pause_that_no_clock_knows_is_a_long_one(date, server, tmp_path, monkeypatch):
-    monkeypatch.setattr(web, "LONGEST_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(web, "MAX_WAIT_SECONDS", 0.5)
     server.faults[FIRST] = [Fault("status", status=503, headers=(("Retry-After", date),))]
     fetch_one(server, tmp_path)
     first, second = server.gets(FIRST)
