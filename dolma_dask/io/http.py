@@ -23,8 +23,8 @@ from dolma_dask.io.objects import MIN_BYTES_PER_SECOND, shown
 ERRORS = (HTTPError, HTTPException, OSError)
 """What requests, and reading their answers, raise where a host or a connection fails; `cause` is what is behind it."""
 
-_MAX_REQUESTS = 10
-"""Requests for one object, each to the place that the one before was redirected to."""
+_MAX_REDIRECTIONS = 10
+"""Redirections of one request that are followed, one after another."""
 
 
 def send(
@@ -35,7 +35,7 @@ def send(
     Raises `ValueError`: such a place is none. Raises `ERRORS`: nobody answers.
     """
     place, login = url.partition("#")[0], _login(urlsplit(url).hostname or "")
-    for _ in range(_MAX_REQUESTS):
+    for _ in range(_MAX_REDIRECTIONS + 1):
         response = pools(_proxy(place), connections).urlopen(
             method,
             place,

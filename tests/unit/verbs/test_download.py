@@ -205,9 +205,10 @@ def test_what_the_server_has_compressed_is_refused(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place", ["http://[bad/x", f"http://{'a' * 80}.example/x", "file:///etc/hosts", "ftp://127.0.0.1:1/x"]
+    "place",
+    ["http://[bad/x", f"http://{'a' * 80}.example/x", "file:///etc/hosts", "ftp://127.0.0.1:1/x", FIRST],
 )
-def test_redirections_to_other_places_than_the_web_are_refused(place, server, tmp_path):
+def test_redirections_to_other_places_than_the_web_and_without_end_are_refused(place, server, tmp_path):
     server.always[FIRST] = Fault("status", status=302, headers=(("Location", place),))
     with pytest.raises(StageError, match=r"StoreAccessError: http://.*; expected"):
         fetch_one(server, tmp_path)
