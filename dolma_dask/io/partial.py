@@ -22,7 +22,6 @@ from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.objects import BrokenOffError, Source, Version
 from dolma_dask.io.publish import explained, fsync_folder, is_running, open_new, publish, writer_space
-from dolma_dask.metering import count_read
 
 _SUFFIX = ".part"
 _DATA, _VERSION = "data", "version.json"
@@ -53,7 +52,6 @@ class Partial:
 
     def receive(self, source: Source, url: str) -> None:
         """Fetch what is lacking of an object, in as many attempts as it takes; raises what `Source.open` and `Source.persistently` raise."""
-        count_read(self.bytes)
         try:
             if self.version is None or self.version.bytes != self.bytes:
                 source.persistently(url, lambda: self._attempt(source, url), lambda: self.bytes)
@@ -63,11 +61,9 @@ class Partial:
     def _attempt(self, source: Source, url: str) -> None:
         with source.open(url, self.bytes, self.version) as answer:
             if answer.start != self.bytes or not answer.start:
-                count_read(-self.bytes)
                 self.begin(answer.version)
             while data := answer.read():
                 self.write(memoryview(data))
-                count_read(len(data))
         received, expected = self.bytes, answer.version.bytes
         if expected is not None and received != expected:
             if received > expected:

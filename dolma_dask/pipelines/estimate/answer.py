@@ -8,7 +8,7 @@ from typing import Any
 
 from dolma_dask import fragments
 from dolma_dask.clusters.allocation import COMMAND_MIB
-from dolma_dask.clusters.job_options import PARENT_MIB
+from dolma_dask.clusters.jobs import PARENT_MIB
 from dolma_dask.display import byte_size, counted, percent, seconds, text_table
 from dolma_dask.pipelines.estimate.model import StageEstimate, Walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, kind_of

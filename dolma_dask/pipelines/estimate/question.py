@@ -16,7 +16,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dolma_dask import clusters
-from dolma_dask.clusters.sigterm import stopped_by_sigterm
 from dolma_dask.clusters.workers import stopped_by_sigterm
 from dolma_dask.errors import InterruptedStageError, UsageError
 from dolma_dask.io.publish import is_running, writer_space

@@ -19,7 +19,6 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.metering import Slot, count_read, counting
 from dolma_dask.verbs.download.selection import Wanted
 
 VERSION = 1
@@ -101,7 +100,6 @@ class DownloadStage:
             checksum, damage = _proved(url, part)
             if not damage:
                 return version, checksum
-            count_read(-part.bytes)
             part.discard()
             if checksum in seen or len(seen) + 1 == MAX_COPIES:
                 raise CorruptFileError(
@@ -128,7 +126,7 @@ class DownloadStage:
 def _proved(url: str, part: Partial) -> tuple[str, str]:
     """Return the checksum of what was received, and how it is damaged, if it is."""
     damage = ""
-    with counting(Slot()), closing(StoredFile(part.url)) as stored:  # what is read back is not input
+    with closing(StoredFile(part.url)) as stored:
         try:
             _read_through(stored, shown(url))
         except (CorruptFileError, pa.ArrowException) as error:
