@@ -20,7 +20,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Record, sum_drops, work_key
 from dolma_dask.options.shared import budget
 from dolma_dask.outputs.cutting import (
     PACKING_VERSION,
@@ -263,6 +263,7 @@ class Packed:
             rows=int(counts["documents_out"]),
             counts=counts,
             rules=merge_rules(record.rules for record in read),
+            drops=sum_drops(read),
             info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
             seconds=sum(record.seconds for record in made),
             finished=max(record.finished for record in made),

@@ -28,10 +28,11 @@ OTHER_GROUPS = "(other sources)"
 Amount = tuple[int, int]
 """Documents, and bytes of their text."""
 
-Words = dict[int, Amount]
-"""Amounts by word: bit i is set where condition i drops a document."""
+Words = dict[str, Amount]
+"""Amounts by word, in decimal digits as the keys of a journal have to be: bit i is set where condition i drops a document."""
 
 _NOTHING: Amount = (0, 0)
+_NONE = "0"  # word of what nothing drops
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
@@ -65,7 +66,11 @@ class Tally(msgspec.Struct, omit_defaults=True):
         weights = np.zeros(len(cells)) if sizes is None else np.bincount(places, sizes, len(cells))
         for cell, count, size in zip(cells, documents.tolist(), weights.tolist(), strict=True):
             group = names[int.from_bytes(cell[:_CODE], "little")]
-            _add(self.sets.setdefault(group, {}), int.from_bytes(cell[_CODE:], "little"), (count, int(size)))
+            _add(
+                self.sets.setdefault(group, {}),
+                str(int.from_bytes(cell[_CODE:], "little")),
+                (count, int(size)),
+            )
         self._limit()
 
     def add(self, other: "Tally") -> None:
@@ -87,12 +92,12 @@ class Tally(msgspec.Struct, omit_defaults=True):
     @property
     def total(self) -> Amount:
         """All documents."""
-        return _sum([*_amounts(self.sets), *(words.get(0, _NOTHING) for words in self.folded.values())])
+        return _sum([*_amounts(self.sets), *(words.get(_NONE, _NOTHING) for words in self.folded.values())])
 
     @property
     def kept(self) -> Amount:
         """Documents that no condition drops."""
-        return _sum(words.get(0, _NOTHING) for words in self.sets.values())
+        return _sum(words.get(_NONE, _NOTHING) for words in self.sets.values())
 
     @property
     def dropped(self) -> Counts:
@@ -103,7 +108,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     def alone(self) -> Counts:
         """Documents that each condition drops and no other (conditions, 2)."""
         found = [
-            _sum(words.get(1 << each, _NOTHING) for words in self.sets.values())
+            _sum(words.get(str(1 << each), _NOTHING) for words in self.sets.values())
             for each in range(self.conditions)
         ]
         return np.array(found, np.int64).reshape(-1, 2)
@@ -115,32 +120,23 @@ class Tally(msgspec.Struct, omit_defaults=True):
         amounts = np.array([*_amounts(self.sets)], np.float64).reshape(-1, 2)
         pairs = [bits.T @ (bits * amounts[:, [unit]]) for unit in (0, 1)]  # exact below 2 ** 53
         found = np.stack(pairs, axis=-1).astype(np.int64)
-        for word, amount in (
-            (word, one) for words in self.folded.values() for word, one in words.items() if word
-        ):
-            first, last = (word & -word).bit_length() - 1, word.bit_length() - 1
-            found[first, last] += amount
-            if first != last:
-                found[last, first] += amount
+        for words in self.folded.values():
+            for word, amount in words.items():
+                numbers = _numbers(word)
+                for pair in {(numbers[0], numbers[-1]), (numbers[-1], numbers[0])} if numbers else ():
+                    found[pair] += amount
         return found
 
     def by_group(self) -> dict[str, "Tally"]:
         """Return the counts of each group, that of most documents first."""
-        found = {
-            group: Tally(
-                self.conditions,
-                {group: self.sets.get(group, {})},
-                {group: self.folded[group]} if group in self.folded else {},
-            )
-            for group in self.sets.keys() | self.folded.keys()
-        }
+        found = {group: self._renamed({group: group}) for group in self.sets}
         return dict(sorted(found.items(), key=lambda item: (-item[1].total[0], item[0])))
 
     def largest(self, count: int) -> "Tally":
         """Return the counts of the groups with most documents by group, those of all others under `OTHER_GROUPS`."""
-        ordered = [group for group in self.by_group() if group != OTHER_GROUPS]
-        shown = set(ordered[:count])
-        return self._renamed({group: group if group in shown else OTHER_GROUPS for group in ordered})
+        groups = [group for group in self.by_group() if group != OTHER_GROUPS]
+        others = [*groups[count:], *self.sets.keys() & {OTHER_GROUPS}]
+        return self._renamed({group: group for group in groups[:count]} | dict.fromkeys(others, OTHER_GROUPS))
 
     def compact(self) -> "Tally":
         """Return the same for a journal: where there are more than `MAX_SETS` counts, without groups."""
@@ -155,15 +151,15 @@ class Tally(msgspec.Struct, omit_defaults=True):
     def _bits(self) -> npt.NDArray[np.float64]:
         """Return the words of all sets as bits (sets, conditions)."""
         width = max(-(-self.conditions // 8), 1)
-        words = b"".join(word.to_bytes(width, "little") for words in self.sets.values() for word in words)
-        packed = np.frombuffer(words, np.uint8).reshape(-1, width)
+        words = (int(word) for words in self.sets.values() for word in words)
+        data = b"".join(word.to_bytes(width, "little") for word in words)
+        packed = np.frombuffer(data, np.uint8).reshape(-1, width)
         return np.unpackbits(packed, axis=1, count=self.conditions, bitorder="little").astype(np.float64)
 
     def _renamed(self, names: Mapping[str, str]) -> "Tally":
-        """Return the same with other names of groups; those of one name are put together."""
+        """Return some groups under other names; those of one name are put together."""
         found = Tally(self.conditions, has_groups=self.has_groups)
-        for group in self.sets:
-            name = names.get(group, group)
+        for group, name in names.items():
             folded = {name: self.folded[group]} if group in self.folded else {}
             found.add(Tally(self.conditions, {name: self.sets[group]}, folded))
         return found
@@ -179,11 +175,18 @@ class Tally(msgspec.Struct, omit_defaults=True):
     def _fold(self, group: str) -> None:
         """Put the sets of several conditions of a group into sums over pairs."""
         words, folded = self.sets[group], self.folded.setdefault(group, {})
-        for word in [word for word in words if word.bit_count() > 1]:
-            amount = words.pop(word)
-            bits = [1 << each for each in range(self.conditions) if word >> each & 1]
-            for part in (0, *bits, *(first | second for first, second in combinations(bits, 2))):
-                _add(folded, part, amount)
+        for word, numbers in [(word, _numbers(word)) for word in words]:
+            if len(numbers) > 1:
+                amount = words.pop(word)
+                parts = ((), *((one,) for one in numbers), *combinations(numbers, 2))
+                for part in parts:
+                    _add(folded, str(sum(1 << number for number in part)), amount)
+
+
+def _numbers(word: str) -> list[int]:
+    """Return the numbers of the conditions of a word."""
+    bits = int(word)
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
@@ -194,7 +197,7 @@ def sum_tallies(tallies: Iterable[Tally]) -> Tally:
     return found
 
 
-def _add(words: Words, word: int, amount: Amount) -> None:
+def _add(words: Words, word: str, amount: Amount) -> None:
     documents, size = words.get(word, _NOTHING)
     words[word] = documents + amount[0], size + amount[1]
 
