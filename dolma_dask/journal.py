@@ -30,7 +30,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.registry import names_of
-from dolma_dask.rules.tally import Tally, sum_tallies
+from dolma_dask.rules.tally import Amounts, Tally
 
 FORMAT = 2
 """Format of records; raised when their fields change their meaning. Records of another format are never believed."""
@@ -61,9 +61,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     # numbers for the summary and the report, such as documents and text bytes in and out
     counts: dict[str, float] = {}
     rules: tuple[RuleCount, ...] = ()  # documents for which each part of a rule holds
-    drops: Tally | None = (
-        None  # documents that the parts of a `where` rule drop, in the order of `rules`; None: not counted
-    )
+    # what the parts of a `where` rule drop by source, in the order of `rules` (`Tally.to_json`); None: not counted
+    drops: dict[str, list[Amounts]] | None = None
     info: dict[str, Any] = {}  # what only this verb knows (tagger types, thresholds, histograms...)
     # wall seconds of the work; when it ended, in seconds since 1970
     seconds: float = 0.0
@@ -75,8 +74,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
 def sum_drops(records: Sequence[Record]) -> Tally | None:
     """Return what conditions drop in several shards; None where it was not counted, or not by the same rule."""
     rules = {tuple(rule.rule for rule in record.rules if rule.kind == "where") for record in records}
-    drops = [record.drops for record in records if record.drops is not None]
-    return sum_tallies(drops) if len(rules) == 1 and len(drops) == len(records) else None
+    if len(rules) != 1 or any(record.drops is None for record in records):
+        return None
+    found = Tally(len(rules.pop()))
+    for record in records:
+        found.add(Tally.from_json(found.conditions, record.drops or {}))
+    return found
 
 
 @dataclass(frozen=True)

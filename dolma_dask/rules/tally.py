@@ -1,15 +1,13 @@
 """Counts of what the conditions of a rule drop: the only place where that is counted.
 
-Each document is dropped by a set of conditions, a word with a bit for each. Documents and bytes of their text by group (such as their source) and
-word are all that is kept; what each condition drops, what it drops alone, what two drop together and what is kept follow from them, and counts
-of several shards add up. Where a group has too many different sets, those of several conditions are folded into sums over pairs, and
-where there are too many groups, the smallest are put together: no answer changes but that by group. Cost: 0.1 ms for each block of 2 MB.
+For each group of documents, such as their source, there are the documents and bytes of text of all, of those that no condition drops, of those that each drops,
+and of those that it drops alone. All are sums over documents, so that counts of blocks and shards add up in any order. The sets of
+conditions that drop a document are not kept: forty thresholds drop nearly every document by a set of its own. Cost: 0.1 ms for each block of 2 MB.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,30 +17,41 @@ from dolma_dask.text.kernels import Bools, Counts
 MAX_GROUPS = 10_000
 """Groups that are counted one by one, at least; the smallest of more are put together."""
 
-MAX_SETS = 1000
-"""Sets of conditions that are counted one by one: in memory in each group, in a journal in all groups of a shard."""
+MAX_RECORDED = 100
+"""Groups of a shard that a journal knows one by one."""
 
 OTHER_GROUPS = "(other sources)"
 """Name of the groups that are put together."""
 
-Amount = tuple[int, int]
+Amounts = tuple[int, int]
 """Documents, and bytes of their text."""
 
-Words = dict[str, Amount]
-"""Amounts by word, in decimal digits as the keys of a journal have to be: bit i is set where condition i drops a document."""
-
-_NOTHING: Amount = (0, 0)
-_NONE = "0"  # word of what nothing drops
+_TOTAL, _KEPT, _DROPPED = range(3)
+"""Rows of the sums of a group; after those of what each condition drops come those of what it drops alone."""
 
 
-class Tally(msgspec.Struct, omit_defaults=True):
-    """Documents that conditions drop. Arrays of amounts hold documents and bytes of text in their last dimension."""
+@dataclass(eq=False)
+class Tally:
+    """Documents that conditions drop; the last dimension of arrays are documents and bytes of their text."""
 
-    conditions: int = 0
-    sets: dict[str, Words] = {}  # by group
-    # of sets that are folded, by group: amounts of all documents (word of no bit), of each condition (one bit) and of each pair (two bits)
-    folded: dict[str, Words] = {}
-    has_groups: bool = True  # False: some documents were counted without their group
+    conditions: int
+    groups: dict[str, Counts] = field(default_factory=dict)  # (2 + 2 * conditions, 2)
+    # (conditions, conditions) documents that two drop both; empty: not counted
+    together: Counts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+    @classmethod
+    def with_pairs(cls, conditions: int) -> "Tally":
+        """Return the counts of no documents, which are to count pairs of conditions too."""
+        return cls(conditions, together=np.zeros((conditions, conditions), np.int64))
+
+    @classmethod
+    def from_json(cls, conditions: int, recorded: Mapping[str, Sequence[Amounts]]) -> "Tally":
+        """Return the counts of a journal."""
+        return cls(conditions, {group: np.array(sums, np.int64) for group, sums in recorded.items()})
+
+    def to_json(self) -> dict[str, list[Amounts]]:
+        """Return the counts for a journal, without pairs of conditions; of the largest groups one by one."""
+        return {group: sums.tolist() for group, sums in self.largest(MAX_RECORDED).groups.items()}
 
     def count(
         self, dropped: Bools, sizes: Counts | None = None, groups: pa.StringArray | None = None
@@ -59,178 +68,89 @@ class Tally(msgspec.Struct, omit_defaults=True):
             Their groups, of which null is the empty name; None: all are in one without a name.
         """
         names, codes = _encoded(groups, dropped.shape[1])
-        packed = np.packbits(dropped, axis=0, bitorder="little").T
-        keys = np.concatenate([codes.view(np.uint8).reshape(-1, _CODE), packed], axis=1)
-        places, cells = _distinct(keys)
-        documents = np.bincount(places, minlength=len(cells))
-        weights = np.zeros(len(cells)) if sizes is None else np.bincount(places, sizes, len(cells))
-        for cell, count, size in zip(cells, documents.tolist(), weights.tolist(), strict=True):
-            group = names[int.from_bytes(cell[:_CODE], "little")]
-            _add(
-                self.sets.setdefault(group, {}),
-                str(int.from_bytes(cell[_CODE:], "little")),
-                (count, int(size)),
-            )
-        self._limit()
+        rows, cells = self._cells(dropped, codes)
+        shape = len(names), 2 + 2 * self.conditions
+        documents = np.bincount(cells, minlength=shape[0] * shape[1])
+        text = np.zeros_like(documents) if sizes is None else np.bincount(cells, sizes[rows], len(documents))
+        sums = np.stack([documents, text.astype(np.int64)], axis=-1)  # exact below 2 ** 53
+        self._add_groups(dict(zip(names, sums.reshape(*shape, 2), strict=True)))
+        if self.together.size:
+            ones = dropped.astype(np.float32)  # exact: fewer than 2 ** 24 rows in a block
+            self.together += (ones @ ones.T).astype(np.int64)
+
+    def _cells(self, dropped: Bools, codes: Counts) -> tuple[Counts, Counts]:
+        """Return the rows that count, some several times, with the place of each among the sums of all groups."""
+        first = codes * (2 + 2 * self.conditions)
+        how_many = np.count_nonzero(dropped, axis=0)
+        every, kept = np.arange(len(codes)), np.flatnonzero(how_many == 0)
+        condition, row = np.nonzero(dropped)
+        place = first[row] + condition + _DROPPED
+        is_alone = how_many[row] == 1
+        rows = [every, kept, row, row[is_alone]]
+        cells = [first + _TOTAL, first[kept] + _KEPT, place, place[is_alone] + self.conditions]
+        return np.concatenate(rows), np.concatenate(cells)
 
     def add(self, other: "Tally") -> None:
         """Add the counts of other documents, for the same conditions."""
-        self.conditions = max(self.conditions, other.conditions)
-        self.has_groups &= other.has_groups
-        for own, more in ((self.sets, other.sets), (self.folded, other.folded)):
-            for group, words in more.items():
-                known = own.setdefault(group, {})
-                for word, amount in words.items():
-                    _add(known, word, amount)
-        self._limit()
+        self._add_groups(other.groups)
+        if self.together.size:
+            self.together += other.together
 
-    def __add__(self, other: "Tally") -> "Tally":
-        return sum_tallies((self, other))
+    def _add_groups(self, groups: Mapping[str, Counts]) -> None:
+        for group, sums in groups.items():
+            self.groups[group] = self.groups[group] + sums if group in self.groups else sums
+        if len(self.groups) > 2 * MAX_GROUPS:
+            self.groups = self.largest(MAX_GROUPS).groups
+
+    def largest(self, count: int) -> "Tally":
+        """Return the counts of the groups with most documents, largest first, and the sum of the others under `OTHER_GROUPS` at the end."""
+        groups = [group for group in self.groups if group != OTHER_GROUPS]
+        order = sorted(groups, key=lambda group: (-int(self.groups[group][_TOTAL, 0]), group))
+        others = [*order[count:], *self.groups.keys() & {OTHER_GROUPS}]
+        shown = {group: self.groups[group] for group in order[:count]}
+        rest = {OTHER_GROUPS: np.sum([self.groups[group] for group in others], axis=0)} if others else {}
+        return Tally(self.conditions, shown | rest, self.together)
+
+    def by_group(self) -> dict[str, "Tally"]:
+        """Return the counts of each group."""
+        return {group: Tally(self.conditions, {group: sums}) for group, sums in self.groups.items()}
 
     # -------------------------------------------------------------------------------------------- answers
 
     @property
-    def total(self) -> Amount:
-        """All documents."""
-        return _sum([*_amounts(self.sets), *(words.get(_NONE, _NOTHING) for words in self.folded.values())])
+    def _sums(self) -> Counts:
+        none = np.zeros((2 + 2 * self.conditions, 2), np.int64)
+        return sum(self.groups.values(), none)
 
     @property
-    def kept(self) -> Amount:
+    def total(self) -> Amounts:
+        """All documents."""
+        return _amounts(self._sums[_TOTAL])
+
+    @property
+    def kept(self) -> Amounts:
         """Documents that no condition drops."""
-        return _sum(words.get(_NONE, _NOTHING) for words in self.sets.values())
+        return _amounts(self._sums[_KEPT])
 
     @property
     def dropped(self) -> Counts:
         """Documents that each condition drops (conditions, 2)."""
-        return np.ascontiguousarray(self.together.diagonal().T)
+        return self._sums[_DROPPED : _DROPPED + self.conditions]
 
     @property
     def alone(self) -> Counts:
         """Documents that each condition drops and no other (conditions, 2)."""
-        found = [
-            _sum(words.get(str(1 << each), _NOTHING) for words in self.sets.values())
-            for each in range(self.conditions)
-        ]
-        return np.array(found, np.int64).reshape(-1, 2)
-
-    @property
-    def together(self) -> Counts:
-        """Documents that two conditions drop both (conditions, conditions, 2); on the diagonal those of each."""
-        bits = self._bits()
-        amounts = np.array([*_amounts(self.sets)], np.float64).reshape(-1, 2)
-        pairs = [bits.T @ (bits * amounts[:, [unit]]) for unit in (0, 1)]  # exact below 2 ** 53
-        found = np.stack(pairs, axis=-1).astype(np.int64)
-        for words in self.folded.values():
-            for word, amount in words.items():
-                numbers = _numbers(word)
-                for pair in {(numbers[0], numbers[-1]), (numbers[-1], numbers[0])} if numbers else ():
-                    found[pair] += amount
-        return found
-
-    def by_group(self) -> dict[str, "Tally"]:
-        """Return the counts of each group, that of most documents first."""
-        found = {group: self._renamed({group: group}) for group in self.sets}
-        return dict(sorted(found.items(), key=lambda item: (-item[1].total[0], item[0])))
-
-    def largest(self, count: int) -> "Tally":
-        """Return the counts of the groups with most documents by group, those of all others under `OTHER_GROUPS`."""
-        groups = [group for group in self.by_group() if group != OTHER_GROUPS]
-        others = [*groups[count:], *self.sets.keys() & {OTHER_GROUPS}]
-        return self._renamed({group: group for group in groups[:count]} | dict.fromkeys(others, OTHER_GROUPS))
-
-    def compact(self) -> "Tally":
-        """Return the same for a journal: where there are more than `MAX_SETS` counts, without groups."""
-        if sum(map(len, (*self.sets.values(), *self.folded.values()))) <= MAX_SETS:
-            return self
-        found = self._renamed(dict.fromkeys(self.sets, ""))
-        found.has_groups = False
-        return found
-
-    # -------------------------------------------------------------------------------------------- room
-
-    def _bits(self) -> npt.NDArray[np.float64]:
-        """Return the words of all sets as bits (sets, conditions)."""
-        width = max(-(-self.conditions // 8), 1)
-        words = (int(word) for words in self.sets.values() for word in words)
-        data = b"".join(word.to_bytes(width, "little") for word in words)
-        packed = np.frombuffer(data, np.uint8).reshape(-1, width)
-        return np.unpackbits(packed, axis=1, count=self.conditions, bitorder="little").astype(np.float64)
-
-    def _renamed(self, names: Mapping[str, str]) -> "Tally":
-        """Return some groups under other names; those of one name are put together."""
-        found = Tally(self.conditions, has_groups=self.has_groups)
-        for group, name in names.items():
-            folded = {name: self.folded[group]} if group in self.folded else {}
-            found.add(Tally(self.conditions, {name: self.sets[group]}, folded))
-        return found
-
-    def _limit(self) -> None:
-        """Keep within `MAX_SETS` and `MAX_GROUPS`."""
-        for group in [group for group, words in self.sets.items() if len(words) > MAX_SETS + self.conditions]:
-            self._fold(group)
-        if len(self.sets) > 2 * MAX_GROUPS:
-            reduced = self.largest(MAX_GROUPS)
-            self.sets, self.folded = reduced.sets, reduced.folded
-
-    def _fold(self, group: str) -> None:
-        """Put the sets of several conditions of a group into sums over pairs."""
-        words, folded = self.sets[group], self.folded.setdefault(group, {})
-        for word, numbers in [(word, _numbers(word)) for word in words]:
-            if len(numbers) > 1:
-                amount = words.pop(word)
-                parts = ((), *((one,) for one in numbers), *combinations(numbers, 2))
-                for part in parts:
-                    _add(folded, str(sum(1 << number for number in part)), amount)
+        return self._sums[_DROPPED + self.conditions :]
 
 
-def _numbers(word: str) -> list[int]:
-    """Return the numbers of the conditions of a word."""
-    bits = int(word)
-    return [number for number in range(bits.bit_length()) if bits >> number & 1]
-
-
-def sum_tallies(tallies: Iterable[Tally]) -> Tally:
-    """Return the counts of all documents."""
-    found = Tally()
-    for tally in tallies:
-        found.add(tally)
-    return found
-
-
-def _add(words: Words, word: str, amount: Amount) -> None:
-    documents, size = words.get(word, _NOTHING)
-    words[word] = documents + amount[0], size + amount[1]
-
-
-def _amounts(groups: Mapping[str, Words]) -> Iterator[Amount]:
-    return (amount for words in groups.values() for amount in words.values())
-
-
-def _sum(amounts: Iterable[Amount]) -> Amount:
-    documents = size = 0
-    for one, bytes_of_one in amounts:
-        documents += one
-        size += bytes_of_one
+def _amounts(sums: Counts) -> Amounts:
+    documents, size = sums.tolist()
     return documents, size
 
 
-# ------------------------------------------------------------------------------------------------ rows to cells
-
-_CODE = 4
-"""Bytes of the number of a group before the word of a document."""
-
-
-def _encoded(groups: pa.StringArray | None, rows: int) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """Return the names of the groups and the number of that of each row."""
+def _encoded(groups: pa.StringArray | None, rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the names of groups, and the number of that of each row."""
     if groups is None:
-        return [""], np.zeros(rows, np.int32)
-    encoded = groups.fill_null("").dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-
-
-def _distinct(keys: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int32], list[bytes]]:
-    """Return the different rows among keys (n, width), and the number of that of each row."""
-    data = pa.py_buffer(np.ascontiguousarray(keys))
-    rows = pa.FixedSizeBinaryArray.from_buffers(pa.binary(keys.shape[1]), len(keys), [None, data])
-    encoded = rows.dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+        return [""], np.zeros(rows, np.int64)
+    encoded = (groups.fill_null("") if groups.null_count else groups).dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
-from dolma_dask.rules.tally import Tally
+from dolma_dask.rules.tally import Amounts
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 
@@ -37,7 +37,7 @@ class ShardFacts:
     inputs: tuple[InputRecord, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
-    drops: Tally | None = None
+    drops: dict[str, list[Amounts]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
     ids_digest: str = ""  # of the rows that sinks took

@@ -196,7 +196,7 @@ class MixSource:
         facts.inputs, facts.unproved = inputs, reader.state.unproved
         facts.counts = {**transform.counts, "bad_records": quarantine.count}
         facts.rules = transform.rules
-        facts.drops = transform.drops.compact() if transform.drops.conditions else None
+        facts.drops = transform.drops.to_json() if transform.drops.conditions else None
 
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
