@@ -87,7 +87,7 @@ def test_what_changed_since_is_said_of_the_whole(world):
     mix(world, where=RULE, shuffle=True)
     change_length(world, "odd", of=range(31, 71), to=93.0)
     content, notes = page_of(world / "v1")
-    assert any("the rule keeps" in note and "run mix again" in note for note in notes)
+    assert any("made again since mix ran; run mix again" in note for note in notes)
     assert "run mix again" in stages(content)["mix"]["note"]
 
 
@@ -281,9 +281,7 @@ def test_a_condition_that_holds_for_others_now_is_a_disagreement_always(options,
     mix(world, where="length > 0 and source == 'odd'", shuffle=True, **options)
     change_length(world, "even", of=range(1, 100), to=-1.0)
     _, notes = page_of(world / "v1")
-    assert notes == (
-        "length > 0 holds for 59 documents now, 60 when mix ran: documents or attributes were made again since; run mix again",
-    )
+    assert notes == ("1 file of documents or attributes was made again since mix ran; run mix again",)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +292,7 @@ def test_what_has_decided_nothing_leaves_the_comparison(options, world):
     change_length(world, "odd", of=range(31, 71), to=93.0)
     _, notes = page_of(world / "v1")
     (note,) = notes
-    assert "the rule keeps" in note
+    assert "made again since mix ran" in note
 
 
 def test_changed_texts_are_said(world):
