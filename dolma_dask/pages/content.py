@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 import dolma_dask
+from dolma_dask.dataset import Shard
 from dolma_dask.display import counted, isolated, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
@@ -25,7 +26,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord, RuleCount, merge_rules
 from dolma_dask.journal import Record, sum_drops
 from dolma_dask.pages.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem
+from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem, stems_of
 from dolma_dask.pages.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.results import result_tables
 from dolma_dask.pages.survey import Findings, Survey, View
@@ -48,10 +49,10 @@ class Recorded:
     stage: int  # its row among the stages
     documents_in: int = 0  # that could be read
     documents_out: int = 0
-    drops: Tally | None = None  # by source; None: not counted, or not for the conditions of the page
-    inputs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # files of one dataset that it read: path to checksum
+    # by source; None: not counted of all documents of the page, or not for its conditions
+    drops: Tally | None = None
+    # files of the dataset that it read: path to checksum; none if there were several datasets
+    inputs: Mapping[str, str] = field(default_factory=dict)
     filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
     others: tuple[str, ...] = ()  # what decided besides the rule, in words
     changed: int = 0  # documents whose text was changed
@@ -100,7 +101,7 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
         unfinished=tuple(unfinished(shown.steps)),
         remarks=(*history.notes, *origin.notes),
     )
-    recorded = recorded_selection(shown, origin, view.survey.parts)
+    recorded = recorded_selection(shown, origin, view.survey.parts, view.dataset.shards)
     token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
     return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps)
 
@@ -159,8 +160,10 @@ def _stages(known: Known, shards: int, findings: Findings, note: str | None) -> 
 # ------------------------------------------------------------------------------------------------ the selection, then and now
 
 
-def recorded_selection(history: History, origin: Origin, parts: Sequence[object]) -> Recorded | None:
-    """Sum up the records of a selection by the conditions `parts`; None if nothing was selected, or no record is left of it."""
+def recorded_selection(
+    history: History, origin: Origin, parts: Sequence[object] = (), shards: Sequence[Shard] = ()
+) -> Recorded | None:
+    """Sum up the records of a selection, by the conditions `parts` if all `shards` are in them; None if nothing was selected, or no record is left of it."""
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if origin.step is None or step is None:
         return None
@@ -179,7 +182,7 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
         stage=stage,
         documents_in=counts["documents_in"] - counts["bad_records"],
         documents_out=counts["documents_out"],
-        drops=None if is_gap else _recorded_drops(step.records, parts),
+        drops=None if is_gap else _recorded_drops(step.records, parts, shards),
         inputs={
             one.path: one.checksum for record in step.records for one in record.inputs if _is_own(one.path)
         },
@@ -191,8 +194,13 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
     )
 
 
-def _recorded_drops(records: Sequence[Record], parts: Sequence[object]) -> Tally | None:
-    """Return what the conditions `parts` dropped by source, if the records know it of each."""
+def _recorded_drops(
+    records: Sequence[Record], parts: Sequence[object], shards: Sequence[Shard]
+) -> Tally | None:
+    """Return what the conditions `parts` dropped by source, if the records know it of each and of all shards."""
+    known = frozenset[str]().union(*(stems_of(record.inputs) for record in records))
+    if not {stem(shard.path) for shard in shards} <= known:
+        return None
     rules = [rule.rule for rule in records[0].rules if rule.kind == "where"]
     drops = sum_drops(records) if rules == list(map(str, parts)) else None
     return None if drops is None or OTHER_GROUPS in drops.groups else drops
@@ -228,14 +236,22 @@ def outdated(recorded: Recorded | None, inputs: Sequence[InputRecord]) -> str | 
             f"{counted(recorded.otherwise, 'shard')} {'was' if recorded.otherwise == 1 else 'were'} made with another rule or other options than the "
             f"newest, which this page shows: run {recorded.verb} again for all shards"
         )
-    changed = [
-        one.path
-        for one in inputs
-        if one.checksum and recorded.inputs.get(one.path, one.checksum) != one.checksum
-    ]
+    changed = _changed(recorded.inputs, inputs) if recorded.inputs else 0
     if not changed:
         return None
-    return f"{counted(len(changed), 'file')} of documents or attributes {'was' if len(changed) == 1 else 'were'} made again since {recorded.verb} ran; run {recorded.verb} again"
+    were = "was" if changed == 1 else "were"
+    return f"{counted(changed, 'file')} of documents or attributes {were} made again since {recorded.verb} ran; run {recorded.verb} again"
+
+
+def _changed(recorded: Mapping[str, str], inputs: Sequence[InputRecord]) -> int:
+    """Count the files that are not those of the records, and the documents that no record knows."""
+    known = frozenset(stem(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in recorded)
+    changed = 0
+    for one in inputs:
+        checksum = recorded.get(one.path)
+        is_other = not stems_of([one]) <= known if checksum is None else checksum not in ("", one.checksum)
+        changed += bool(one.checksum) and is_other
+    return changed
 
 
 def remarks(recorded: Recorded | None, has_rule: bool, kept: int) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
     """Return what is read of a dataset that is compared: its own documents if they have signals, or if more than a rule made them what they are."""
     if listed.attributes:
         return Origin(listed, notes=origin.notes)
-    recorded = recorded_selection(history, origin, ())
+    recorded = recorded_selection(history, origin)
     if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
         return origin
     name = shown_name(listed.root)

@@ -75,9 +75,8 @@ class Findings:
 
     rows: int = 0
     bad: int = 0  # rows that could not be read
-    drops: Tally = field(
-        default_factory=lambda: Tally(0)
-    )  # by source; of no condition if the journal knows it
+    # by source; of no condition if the journal knows what they drop
+    drops: Tally = field(default_factory=lambda: Tally(0))
     # shard to the source of all its documents; those of several sources are left out
     single_sources: dict[str, str] = field(default_factory=dict)
     signals: dict[str, Histogram] = field(default_factory=dict)
@@ -203,9 +202,8 @@ def survey_block(
     holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
     kept = readable & (held == len(holds))
-    alone = [
-        readable & ~mask & (held == len(holds) - 1) for mask in holds
-    ]  # moving this bound would keep them
+    # moving the bound of one condition would keep them
+    alone = [readable & ~mask & (held == len(holds) - 1) for mask in holds]
     drops = survey.start().drops
     _count(drops, documents.filter(pa.array(readable)), [~mask[readable] for mask in holds])
     signals = {key: floats(columns[key]) for key in survey.keys}

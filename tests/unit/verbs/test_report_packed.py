@@ -88,7 +88,34 @@ def test_what_changed_since_is_said_of_the_whole(world):
     change_length(world, "odd", of=range(31, 71), to=93.0)
     content, notes = page_of(world / "v1")
     assert any("made again since mix ran; run mix again" in note for note in notes)
-    assert "run mix again" in stages(content)["mix"]["note"]
+    ours = stages(content)["mix"]
+    assert "run mix again" in ours["note"]
+    assert sum(row["kept_documents"] for row in content["sources"]) == ours["documents_out"], "as mix did it"
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"exclude": ["$.source"], "sample": 0.5}])
+def test_a_journal_that_has_not_counted_drops_makes_the_same_page(options, world):
+    mix(world, where=RULE, **options)
+    content, notes = page_of(world / "v1")
+    assert any(row["dropped"] for row in content["rules"])
+    for segment in (world / "v1/_journal/mix").glob("*.jsonl"):
+        records = [json.loads(line) for line in segment.read_text().splitlines()]
+        assert any("drops" in record for record in records)
+        kept = [{key: value for key, value in record.items() if key != "drops"} for record in records]
+        segment.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+    assert page_of(world / "v1", "again") == (content, notes)
+
+
+def test_a_shard_without_a_record_is_counted_too(world):
+    mix(world, where=RULE)
+    content, _ = page_of(world / "v1")
+    (segment,) = (world / "v1/_journal/mix").glob("*.jsonl")
+    lines = segment.read_text().splitlines(keepends=True)
+    segment.write_text("".join(line for line in lines if '"shard":"a.jsonl' not in line))
+    assert len(segment.read_text()) < sum(map(len, lines))
+    again, notes = page_of(world / "v1", "again")
+    assert (again["sources"], again["rules"]) == (content["sources"], content["rules"])
+    assert any("run mix again" in note for note in notes)
 
 
 def test_another_rule_for_the_same_files_replaces_what_was_told(world):
