@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
+from dolma_dask.rules.tally import Amounts
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 
@@ -36,6 +37,7 @@ class ShardFacts:
     inputs: tuple[InputRecord, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
+    drops: dict[str, list[Amounts]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
     ids_digest: str = ""  # of the rows that sinks took
@@ -53,6 +55,7 @@ class ShardFacts:
             rows=rows,
             counts=counts,
             rules=self.rules,
+            drops=self.drops,
             **more,
         )
 
