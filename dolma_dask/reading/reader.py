@@ -29,7 +29,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.files import FileInfo
+from dolma_dask.io.files import FileInfo, Input
 from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stored import WHOLE, Section
@@ -88,9 +88,19 @@ class AlignedShard:
     identities: bool = False  # id and source come first, from the attributes where documents are not opened
 
     @property
+    def name(self) -> str:
+        """Path of the shard, for progress and failures."""
+        return self.shard.path
+
+    @property
     def files(self) -> tuple[FileInfo, ...]:
         """Files to read, relative to the dataset."""
         return shard_inputs(self.shard, self.sources)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files to read, as inputs of a task."""
+        return files.inputs_of(self.root, self.files)
 
     @property
     def url(self) -> str:
