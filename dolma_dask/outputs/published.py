@@ -30,11 +30,11 @@ from dolma_dask.options.shared import (
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select
-from dolma_dask.sinks.sink import Output
+from dolma_dask.sinks.sink import DocumentRows, Output
 from dolma_dask.summary import Summary
 
 
-class PublishedOutput(Output, Protocol):
+class PublishedOutput(Output[DocumentRows], Protocol):
     """Tables of a component of RedPajama-V2, one for each shard of documents."""
 
     def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:

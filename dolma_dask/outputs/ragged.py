@@ -174,8 +174,6 @@ class RaggedSink(WriterSink[RaggedWriter]):
             unit,
             (*writer.files, *quarantined),
             writer.documents,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
             counts={"tokens": writer.tokens, "bytes_out": sum(file.bytes for file in writer.files)},
             info={"dtype": writer.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
         )

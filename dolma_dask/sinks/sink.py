@@ -17,6 +17,7 @@ from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
+Rows = TypeVar("Rows", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ShardFacts:
     rules: tuple[RuleCount, ...] = ()
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
-    ids_digest: str = ""  # of the rows that sinks took
+    ids_digest: str = ""  # of the rows that sinks took; empty: not known
     content_digest: str = ""
 
     def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
@@ -51,17 +52,19 @@ class ShardFacts:
             inputs=self.inputs,
             files=tuple(files),
             rows=rows,
+            ids_digest=self.ids_digest,
+            content_digest=self.content_digest,
             counts=counts,
             rules=self.rules,
             **more,
         )
 
 
-class Sink(AbstractContextManager[Any], Protocol):
-    """Takes the documents of one shard; its files appear on a clean exit, and not at all after an exception."""
+class Sink(AbstractContextManager[Any], Protocol[Rows]):
+    """Takes the rows of one shard; its files appear on a clean exit, and not at all after an exception."""
 
-    def write(self, rows: DocumentRows) -> None:
-        """Append documents."""
+    def write(self, rows: Rows, /) -> None:
+        """Append rows."""
         ...
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
@@ -85,7 +88,7 @@ class WriterSink(Generic[Writer]):
         self.writer.__exit__(kind, error, trace)
 
 
-class Output(Protocol):
+class Output(Protocol[Rows]):
     """A kind of files that shards become; small, goes to workers."""
 
     @property
@@ -93,8 +96,8 @@ class Output(Protocol):
     @property
     def verb(self) -> str: ...  # of the quarantine
     @property
-    def columns(self) -> tuple[str, ...]: ...  # of documents that sinks take; `RAW` stands for the lines
+    def columns(self) -> tuple[str, ...]: ...  # that sinks take; `RAW` stands for the lines of documents
 
-    def open(self, unit: Unit, shard: str) -> Sink:
+    def open(self, unit: Unit, shard: str) -> Sink[Rows]:
         """Return the sink of a unit."""
         ...

@@ -148,8 +148,6 @@ class TableSink(WriterSink[MinHashTable]):
             unit,
             (file, *quarantined),
             self._rows,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
             counts={"without_signature": self._rows - self._signed, "bytes_out": file.bytes},
         )
 
@@ -198,5 +196,4 @@ class DuplicateSink(WriterSink[DuplicateTable]):
         """See `dolma_dask.sinks.sink.Sink`."""
         file = self.writer.record
         counts = {"duplicates": self._rows, "bytes_out": file.bytes}
-        digests = {"ids_digest": facts.ids_digest, "content_digest": facts.content_digest}
-        return facts.record(unit, (file, *quarantined), self._rows, **digests, counts=counts)
+        return facts.record(unit, (file, *quarantined), self._rows, counts=counts)

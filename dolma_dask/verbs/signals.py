@@ -157,7 +157,5 @@ class SignalSink(WriterSink[JsonlWriter]):
             unit,
             (file, *quarantined),
             self._rows,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
             counts={"bytes_out": file.bytes},
         )
