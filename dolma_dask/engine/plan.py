@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import dolma_dask
+from dolma_dask.dataset import Dataset
+from dolma_dask.formats import layout
 from dolma_dask.io.files import Input
-from dolma_dask.journal import Record, Unit
+from dolma_dask.journal import Record, Unit, dataset_notes
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Plan:
     params: Mapping[str, Any]  # as the user gave them, for the journal and the report
     writes: tuple[str, ...]  # folders or file prefixes, relative to `root`, that the run may fill
     options_key: str = ""  # digest of all options that decide bytes, if the keys of the units differ
-    version: str = ""  # of this package, for the journal
+    version: str = dolma_dask.__version__  # of this package, for the journal
     origin: str = ""  # root of what is read, if outputs made from another one must not be replaced silently
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
@@ -79,6 +82,49 @@ class Plan:
     def file_format(self) -> str | None:
         """Format that was requested of the files; None: that of each input."""
         return self.params.get("format")
+
+
+def attribute_plan(
+    stage: Stage,
+    dataset: Dataset,
+    sets: Sequence[str],
+    tasks: Sequence[Task],
+    every: Sequence[str],
+    params: Mapping[str, Any],
+    *,
+    is_whole: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """Return the plan of attribute files beside documents.
+
+    Parameters
+    ----------
+    stage, tasks, params
+        See `Plan`.
+    dataset : Dataset
+        With all shards, whichever the tasks are of.
+    sets : sequence of str
+        Names of the attribute sets.
+    every : sequence of str
+        Paths of the files of all shards.
+    is_whole : bool
+        Files of shards that are not in the dataset any more must not stay.
+    notes : tuple of str
+        For people, besides what is to be said of the dataset.
+    """
+    own = every if is_whole else [unit.name for task in tasks for unit in task.units]
+    return Plan(
+        stage=stage,
+        root=dataset.root,
+        tasks=tasks,
+        params=params,
+        writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
+        all_units=frozenset(every) if is_whole else None,
+        other_formats=layout.other_formats(own, every),
+        reads=layout.DOCUMENT_SUFFIXES if is_whole else (),
+        bad_is_loss=True,
+        notes=(*dataset_notes(dataset), *notes),
+    )
 
 
 def group_name(paths: Sequence[str]) -> str:

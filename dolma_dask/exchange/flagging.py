@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, Plan, Stage, Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.engine import Input, Plan, Stage, Task, Unit, attribute_plan, group_name, grouped, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Exchanged
 from dolma_dask.exchange.flag_rows import ShardKeys, StagedShard, staged_shards
@@ -18,7 +17,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record, dataset_notes
+from dolma_dask.journal import Record
 from dolma_dask.reading import Columns
 
 GROUP_BYTES = 32_000_000
@@ -82,28 +81,17 @@ class Flagging:
 
     def plan(self, stage: Stage, key: str, works: Mapping[str, Any]) -> Plan:
         """Return the plan that writes the flags of the selected shards, from a work for each."""
-        every = frozenset(map(self.path, self.dataset.shards))
-        return Plan(
-            stage=stage,
-            root=self.root,
-            tasks=[
-                Task(
-                    shard.path,
-                    (Unit(self.path(shard), key),),
-                    self.inputs_of([shard]),
-                    works.get(shard.path),
-                )
-                for shard in self.selected.shards
-            ],
-            params=self.params,
-            writes=(dataset_unit(self.name),),
-            version=dolma_dask.__version__,
-            all_units=every,
-            other_formats=layout.other_formats(every),
-            reads=layout.DOCUMENT_SUFFIXES,
-            bad_is_loss=True,
-            notes=dataset_notes(self.dataset),
-        )
+        tasks = [
+            Task(
+                shard.path,
+                (Unit(self.path(shard), key),),
+                self.inputs_of([shard]),
+                works.get(shard.path),
+            )
+            for shard in self.selected.shards
+        ]
+        every = [self.path(shard) for shard in self.dataset.shards]
+        return attribute_plan(stage, self.dataset, (self.name,), tasks, every, self.params, is_whole=True)
 
     def reading(self, numbers: Sequence[int], before: int = 0) -> list[Task]:
         """Return tasks that read these shards for an exchange in which others have the numbers `before` them; small ones together."""

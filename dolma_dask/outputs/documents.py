@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dolma_dask
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Job, MapJob, Plan, Unit
 from dolma_dask.engine.documents import DocumentStage
@@ -54,7 +53,6 @@ def documents_job(
         params=params,
         writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
         options_key=work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))}),
-        version=dolma_dask.__version__,
         origin=parts[0].mixture.dataset.root,
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(every) or None,

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
@@ -71,7 +70,6 @@ def write_tables(
         tasks=[stage.task(one, Unit(tables[one.name], key)) for one in mixture.sources],
         params=without_empty({"from": dataset.root, **shown}),
         writes=("",),
-        version=dolma_dask.__version__,
         origin=dataset.root,
         reads=component.suffixes,
         all_units=frozenset(tables.values()),

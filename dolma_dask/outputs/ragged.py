@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -114,7 +113,6 @@ class RaggedOutput:
                 }
             ),
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
-            version=dolma_dask.__version__,
             origin=origin,
             reads=(".data.npy", ".len.npy"),
             all_units=frozenset(item.data for item in names.values()),

@@ -38,13 +38,16 @@ class ShardFacts:
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
+    reads: frozenset[str] = frozenset()  # columns of the documents behind fields and attributes
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
     ids_digest: str = ""  # of the rows that sinks took; empty: not known
     content_digest: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)  # for readers of what is made
 
     def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
-        """Return the record of a unit; `more` are fields of it, of which ``counts`` are added to those of the reading."""
+        """Return the record of a unit; `more` are fields of it, of which ``counts`` and ``info`` are added to those of the reading."""
         counts = {**self.counts, **more.pop("counts", {})}
+        info = {**self.info, **more.pop("info", {})}
         return Record(
             unit=unit.name,
             shard=self.shard,
@@ -56,6 +59,7 @@ class ShardFacts:
             content_digest=self.content_digest,
             counts=counts,
             rules=self.rules,
+            info=info,
             **more,
         )
 

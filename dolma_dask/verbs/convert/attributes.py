@@ -11,10 +11,9 @@ from typing import Unpack
 
 import pyarrow as pa
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Plan, Task, Unit, inputs_of
+from dolma_dask.engine import Task, Unit, attribute_plan, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
@@ -22,7 +21,7 @@ from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
-from dolma_dask.journal import Record, dataset_notes, work_key
+from dolma_dask.journal import Record, work_key
 from dolma_dask.options.shared import ReadArgs, RunArgs, run_options, selected, without_empty
 from dolma_dask.reading import (
     CONVERTED,
@@ -57,19 +56,9 @@ def convert_attributes(
     sets = open_attributes(shown, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
     tasks = [stage.task(shard, sets) for shard in shown.shards]
-    plan = Plan(
-        stage=stage,
-        root=dataset.root,
-        tasks=tasks,
-        params=without_empty({"attributes": name, "form": form, "rename": target}),
-        writes=(f"{layout.ATTRIBUTES}/{target}/",),
-        version=dolma_dask.__version__,
-        other_formats=layout.other_formats(
-            [task.units[0].name for task in tasks],
-            [layout.attribute_path(target, shard.path) for shard in dataset.shards],
-        ),
-        notes=dataset_notes(dataset),
-    )
+    every = [layout.attribute_path(target, shard.path) for shard in dataset.shards]
+    params = without_empty({"attributes": name, "form": form, "rename": target})
+    plan = attribute_plan(stage, dataset, (target,), tasks, every, params)
     return engine.run(plan, run_options(options)).summary
 
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Unpack, get_args
 import numpy as np
 import pyarrow as pa
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, listed
@@ -234,7 +233,6 @@ def convert(
         ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
         options_key=stage.key(base=base),
-        version=dolma_dask.__version__,
         origin=base,
         how_to_add="Another source goes beside them with --under FOLDER. ",
         reads=layout.DOCUMENT_SUFFIXES,

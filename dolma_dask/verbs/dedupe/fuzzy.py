@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-import dolma_dask
 from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
@@ -227,7 +226,6 @@ class FuzzyDeduplication(Deduplication):
             tasks,
             self.minhash.params(),
             (f"{self._folder}/",),
-            version=dolma_dask.__version__,
             bad_is_loss=True,
         )
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Unpack
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.formats import layout
@@ -139,7 +138,6 @@ def transform(
         ),
         writes=(f"{layout.DOCUMENTS}/",),
         options_key=key,
-        version=dolma_dask.__version__,
         origin=opened.root,
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(every),
