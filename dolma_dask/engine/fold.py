@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine.plan import Task
+from dolma_dask.engine.plan import Readable, Task
 from dolma_dask.engine.runs import gather
 from dolma_dask.io.files import Input
 from dolma_dask.options.run import RunOptions
@@ -27,15 +27,6 @@ class Addable(Protocol):
     """Sums that can be joined. They must pickle, and stay small: those of every task reach this process."""
 
     def __add__(self, other: Self, /) -> Self: ...
-
-
-class Readable(Protocol):
-    """Files that are read together: a shard with its attributes, or a token shard. Small; goes to workers."""
-
-    @property
-    def name(self) -> str: ...  # for progress and failures
-    @property
-    def inputs(self) -> tuple[Input, ...]: ...
 
 
 Sums = TypeVar("Sums", bound=Addable)

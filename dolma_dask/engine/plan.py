@@ -2,13 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import dolma_dask
 from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
 from dolma_dask.io.files import Input
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, Unit, dataset_notes
+
+
+class Readable(Protocol):
+    """Files that are read together: a shard with its attributes, or a token shard. Small; goes to workers."""
+
+    @property
+    def name(self) -> str: ...  # for progress and failures
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,30 @@ class Task:
     def bytes(self) -> int:
         """Stored bytes of all that it reads."""
         return sum(item.info.bytes for item in self.inputs) + self.staged_bytes
+
+    @classmethod
+    def of(cls, pieces: Sequence[Readable], *units: Unit) -> Self:
+        """Return the work of reading some pieces together, which are its ``work``."""
+        inputs = tuple(item for piece in pieces for item in piece.inputs)
+        return cls(group_name([piece.name for piece in pieces]), units, inputs, tuple(pieces))
+
+    @property
+    def unit(self) -> Unit:
+        """The only unit."""
+        (unit,) = self.units
+        return unit
+
+    @property
+    def listed(self) -> tuple[InputRecord, ...]:
+        """Inputs as they were listed, for the record of what looks at slices of them and knows no checksum."""
+        return tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in self.inputs)
+
+    def record(
+        self, files: Sequence[FileRecord] = (), inputs: Sequence[InputRecord] = (), rows: int = 0, **more: Any
+    ) -> Record:
+        """Return the record of its only unit; `more` are further fields."""
+        unit = self.unit
+        return Record(unit.name, self.shard, unit.key, tuple(inputs), tuple(files), rows, **more)
 
 
 class Stage(Protocol):

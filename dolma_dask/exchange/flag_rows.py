@@ -23,6 +23,7 @@ from dolma_dask.exchange.contract import ROW_BITS, Records
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
+from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader, stage
@@ -80,6 +81,16 @@ class ShardKeys:
 
     number: int
     work: AlignedShard
+
+    @property
+    def name(self) -> str:
+        """Path of the shard."""
+        return self.work.name
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files to read."""
+        return self.work.inputs
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, Plan, Stage, Task, Unit, attribute_plan, group_name, grouped, inputs_of
+from dolma_dask.engine import Input, Plan, Stage, Task, Unit, attribute_plan, grouped
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Exchanged
 from dolma_dask.exchange.flag_rows import ShardKeys, StagedShard, staged_shards
@@ -77,7 +77,7 @@ class Flagging:
 
     def inputs_of(self, shards: Iterable[Shard]) -> tuple[Input, ...]:
         """Return the files that are read for the flags of some shards."""
-        return inputs_of(self.root, [info for shard in shards for info in self.columns.work(shard).files])
+        return tuple(item for shard in shards for item in self.columns.work(shard).inputs)
 
     def plan(self, stage: Stage, key: str, works: Mapping[str, Any]) -> Plan:
         """Return the plan that writes the flags of the selected shards, from a work for each."""
@@ -96,18 +96,11 @@ class Flagging:
     def reading(self, numbers: Sequence[int], before: int = 0) -> list[Task]:
         """Return tasks that read these shards for an exchange in which others have the numbers `before` them; small ones together."""
         shards = self.dataset.shards
-        return [
-            Task(
-                group_name([shards[number].path for number in group]),
-                (),
-                self.inputs_of(shards[number] for number in group),
-                tuple(
-                    ShardKeys(before + number, self.columns.work(shards[number], exact=True))
-                    for number in group
-                ),
-            )
-            for group in grouped(numbers, lambda number: shards[number].bytes, GROUP_BYTES, GROUP_SHARDS)
+        works = [
+            ShardKeys(before + number, self.columns.work(shards[number], exact=True)) for number in numbers
         ]
+        groups = grouped(works, lambda work: work.work.shard.bytes, GROUP_BYTES, GROUP_SHARDS)
+        return [Task.of(group) for group in groups]
 
     def staged(self, exchanged: Exchanged, before: int = 0) -> dict[str, StagedShard]:
         """Return what an exchange has staged of each shard, by path; see `reading`."""
