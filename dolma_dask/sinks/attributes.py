@@ -4,10 +4,9 @@ In Parquet a ``document`` attribute is a plain float64 column, so that any tool 
 Both hold the same values: scores of taggers are rounded to 5 decimals, and no number is NaN or infinite.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -24,7 +23,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.base import TableFile
 from dolma_dask.sinks.jsonl import JsonlWriter
-from dolma_dask.sinks.sink import ShardFacts, WriterSink
+from dolma_dask.sinks.sink import FileSink, ShardFacts
 from dolma_dask.text.columns import string_parts
 
 ROW_GROUP_ROWS = 131_072
@@ -89,16 +88,11 @@ class AttributeWriter:
         return self._file.record
 
 
-class AttributeSink(WriterSink[AttributeWriter]):
+class AttributeSink(FileSink[AttributeWriter]):
     """Base of sinks that write an attribute row for every row of a shard; one that could not be read has its error."""
 
     def __init__(self, root: str, path: str, repeating: Sequence[str] | None = None) -> None:
         super().__init__(AttributeWriter(root, path, repeating))
-        self.counts: Counter[str] = Counter()
-
-    def info(self, facts: ShardFacts) -> Mapping[str, Any]:
-        """Return what readers of the attributes need to know, after the last row."""
-        return {}
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""

@@ -3,6 +3,7 @@
 A new kind of file is an output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Rows are views of a block.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -90,6 +91,35 @@ class WriterSink(Generic[Writer]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.writer.__exit__(kind, error, trace)
+
+
+class FileWriter(AbstractContextManager[Any], Protocol):
+    """Writes one file, which appears on a clean exit."""
+
+    @property
+    def record(self) -> FileRecord: ...
+
+
+OneFile = TypeVar("OneFile", bound=FileWriter)
+
+
+class FileSink(WriterSink[OneFile]):
+    """Base of sinks of one file; their ``write`` counts its rows, and whatever else is told of them."""
+
+    def __init__(self, writer: OneFile, **counts: int) -> None:
+        super().__init__(writer)
+        self.rows = 0
+        self.counts = Counter(counts)
+
+    def info(self, facts: ShardFacts) -> Mapping[str, Any]:
+        """Return what readers of the file need to know, after the last row."""
+        return {}
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `Sink`."""
+        file = self.writer.record
+        counts = {**self.counts, "bytes_out": file.bytes}
+        return facts.record(unit, (file, *quarantined), self.rows, counts=counts, info=self.info(facts))
 
 
 class Output(Protocol[Rows]):
