@@ -31,7 +31,7 @@ from benchmarks.corpus import BUILD
 from benchmarks.harness import cpu_seconds, environment
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, Exchanged
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 FILES = 16

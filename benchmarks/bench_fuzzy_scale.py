@@ -40,7 +40,7 @@ from dolma_dask.exchange.passes import reduce, scatter
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.minhash.edges import root_bit
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel

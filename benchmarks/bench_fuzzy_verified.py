@@ -33,7 +33,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record
 from dolma_dask.minhash.schemes import SIGNED, MinHash, Signatures
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, kernel
 from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignatureStage, folder_of, signature_key

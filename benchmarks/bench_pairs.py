@@ -26,7 +26,7 @@ from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.contract import to_records, to_words
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.journal import Record
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import Collected, ExchangeJob
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import for_kernel

@@ -68,7 +68,7 @@ def _over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 def _add(app: App, name: str, verb: Callable[..., Any], **more_of_it: str) -> None:
     """Add a command whose help stands in its function's docstring; notes come below the options."""
-    more = notes(verb.__doc__ or "", spellings(verb))
+    more = notes(verb)
     epilogue = f"{more}\n\n{_JSON}" if more else _JSON
     app.command(for_command_line(verb), name=name, help_epilogue=epilogue, **more_of_it)
 

@@ -4,7 +4,14 @@ from importlib.util import find_spec
 
 from dolma_dask.errors import UsageError
 
-EXTRAS = {"bokeh": "report", "matplotlib": "report", "s3fs": "s3"}
+EXTRAS = {
+    "bokeh": "report",
+    "dask_jobqueue": "slurm",
+    "ftfy": "ftfy",
+    "jq": "jq",
+    "matplotlib": "report",
+    "s3fs": "s3",
+}
 """Extra of dolma-dask that brings a package."""
 
 

@@ -9,14 +9,15 @@ import inspect
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any, get_type_hints
+from typing import Any
 
 import nbformat
 
 import dolma_dask
 from dolma_dask import cli
-from dolma_dask.options.shared import ReadArgs
-from dolma_dask.pipelines.signatures import notes, spellings
+from dolma_dask.options.base import fields_of
+from dolma_dask.options.groups import ReadOptions
+from dolma_dask.pipelines.signatures import notes
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,7 +164,7 @@ def command_section(name: str) -> str:
     for word in name.split():
         app = app[word]
     function = verb.load()
-    return as_section(name, app, notes(function.__doc__ or "", spellings(function)))
+    return as_section(name, app, notes(function))
 
 
 def as_section(name: str, app: Any, more: str) -> str:
@@ -208,8 +209,7 @@ def python_page() -> str:
 
 def common_options() -> str:
     """Return a table of the options that verbs share."""
-    hints = get_type_hints(ReadArgs, include_extras=True)
-    rows = [f"| `{name}` | {escaped(hint.__metadata__[0].help)} |" for name, hint in hints.items()]
+    rows = [f"| `{field.name}` | {escaped(field.option.help)} |" for field in fields_of(ReadOptions)]
     return "\n".join(
         ["Verbs take these by name, as far as they fit.", "", "| option | |", "|---|---|", *rows, ""]
     )

@@ -30,6 +30,7 @@ from dolma_dask.clusters.watching import of_client
 from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, UsageError
+from dolma_dask.extras import require
 from dolma_dask.processes import interrupts_held_back
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _dask_jobqueue() -> Any:
     """Import dask-jobqueue, which makes Ctrl-C and SIGTERM end a process with status 0: what the process did with them stays."""
     if "dask_jobqueue.slurm" in sys.modules:
         return sys.modules["dask_jobqueue"]
+    require("dask_jobqueue", "a cluster of SLURM jobs")
     is_main = threading.current_thread() is threading.main_thread()
     set_signal = signal.signal
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

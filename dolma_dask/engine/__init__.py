@@ -24,7 +24,7 @@ from dolma_dask.engine.runs import Ran, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
 from dolma_dask.io.files import Input, grouped, inputs_of
 from dolma_dask.journal import Unit
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 __all__ = [
     "Announce",

@@ -25,7 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.io.publish import sweep
 from dolma_dask.journal import Journal, Record, Unit, work_key
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary
 

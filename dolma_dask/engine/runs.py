@@ -35,7 +35,7 @@ from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.metering import CpuClock
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
 

@@ -27,7 +27,7 @@ from dolma_dask.exchange.staged import Limits, Reduced, file_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Record
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dolma_dask.engine import Input, Pass, Plan, Task, Unit, WorkDir, lease, run_job
-from dolma_dask.errors import SourceChangedError, UsageError
+from dolma_dask.errors import SourceChangedError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import (
@@ -34,10 +34,10 @@ from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.records import sum_counts
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import budget
 from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
-from dolma_dask.outputs.hdf5.options import LmOptions, Target, make_job
+from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.staging import VERB, StagingOutput, staging_name
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def write_hdf5(
     """
     collection = collection_of(frame, "write_hdf5")
     collection.check(required(source), "write_hdf5")
-    _check_names(rows)
     policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
-    target = Target(to, tokenizer, mode, max_rows_per_file)
+    target = {"tokenizer": tokenizer, "mode": mode, "max_rows_per_file": max_rows_per_file}
+    options = RowOptions.of({**target, **rows}, "write_hdf5")
     check_target(files.normalize(to), collection)
     parts = tuple(map(_Part, shard_names(collection.npartitions)))
-    made = make_job(Documents(ORIGIN, parts), target, LmOptions(**rows), policy)
+    made = make_job(Documents(ORIGIN, parts), to, options, policy)
     job = CollectedJob(**{item.name: getattr(made, item.name) for item in fields(made)}, source=source)
     run_job(job, RunOptions(overwrite=overwrite, dry_run=True))
     work = work_folder(job.root, job.verb)
@@ -109,15 +109,6 @@ def write_hdf5(
     tokens = written(documents, wanted, output, work, places=("root", "folder"))
     last = last_task(job.verb, partial(_finish, job, work, overwrite), _tasks(job, work, tokens))
     return computed(last, work, job.root, compute, scheduler)
-
-
-def _check_names(rows: Mapping[str, Any]) -> None:
-    known = [item.name for item in fields(LmOptions)]
-    unknown = [name for name in rows if name not in known]
-    if unknown:
-        raise UsageError(
-            f"write_hdf5() takes no argument {unknown[0]!r}; expected one of {', '.join(known)}."
-        )
 
 
 @dataclass(frozen=True)

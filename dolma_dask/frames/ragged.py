@@ -13,7 +13,7 @@ from dolma_dask.frames.shards import Rows, write_each
 from dolma_dask.frames.targets import check_target
 from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.outputs.ragged import names_of, open_output
+from dolma_dask.outputs.ragged import ArrayOptions, names_of
 from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def write_ragged(
     collection = collection_of(frame, "write_ragged")
     collection.check(required(source), "write_ragged")
     policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
-    output = open_output(to, tokenizer, bos, eos)
+    output = ArrayOptions(tokenizer=tokenizer, bos=bos, eos=eos).output(to)
     check_target(output.root, collection)
     shards = shard_names(collection.npartitions)
     names = names_of(shards, name or output.root.rsplit("/", 1)[-1])

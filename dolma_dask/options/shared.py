@@ -20,7 +20,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import NAMED_MEMBERS, OnBadRecord, RecordPolicy
 from dolma_dask.journal import Record, check_budget
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.rules.rules import Rule
 from dolma_dask.summary import Summary
 

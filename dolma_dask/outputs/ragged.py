@@ -6,7 +6,7 @@ Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
@@ -20,7 +20,8 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import Record, dataset_notes, work_key
-from dolma_dask.options.shared import ReadArgs, budget, run_options, without_empty
+from dolma_dask.options.base import OUTPUT, Opt, Options, without_empty
+from dolma_dask.options.groups import RunOptions, budget
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.sinks.ragged import RaggedWriter
@@ -33,9 +34,30 @@ VERSION = 1
 """Raised whenever ragged writes other bytes for the same documents and tokenizer."""
 
 
-def make_arrays(plan: Plan, mixture: Mixture, options: ReadArgs) -> Summary:
+@dataclass(frozen=True, kw_only=True)
+class ArrayOptions(Options):
+    """Options that decide token arrays, as `ragged`, the mixes that make them and `write_ragged` take them."""
+
+    tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
+    bos: Annotated[str | None, Opt("Token to put before each document; by default none.")] = None
+    eos: Annotated[str | None, Opt("Token to put after each document; by default none.")] = None
+    name: Annotated[
+        str | None,
+        Opt(
+            "Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.",
+            group=OUTPUT,
+        ),
+    ] = None
+
+    def output(self, to: str) -> "RaggedOutput":
+        """Return what makes token shards in the folder `to`."""
+        engine = open_tokenizer(self.tokenizer)
+        return RaggedOutput(files.normalize(to), engine, Framing.of(engine, self.bos, self.eos))
+
+
+def make_arrays(plan: Plan, mixture: Mixture, options: RunOptions) -> Summary:
     """Make what is left of a plan of `RaggedOutput`."""
-    summary = engine.run(plan, run_options(options)).summary
+    summary = engine.run(plan, options).summary
     return replace(summary, notes=(*summary.notes, *mixture.notes, *rule_notes(summary)))
 
 
@@ -142,12 +164,6 @@ def own_names(names: Mapping[str, RaggedNames]) -> str:
 def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
     """Return the names of the token shards of all shards, which must be in order."""
     return dict(zip(shards, ragged_names(list(shards), prefix), strict=True))
-
-
-def open_output(to: str, tokenizer: str, bos: str | None, eos: str | None) -> RaggedOutput:
-    """Return what makes token shards."""
-    engine = open_tokenizer(tokenizer)
-    return RaggedOutput(files.normalize(to), engine, Framing.of(engine, bos, eos))
 
 
 class RaggedSink(WriterSink[RaggedWriter]):

@@ -19,7 +19,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, counts_between, display_edges, quantiles
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import RunArgs
 from dolma_dask.pages.history import History, last_name, public_name, token_origin
 from dolma_dask.pages.model import Comparison, OptionChange, SignalChange

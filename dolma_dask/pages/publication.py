@@ -16,7 +16,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, work_key
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.history import last_name
 from dolma_dask.pages.model import VERSION
 

@@ -10,7 +10,7 @@ from dolma_dask.engine import Input
 from dolma_dask.engine.fold import fold
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import RunArgs, selected
 from dolma_dask.pages.content import (
     Known,

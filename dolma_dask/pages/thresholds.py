@@ -15,7 +15,7 @@ from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats.levels import LEAST
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.history import last_name
 from dolma_dask.pages.model import ResultTable, StageRow, ThresholdsPart
 from dolma_dask.questions.what_if.answer import WhatIf, sentences

@@ -1,16 +1,18 @@
-"""A command's signature and docstring as the command line, completion and YAML take them."""
+"""Commands as the command line, completion and YAML take them: all of it follows from their options (`dolma_dask.options`)."""
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from types import GenericAlias, NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import GenericAlias, NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
+from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, Options, fields_of, members
+from dolma_dask.options.command import Command
 from dolma_dask.registry import VERBS
 
 
@@ -22,44 +24,118 @@ class Argument(NamedTuple):
     positional: bool = False  # it has a position in Python, and no name
 
 
-def arguments_of(verb: Callable[..., Any]) -> dict[str, Argument]:
-    """Return the arguments of a verb by name, its own first, then those that its ``**options`` name."""
+def command_of(verb: Callable[..., Any]) -> Command:
+    """Return what is known of a command."""
+    return getattr(verb, "command", None) or _legacy(verb)
+
+
+def _legacy(verb: Callable[..., Any]) -> Command:
+    """TRANSITION: describe a function that is not yet made by `command`."""
+    from dataclasses import MISSING
+    from typing import get_type_hints
+
+    from dolma_dask.options.base import Opt, field_of
+
+    doc = inspect.cleandoc(verb.__doc__ or "")
+    entry = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: .*\n?|\n)*)", re.MULTILINE)
+    texts = {
+        n: (k, " ".join(t.split()))
+        for ns, k, t in entry.findall(_sections(doc).get("Parameters", ""))
+        for n in ns.split(", ")
+    }
+    groups = (
+        dict.fromkeys(("source", "version", "attributes", "only", "share", "prune", "from_"), WHAT)
+        | dict.fromkeys(
+            (
+                "to",
+                "ragged",
+                "hdf5",
+                "format",
+                "name",
+                "experiment",
+                "folder",
+                "report",
+                "overwrite",
+                "dry_run",
+            ),
+            OUTPUT,
+        )
+        | dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), BAD)
+        | dict.fromkeys(("scheduler", "workers", "cluster", "progress"), WHERE)
+    )
     hints = get_type_hints(verb, include_extras=True)
-    arguments: dict[str, Argument] = {}
+    fields: list[Any] = []
+    positions: dict[str, Any] = {}
+    more: Any
     for item in inspect.signature(verb).parameters.values():
         if item.kind is item.VAR_KEYWORD:
-            arguments |= shared_arguments(*get_args(hints[item.name]))  # of Unpack
+            for name, hint in get_type_hints(get_args(hints[item.name])[0], include_extras=True).items():
+                inner, *more = get_args(hint)
+                parameter = next(one for one in more if isinstance(one, Parameter))
+                fields.append(
+                    field_of(
+                        name,
+                        Annotated[
+                            (
+                                inner,
+                                Opt(
+                                    str(parameter.help),
+                                    group=groups[name],
+                                    is_flag=parameter.negative == ("",),
+                                ),
+                            )
+                        ],
+                        None,
+                    )
+                )
+                positions[name] = item.KEYWORD_ONLY
         else:
-            hint = in_words(hints[item.name], maps=True)
-            arguments[item.name] = Argument(
-                hint, item.default is item.empty, item.kind is item.POSITIONAL_ONLY
+            kind, text = texts.get(item.name, ("", ""))
+            hint = hints[item.name]
+            inner, more = (
+                (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
             )
-    return arguments
+            is_own = item.name in ("source", "attributes") and "dataset" not in hints
+            group = OWN if is_own else groups.get(item.name, OWN)
+            more = tuple(one for one in more if not isinstance(one, Parameter) or one.name)
+            option = Opt(text, kind=kind.removesuffix(", optional"), group=group)
+            fields.append(
+                field_of(
+                    item.name,
+                    Annotated[(inner, option, *more)],
+                    MISSING if item.default is item.empty else item.default,
+                )
+            )
+            positions[item.name] = item.kind if item.kind is item.POSITIONAL_ONLY else item.KEYWORD_ONLY
+    return Command(verb.__name__, doc, tuple(fields), positions, Options, hints.get("return"))
+
+
+def arguments_of(verb: Callable[..., Any]) -> dict[str, Argument]:
+    """Return the arguments of a verb by name, its own first."""
+    known = command_of(verb)
+    first = {name for name, kind in known.positions.items() if kind is inspect.Parameter.POSITIONAL_ONLY}
+    return {
+        field.name: Argument(in_words(field.hint, maps=True), field.is_needed, field.name in first)
+        for field in known.fields
+    }
 
 
 def shared_arguments(options: Any) -> dict[str, Argument]:
-    """Return the arguments that a TypedDict names."""
-    return {name: Argument(in_words(hint, maps=True)) for name, hint in get_type_hints(options).items()}
+    """Return the arguments that some options name."""
+    return {field.name: Argument(in_words(field.hint, maps=True)) for field in fields_of(options)}
 
 
 def in_words(hint: Any, maps: bool = False, text: Any = str) -> Any:
     """Return what is left of a type where objects cannot be given, but a `text` and, for files, `maps`."""
-    origin, choices = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        inner = in_words(choices[0], maps, text)
-        return inner if maps else Annotated[(inner, *choices[1:])]
-    if origin is Sequence:
-        return GenericAlias(Sequence, (in_words(choices[0], maps, text),))
-    if origin not in (Union, UnionType):
-        return text if hint is str else hint
-    lists = [choice for choice in choices if get_origin(choice) is Sequence]
-    if not lists and str not in choices:
+    kinds = members(hint)
+    lists = [kind for kind in kinds if get_origin(kind) is Sequence]
+    if not lists and str not in kinds:
         return hint
-    kinds = [in_words(lists[0], maps, text) if lists else text]
-    kinds += [NoneType] if NoneType in choices and text is str else []
-    if maps and any(get_origin(choice) is Mapping for choice in choices):
-        kinds.append(dict[str, Any])
-    return reduce(or_, kinds)
+    found = [GenericAlias(Sequence, (in_words(get_args(lists[0])[0], maps, text),)) if lists else text]
+    found += [NoneType] if NoneType in kinds and text is str else []
+    if maps and any(get_origin(kind) is Mapping for kind in kinds):
+        found.append(dict[str, Any])
+    return reduce(or_, found)
 
 
 def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None = None) -> Callable[..., Any]:
@@ -71,61 +147,45 @@ def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None =
     def command(*words: Any, **options: Any) -> Any:
         return verb(*words, **options)
 
-    given = _parameters(verb)
+    known, names = command_of(verb), spellings(verb)
     parameters = [
-        item.replace(annotation=_shown(item, in_words(hint, text=(texts or {}).get(name, str)), given))
-        for name, (item, hint) in given.items()
+        inspect.Parameter(
+            field.name,
+            _kind(known, field),
+            default=inspect.Parameter.empty if field.is_needed else field.default,
+            annotation=_on_command_line(field, (texts or {}).get(field.name, str), names),
+        )
+        for field in known.fields
     ]
-    command.__name__, command.__doc__ = verb.__name__, help_text(verb.__doc__ or "", spellings(verb))
+    command.__name__, command.__doc__ = known.name, _flowing(_spelled(_sections(known.doc)[""], names))
     command.__annotations__ = {item.name: item.annotation for item in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
 
-def _parameters(verb: Callable[..., Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
-    """Return the parameters of a command and their types, those that its ``**options`` name among them."""
-    hints = get_type_hints(verb, include_extras=True)
-    given: dict[str, tuple[inspect.Parameter, Any]] = {}
-    for item in inspect.signature(verb).parameters.values():
-        if item.kind is item.VAR_KEYWORD:
-            shared = get_type_hints(get_args(hints[item.name])[0], include_extras=True)
-            for name, hint in shared.items():
-                given[name] = inspect.Parameter(name, item.KEYWORD_ONLY, default=None), hint
-        else:
-            kind = item.KEYWORD_ONLY if item.kind is item.POSITIONAL_OR_KEYWORD else item.kind
-            given[item.name] = item.replace(kind=kind), hints[item.name]
-    return given
+def _kind(known: Command, field: Field) -> Any:
+    """Return the kind of an argument on the command line, where only those without a name in Python have a position."""
+    is_first = known.positions.get(field.name) is inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Parameter.POSITIONAL_ONLY if is_first else inspect.Parameter.KEYWORD_ONLY
 
-
-_OPTIONS, _WHAT, _OUTPUT, _BAD, _WHERE = (
-    Group(title, sort_key=number)
-    for number, title in enumerate(
-        ("Options", "What to work on", "Output", "Bad records", "Where it runs"), start=1
-    )
-)
 
 _GROUPS = {
-    **dict.fromkeys(("source", "version", "attributes", "only", "share", "prune", "from_"), _WHAT),
-    **dict.fromkeys(
-        ("to", "ragged", "hdf5", "format", "name", "experiment", "folder", "report", "overwrite", "dry_run"),
-        _OUTPUT,
-    ),
-    **dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), _BAD),
-    **dict.fromkeys(("scheduler", "workers", "cluster", "progress"), _WHERE),
+    title: Group(title, sort_key=number)
+    for number, title in enumerate((OWN, WHAT, OUTPUT, BAD, WHERE), start=1)
 }
-"""Group of an option in the help; others are the command's own."""
 
 
-def _shown(item: inspect.Parameter, hint: Any, given: Collection[str]) -> Any:
-    """Return a type with the group of its option, and truth values in words."""
-    if item.kind is item.POSITIONAL_ONLY:
-        return hint
-    is_own = item.name in ("source", "attributes") and "dataset" not in given  # of raw files
-    more: dict[str, Any] = {"group": _OPTIONS if is_own else _GROUPS.get(item.name, _OPTIONS)}
-    if isinstance(item.default, bool):
+def _on_command_line(field: Field, text: Any, names: Mapping[str, str]) -> Any:
+    """Return a type with what the command line has to know of an option."""
+    more: dict[str, Any] = {"help": " ".join(_spelled(field.option.help, names).split())}
+    if names[field.name].startswith("--"):
+        more["group"] = _GROUPS[field.option.group]
+    if any(get_origin(kind) is Sequence for kind in members(field.hint)):
+        more |= {"consume_multiple": True, "negative": "", "show_default": False}
+    elif isinstance(field.default, bool):
         more["show_default"] = lambda value: "yes" if value else "no"
-    inner, *others = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    return Annotated[(inner, Parameter(**more), *others)]
+        more |= {"negative": "", "show_default": False} if field.option.is_flag else {}
+    return Annotated[(in_words(field.hint, text=text), Parameter(**more), *field.extras)]
 
 
 def completed_texts() -> dict[str, Any]:
@@ -146,15 +206,17 @@ def completed_texts() -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ help
 
 _HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-_ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: .*\n?|\n)*)", re.MULTILINE)
 _COLUMNS = re.compile(r"\S {2,}\S")
 
 
 def spellings(verb: Callable[..., Any]) -> dict[str, str]:
     """Return how the command line spells each argument of a command."""
+    known = command_of(verb)
     return {
-        name: name.upper() if item.kind is item.POSITIONAL_ONLY else f"--{name.rstrip('_').replace('_', '-')}"
-        for name, (item, _) in _parameters(verb).items()
+        field.name: field.name.upper()
+        if _kind(known, field) is inspect.Parameter.POSITIONAL_ONLY
+        else f"--{field.name.rstrip('_').replace('_', '-')}"
+        for field in known.fields
     }
 
 
@@ -169,20 +231,9 @@ def _spelled(text: str, names: Mapping[str, str]) -> str:
     return _QUOTED.sub(lambda found: names.get(found[1], found[0]), _IN_PYTHON.sub("", text))
 
 
-def help_text(doc: str, names: Mapping[str, str]) -> str:
-    """Return a docstring as terminals show it: each argument by itself, its description in one line; `names` says how they are spelled."""
-    sections = _sections(_spelled(inspect.cleandoc(doc), names))
-    lines = [
-        f"{name} : {kind}\n    {' '.join(text.split())}"
-        for names, kind, text in _ENTRY.findall(sections.get("Parameters", ""))
-        for name in names.split(", ")
-    ]
-    return "\n".join([_flowing(sections[""]), *(["", "Parameters", "----------", *lines] if lines else [])])
-
-
-def notes(doc: str, names: Mapping[str, str]) -> str:
-    """Return the notes of a docstring, empty if there are none."""
-    return _flowing(_spelled(_sections(doc).get("Notes", ""), names))
+def notes(verb: Callable[..., Any]) -> str:
+    """Return the notes of a command's docstring as the command line shows them, empty if there are none."""
+    return _flowing(_spelled(_sections(command_of(verb).doc).get("Notes", ""), spellings(verb)))
 
 
 def _sections(doc: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from dolma_dask.display import pointed
 from dolma_dask.errors import ExpressionError
+from dolma_dask.extras import require
 from dolma_dask.rules.jsonpath import (
     LITERALS,
     Both,
@@ -46,6 +47,7 @@ _REFUSED = re.compile(rf"(?<![\w.@$])(?:(?P<endless>{_ENDLESS})|{_OUTSIDE})\b(?!
 def jq_program(text: str) -> Any:
     """Return the compiled program of a filter; refuse what may never end (nothing can stop it), and what looks at more than the document."""
     _check_refused(text)
+    require("jq", "a jq filter")
     jq = importlib.import_module("jq")  # here, because most mixes do without
     try:
         return jq.compile(text)

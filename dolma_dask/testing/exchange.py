@@ -8,7 +8,7 @@ from dolma_dask.engine import Input, Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitter, Exchanged, Limits, Reducer, Shuffle, exchange
 from dolma_dask.exchange.staged import DEFAULT
 from dolma_dask.journal import Record
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.summary import Summary
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
+from dolma_dask.extras import require
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 
@@ -50,7 +51,10 @@ class Cleaning:
     @property
     def ftfy(self) -> str | None:
         """Version of ftfy, if it repairs the texts: others may repair them otherwise."""
-        return version("ftfy") if self.use_ftfy else None
+        if not self.use_ftfy:
+            return None
+        require("ftfy", "the repair of texts")
+        return version("ftfy")
 
     def params(self) -> Mapping[str, Any]:
         """Return all that decides the cleaned texts."""

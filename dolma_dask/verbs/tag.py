@@ -6,7 +6,7 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,18 +26,9 @@ from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.journal import Journal, work_key
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RecordArgs,
-    as_dataset,
-    check_format,
-    checked,
-    record_policy,
-    run_options,
-    selected,
-    without_empty,
-)
+from dolma_dask.options.base import OUTPUT, Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
 from dolma_dask.reading import AlignedShard
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
@@ -57,40 +48,46 @@ TaggerLike = str | Tagger | Callable[..., Any]
 """A tagger, a function that becomes one, or the name or place of either."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(DatasetOptions, RecordOptions):
+    """Options of `tag`."""
+
+    experiment: Annotated[
+        str | None,
+        Opt(
+            "Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.",
+            group=OUTPUT,
+        ),
+    ] = None
+    artifacts: Annotated[
+        str | None,
+        Opt(
+            "Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt "
+            "in place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as "
+            "blacklists/adult/domains."
+        ),
+    ] = None
+    format: Format = None
+
+
+@command
 def tag(
-    dataset: DatasetLike,
+    dataset: Documents,
     /,
-    taggers: Annotated[Sequence[TaggerLike] | TaggerLike, Many],
+    taggers: Annotated[
+        Sequence[TaggerLike] | TaggerLike,
+        Opt(
+            "Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a "
+            "type for what it returns. From Python also the objects, or one without a list.",
+            kind="list of str",
+        ),
+    ],
     *,
-    experiment: str | None = None,
-    artifacts: str | None = None,
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RecordArgs],
+    options: TagOptions,
 ) -> Summary:
     """Run taggers over every document, in one pass, and write their attributes beside the documents.
 
     Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2 char_length_v1
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it.
-    taggers : list of str
-        Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a type
-        for what it returns. From Python also the objects, or one without a list.
-    experiment : str, optional
-        Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
-    artifacts : str, optional
-        Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in place of its own, and the
-        numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -108,40 +105,31 @@ def tag(
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
-    options = checked(tag, options, RecordArgs)
-    taggers = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
-    check_format(format)
-    opened = as_dataset(dataset, source, version)
-    objects = [_tagger(item) for item in taggers]
-    sets = _sets(objects, experiment)
-    used = Artifacts() if artifacts is None else Artifacts.of(artifacts, objects)
-    policy = record_policy(options)
-    outputs = tuple(TagOutput(opened.root, name, own, format, used) for name, own in sets.items())
-    stage = TagStage(outputs, policy, "tag")
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in opened.shards])
-    keys = [output.key(opened.source, policy) for output in outputs]
+    opened = options.open(dataset)
+    given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
+    objects = [_tagger(item) for item in given]
+    sets = _sets(objects, options.experiment)
+    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
+    outputs = tuple(TagOutput(opened.root, name, own, options.format, used) for name, own in sets.items())
+    stage = TagStage(outputs, options.policy, "tag")
+    layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
+    keys = [output.key(opened.source, options.policy) for output in outputs]
     tasks = []
-    for shard in selected(opened, options).shards:
+    for shard in options.selected(opened).shards:
         units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
         columns = AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source)
         tasks.append(stage.task(columns, *units))
     every = [output.path(shard) for shard in opened.shards for output in outputs]
-    params = {
-        "taggers": [tagger.name for tagger in objects],
-        "experiment": experiment,
-        "artifacts": used.folder or None,
-        "format": format,
-        "source": source,
-    }
-    plan = attribute_plan(stage, opened, list(sets), tasks, every, without_empty(params))
-    lost = {} if options.get("overwrite") else _lost(opened, sets)
+    params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
+    plan = attribute_plan(stage, opened, list(sets), tasks, every, params)
+    lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
         path, names = next(iter(lost.items()))
         raise UsageError(
             f"{opened.root}/{path} holds the attributes of {', '.join(names)}, which are not requested now, and {len(lost) - 1} more; expected "
             "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
         )
-    return engine.run(plan, run_options(options)).summary
+    return engine.run(plan, options).summary
 
 
 def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:

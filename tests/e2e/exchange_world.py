@@ -16,7 +16,7 @@ import numpy as np
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.exchange import Emitted, Exchanged, Limits
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 SHARDS = 12

@@ -14,7 +14,7 @@ import numpy as np
 from dolma_dask.engine import Task
 from dolma_dask.exchange import Emitted, Exchanged
 from dolma_dask.metering import peak_bytes
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob, run_exchange
 
 TASKS = 5

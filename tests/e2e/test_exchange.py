@@ -15,7 +15,7 @@ from thorough import THOROUGH
 
 import dolma_dask as dk
 from dolma_dask.errors import DataError, StageError
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.commands import Command, held, held_at
 
 pytestmark = pytest.mark.e2e

@@ -20,7 +20,7 @@ from dolma_dask.clusters import Placement
 from dolma_dask.engine import Input, Task, attempts, execution
 from dolma_dask.errors import Failure, StageError
 from dolma_dask.io.files import FileInfo
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.commands import Command, killed_at, wait_until
 from dolma_dask.testing.verb_laws import leftovers, tree
 

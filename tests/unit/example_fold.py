@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine.fold import fold, readable_rows, shards_of
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading import AlignedShard, find_columns
 
 

@@ -11,7 +11,7 @@ from dolma_dask.engine import fold as module
 from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import StageError
 from dolma_dask.io.files import Input
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 

@@ -12,7 +12,7 @@ from dolma_dask.engine import Announce, Free, Pass, Plan, job, run_job
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 TEXTS = [["the cat", "a dog", "the end"], ["", "a", "the", "once"], ["a b"]]

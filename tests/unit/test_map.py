@@ -10,7 +10,7 @@ from dolma_dask.errors import DataError, StageError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
 TEXTS = {"a": ["Stop!", "now", "No! No!"], "b": [], "c": ["!"]}

@@ -16,7 +16,7 @@ from dolma_dask import engine, metering, progress
 from dolma_dask.engine import Task
 from dolma_dask.io import files
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import one_display, one_page, progress_of
 
 

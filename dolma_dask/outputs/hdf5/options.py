@@ -1,14 +1,13 @@
 """Options of HDF5 rows, as `hdf5` and the mixes that make such rows take them, and the job that they become."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.options.shared import check_choice, without_empty
+from dolma_dask.options.base import OUTPUT, Opt, Options, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job
 from dolma_dask.tokens.cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.engine import TokenEngine
@@ -27,33 +26,80 @@ LEAST_TOKENS = {None: 10, MODELZOO: 6}
 """min_sequence_len: what ModelZoo's documentation says, and what its command line does."""
 
 
-@dataclass(frozen=True)
-class LmOptions:
-    """Options that decide the rows of LMData; for each option see `dolma_dask.verbs.hdf5.verb.hdf5`."""
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(Options):
+    """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them."""
 
-    max_seq_length: int = 2048
-    tail: Tail = "pad"
-    pack_sequences: bool = True
-    eos: str | None = None
-    pad: str | None = None
-    eos_id: int | None = None
-    pad_id: int | None = None
-    min_sequence_len: int | None = None
-    short_seq_prob: float = 0.0
-    seed: int = 0
-    use_ftfy: bool | None = None
-    ftfy_normalizer: Normalizer | None = "NFC"
-    wikitext_detokenize: bool = False
-    split_text_to_tokenize: bool = False
-    chunk_len_to_split: int = 2000
-    remove_bos_in_chunks: bool = False
-    inverted_mask: bool = False
-    compat: Compat | None = None
+    tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
+    mode: Annotated[
+        str, Opt("LMData: documents as a stream of tokens, each predicted from those before it.")
+    ] = "LMData"
+    max_seq_length: Annotated[int, Opt("Tokens of a row.")] = 2048
+    tail: Annotated[
+        Tail,
+        Opt("What happens to the last tokens, which fill no row: one more row with padding, or nothing."),
+    ] = "pad"
+    pack_sequences: Annotated[
+        bool,
+        Opt(
+            "Rows go on from document to document; else every document begins a row, and its last row is padded."
+        ),
+    ] = True
+    eos: Annotated[
+        str | None,
+        Opt('Token behind each document; by default the tokenizer\'s own. "none" for none.'),
+    ] = None
+    pad: Annotated[
+        str | None,
+        Opt("Token that fills a row; by default the tokenizer's own, else that of `eos`."),
+    ] = None
+    eos_id: Annotated[int | None, Opt("Token behind each document, by its id.")] = None
+    pad_id: Annotated[int | None, Opt("Token that fills a row, by its id.")] = None
+    min_sequence_len: Annotated[
+        int | None,
+        Opt("Without packing: rows of fewer tokens are left out; by default 10."),
+    ] = None
+    short_seq_prob: Annotated[
+        float,
+        Opt(
+            "Share of rows that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost."
+        ),
+    ] = 0.0
+    seed: Annotated[int, Opt("Seed of the rows that are cut at random.")] = 0
+    use_ftfy: Annotated[bool | None, Opt("Repair texts with ftfy first; by default not.")] = None
+    ftfy_normalizer: Annotated[
+        Normalizer | None,
+        Opt("Unicode normalization that ftfy ends with. In Python None for none."),
+    ] = "NFC"
+    wikitext_detokenize: Annotated[bool, Opt("Put the punctuation of wikitext together.")] = False
+    split_text_to_tokenize: Annotated[
+        bool,
+        Opt("Cut texts before they are tokenized, for tokenizers that are slow on long texts."),
+    ] = False
+    chunk_len_to_split: Annotated[int, Opt("Characters after which the next space begins a piece.")] = 2000
+    remove_bos_in_chunks: Annotated[
+        bool,
+        Opt("What the tokenizer adds stands around a document, not around each of its pieces."),
+    ] = False
+    inverted_mask: Annotated[bool, Opt("The loss mask is 1 where nothing is predicted.")] = False
+    max_rows_per_file: Annotated[
+        int,
+        Opt(
+            "Files have at most so many rows, and nearly the same number.",
+            min=1,
+            expected="a number of rows from 1 on",
+            group=OUTPUT,
+        ),
+    ] = MAX_ROWS_PER_FILE
+    compat: Annotated[
+        Compat | None,
+        Opt("Do as that release of ModelZoo where it differs from its documentation; see the notes."),
+    ] = None
 
-    def __post_init__(self) -> None:
-        check_choice("tail", self.tail, ("pad", "drop"))
-        if self.compat not in (None, MODELZOO):
-            raise UsageError(f"compat={self.compat!r}; expected {MODELZOO!r}, or nothing.")
+    def check(self) -> None:
+        """Refuse an unknown mode, and repairs that ModelZoo does not make."""
+        super().check()
+        check_mode(self.mode)
         if self.is_like_modelzoo:
             self.cleaning.check_like_modelzoo()
 
@@ -77,7 +123,7 @@ class LmOptions:
         """Tokens of the shortest row of a document by itself."""
         return LEAST_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
 
-    def mode(self, tokenizer: TokenEngine) -> LmData:
+    def lm_data(self, tokenizer: TokenEngine) -> LmData:
         """Return the mode for a tokenizer."""
         is_like = self.is_like_modelzoo
         recipe = LmRecipe(
@@ -113,7 +159,9 @@ class LmOptions:
         """Return the values in force, by ModelZoo's sections."""
         shared = ("max_seq_length", "short_seq_prob", "seed", "tail", "compat")
         specials = ("eos", "pad", "eos_id", "pad_id")
-        known = {**vars(self), "use_ftfy": self.repairs, "min_sequence_len": self.least}
+        target = ("tokenizer", "mode", "max_rows_per_file")
+        own = {f.name: getattr(self, f.name) for f in fields_of(RowOptions) if f.name not in target}
+        known = {**own, "use_ftfy": self.repairs, "min_sequence_len": self.least}
         if self.repairs:
             known["ftfy_version"] = self.cleaning.ftfy
         others = [name for name in known if name not in (*shared, *specials)]
@@ -123,37 +171,20 @@ class LmOptions:
         }
 
 
-@dataclass(frozen=True)
-class Target:
-    """Target and tokenizer of the rows; for each option see `hdf5`."""
-
-    to: str
-    tokenizer: str
-    mode: str = "LMData"
-    max_rows_per_file: int = MAX_ROWS_PER_FILE
-
-    def __post_init__(self) -> None:
-        check_mode(self.mode)
-        if self.max_rows_per_file < 1:
-            raise UsageError(
-                f"max_rows_per_file={self.max_rows_per_file}; expected a number of rows from 1 on."
-            )
-
-
-def make_job(documents: Documents, target: Target, rows: LmOptions, policy: RecordPolicy) -> Hdf5Job:
+def make_job(documents: Documents, to: str, rows: RowOptions, policy: RecordPolicy) -> Hdf5Job:
     """Return a call of `hdf5` that can be run."""
-    tokens = open_tokenizer(target.tokenizer)
+    tokens = open_tokenizer(rows.tokenizer)
     sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     return Hdf5Job(
         replace(documents, notes=(*documents.notes, *rows.notes())),
-        files.normalize(target.to),
-        rows.mode(tokens),
-        target.max_rows_per_file,
+        files.normalize(to),
+        rows.lm_data(tokens),
+        rows.max_rows_per_file,
         policy,
         {
-            "setup": without_empty({"mode": target.mode, **documents.shown}),
-            "processing": {**known, **sections["processing"], "max_rows_per_file": target.max_rows_per_file},
+            "setup": without_empty({"mode": rows.mode, **documents.shown}),
+            "processing": {**known, **sections["processing"], "max_rows_per_file": rows.max_rows_per_file},
             "dataset": sections["dataset"],
         },
     )

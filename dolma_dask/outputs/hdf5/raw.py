@@ -28,7 +28,7 @@ from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
-from dolma_dask.options.shared import ReadArgs
+from dolma_dask.options.groups import ShardOptions
 from dolma_dask.outputs.hdf5.job import Documents
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources.base import finish
@@ -65,14 +65,14 @@ class RawTexts:
             raise UsageError("neither input_dir nor metadata_files was given; expected one of them.")
 
 
-def raw_documents(raw: RawTexts, options: ReadArgs) -> Documents:
+def raw_documents(raw: RawTexts, options: ShardOptions) -> Documents:
     """Return the texts of raw files."""
     base, listed = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
     known = [info for info in listed if info.path.lower().endswith(suffixes)]
-    only, prune = tuple(options.get("only", ())), options.get("prune")
+    only, prune = tuple(options.only or ()), options.prune
     matching = [info for info in known if not only or matches(info.path, only)]
-    selected = share_of(matching, options.get("share"))[:prune]
+    selected = share_of(matching, options.share)[:prune]
     if not selected or (prune is not None and prune < 1):
         raise UsageError(
             f"{base}: none of {counted(len(listed), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "

@@ -16,7 +16,7 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import (
     DatasetLike,
     RuleLike,

@@ -20,7 +20,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.objects import Version, shown
 from dolma_dask.io.partial import remove_outdated, set_free
 from dolma_dask.journal import Journal, Record
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import (
     Many,
     RunArgs,

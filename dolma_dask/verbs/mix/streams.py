@@ -18,7 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules, sum_counts
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import NO_SHARD, RunArgs, selected, without_empty
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job

@@ -17,7 +17,7 @@ import pytest
 from dolma_dask import clusters
 from dolma_dask.clusters import Placement, open_placement, places, this_process
 from dolma_dask.errors import UsageError
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.placement import choose
 from dolma_dask.processes import interrupts_held_back
 

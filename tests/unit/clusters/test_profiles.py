@@ -10,7 +10,7 @@ from dolma_dask import clusters
 from dolma_dask.clusters.job_options import job_of
 from dolma_dask.clusters.profiles import JOBQUEUE, read_profile, shipped
 from dolma_dask.errors import UsageError
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 
 
 def test_shipped_profiles_are_right_and_tell_what_they_are():

@@ -27,7 +27,7 @@ from dolma_dask.exchange import Emitted, Exchanged, Limits, passes, staged
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import ExchangeJob
 
 HERE = RunOptions(scheduler="synchronous", progress=False)

@@ -9,7 +9,7 @@ import pytest
 from dolma_dask.engine import Ran, Task, run_job, work_dir
 from dolma_dask.errors import DataError, StageError
 from dolma_dask.exchange import Emitted, Limits, passes
-from dolma_dask.options.run import RunOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.testing.exchange import Collected, ExchangeJob
 
 HERE = RunOptions(scheduler="synchronous", progress=False)

@@ -345,6 +345,6 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
     monkeypatch.setattr(page.interactive, "figure_items", lambda signals: [{} for _ in signals])
     digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
     assert GOLDEN.get(publication.VERSION) == digest, (
-        "a page tells or looks otherwise than before: raise VERSION in verbs/report/model.py, and write into GOLDEN "
+        "a page tells or looks otherwise than before: raise VERSION in pages/model.py, and write into GOLDEN "
         f"its new number and {digest!r}"
     )

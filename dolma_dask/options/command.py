@@ -1,0 +1,115 @@
+"""Commands: functions whose keyword arguments are the fields of one record of options.
+
+``@command`` turns ``def tag(dataset, /, taggers, *, options: TagOptions)`` into ``tag(dataset, /, taggers, *, experiment=None, ..., workers=None)``, with
+that signature and a docstring that lists all of it; a call makes the record, which checks it, and hands it over.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass
+from functools import wraps
+from typing import Any, TypeVar, get_type_hints
+
+from dolma_dask.options.base import Field, Options, checked, field_of, fields_of
+
+R = TypeVar("R")
+
+_WIDTH = 140
+"""Columns of a docstring."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its arguments that have a position in Python, and the options that it takes by name."""
+
+    name: str
+    doc: str  # of its function, without the arguments
+    arguments: tuple[Field, ...]
+    positions: Mapping[str, Any]  # kind of each of the arguments, as `inspect.Parameter` has it
+    options: type[Options]  # `Options` itself: none
+    returns: Any = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All arguments, those with a position first."""
+        return (*self.arguments, *fields_of(self.options))
+
+    def head(self) -> list[inspect.Parameter]:
+        """Return the arguments with a position."""
+        return [_parameter(field, self.positions[field.name]) for field in self.arguments]
+
+    def signature(self) -> inspect.Signature:
+        """Return the signature of calls in Python."""
+        others = [_parameter(field, inspect.Parameter.KEYWORD_ONLY) for field in fields_of(self.options)]
+        return inspect.Signature([*self.head(), *others], return_annotation=self.returns)
+
+    def bound(self, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[list[Any], Options]:
+        """Return the arguments of a call, checked: those with a position, and the record of the others."""
+        has_name = [
+            name for name, kind in self.positions.items() if kind is not inspect.Parameter.POSITIONAL_ONLY
+        ]
+        by_name = {name: given[name] for name in has_name if name in given}
+        first = inspect.Signature(self.head()).bind(*args, **by_name)
+        first.apply_defaults()
+        values = [checked(field, first.arguments[field.name]) for field in self.arguments]
+        others = {name: value for name, value in given.items() if name not in by_name}
+        return values, self.options.of(others, self.name, has_name)
+
+
+def _parameter(field: Field, kind: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.is_needed else field.default
+    return inspect.Parameter(field.name, kind, default=default, annotation=field.hint)
+
+
+def command(function: Callable[..., R]) -> Callable[..., R]:
+    """Make a command of a function; if its last argument is named ``options``, it is the record of what may be given by name."""
+    known = _described(function)
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> R:
+        values, options = known.bound(args, given)
+        return function(*values, options=options) if fields_of(known.options) else function(*values)
+
+    call.command = known  # type: ignore[attr-defined]
+    call.__signature__ = known.signature()  # type: ignore[attr-defined]
+    call.__annotations__ = {field.name: field.hint for field in known.fields} | {"return": known.returns}
+    call.__doc__ = documented(known)
+    return call
+
+
+def _described(function: Callable[..., Any]) -> Command:
+    hints = get_type_hints(function, include_extras=True)
+    first = [item for item in inspect.signature(function).parameters.values() if item.name != "options"]
+    return Command(
+        function.__name__,
+        inspect.cleandoc(function.__doc__ or ""),
+        tuple(field_of(item.name, hints[item.name], _default(item)) for item in first),
+        {item.name: item.kind for item in first},
+        hints.get("options", Options),
+        hints.get("return"),
+    )
+
+
+def _default(item: inspect.Parameter) -> Any:
+    return MISSING if item.default is item.empty else item.default
+
+
+def documented(known: Command) -> str:
+    """Return the docstring of a command, with a section of all arguments before that of what it returns."""
+    entries = [f"{field.name} : {field.kind}\n{_wrapped(field.option.help)}" for field in known.fields]
+    head, mark, rest = known.doc.partition("\nReturns\n")
+    section = "\n".join(["Parameters", "----------", *entries])
+    return f"{head.rstrip()}\n\n{section}\n{mark}{rest}" if entries else known.doc
+
+
+def _wrapped(text: str) -> str:
+    indent = " " * 4
+    return textwrap.fill(
+        " ".join(text.split()),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,302 @@
+"""Options that several commands share: the shards that are worked on, what happens to bad records, where it runs; and what datasets and rules may be given as."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Annotated, Any
+
+from dolma_dask.clusters import check_cluster, check_workers
+from dolma_dask.dataset import Dataset, open_dataset, version_root
+from dolma_dask.display import counted
+from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import MAX_BAD_FRACTION, NAMED_MEMBERS, OnBadRecord, RecordPolicy
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import Record, check_budget
+from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Opt, Options, nothing_in, words_of
+from dolma_dask.rules.rules import Rule
+from dolma_dask.summary import Summary
+
+DatasetLike = str | Dataset | Summary
+"""A folder or URL, an open dataset, or the summary of the verb that wrote it."""
+
+TokensLike = str | Mapping[str, Any] | None
+"""Options of `ragged` or `hdf5` of a mix, ``to`` and ``tokenizer`` among them, also as JSON text."""
+
+RuleLike = str | Rule | None
+"""An expression, or rules joined by ``& | ~``."""
+
+
+def same(value: Any) -> Any:
+    """Return a value as it is: `Options.check`, or what it is handed to, says what it may be."""
+    return value
+
+
+def _only(value: Any) -> tuple[str, ...] | None:
+    words = None if value is None else words_of("only", value)
+    if words == ():
+        raise nothing_in("only")
+    return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """How and where a command runs; none of this changes a byte of what it writes."""
+
+    group = WHERE
+    unrecorded = frozenset({"overwrite", "dry_run", "scheduler", "workers", "cluster", "progress"})
+
+    overwrite: Annotated[
+        bool,
+        Opt(
+            "Do everything again, and replace what is there: of other options too, or not made by this tool.",
+            group=OUTPUT,
+            is_flag=True,
+        ),
+    ] = False
+    dry_run: Annotated[bool, Opt("Say what would be done, and do nothing.", group=OUTPUT, is_flag=True)] = (
+        False
+    )
+    scheduler: Annotated[
+        str | None,
+        Opt(
+            "auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.",
+            convert=same,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, Opt("Processes or threads; by default one per processor.", convert=check_workers)
+    ] = None
+    cluster: Annotated[
+        str | None,
+        Opt(
+            "Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.",
+            convert=same,
+        ),
+    ] = None
+    progress: Annotated[bool, Opt("Show a progress bar.", convert=bool)] = True
+
+    def check(self) -> None:
+        """Refuse a cluster that cannot be."""
+        super().check()
+        check_cluster(self.cluster, self.scheduler, self.workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions(RunOptions):
+    """`RunOptions`, and the shards that are worked on."""
+
+    group = WHAT
+    unrecorded = frozenset({"only", "share", "prune"})
+
+    only: Annotated[
+        Sequence[str] | None,
+        Opt("Only shards whose path contains this, or matches it as a shell pattern.", convert=_only),
+    ] = None
+    share: Annotated[
+        str | None,
+        Opt(
+            "Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.",
+            convert=same,
+        ),
+    ] = None
+    prune: Annotated[int | None, Opt("Only the first N shards, to try a command.", convert=same)] = None
+
+    def selected(self, dataset: Dataset) -> Dataset:
+        """Return the shards of a dataset that ``only``, ``share`` and ``prune`` leave."""
+        return dataset.select(tuple(self.only or ()), self.prune, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(ShardOptions):
+    """`ShardOptions`, and what happens to records that cannot be read."""
+
+    group = BAD
+    unrecorded = frozenset({"on_bad_record", "max_record_bytes"})
+
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Opt(
+            "Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes."
+        ),
+    ] = "fail"
+    max_record_bytes: Annotated[
+        int,
+        Opt(
+            "Longer lines are bad records, and Parquet pages that need more are refused.",
+            min=1,
+            expected="a whole number of bytes, 1 or more",
+        ),
+    ] = MAX_RECORD_BYTES
+
+    @property
+    def policy(self) -> RecordPolicy:
+        """The same as readers and the quarantine take it."""
+        return RecordPolicy(self.on_bad_record, max_record_bytes=self.max_record_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(RecordOptions):
+    """`RecordOptions`, and how many records may be left out; for commands that leave them out."""
+
+    group = BAD
+    unrecorded = frozenset({"max_bad_fraction"})
+
+    max_bad_fraction: Annotated[
+        float,
+        Opt(
+            "Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.",
+            min=0,
+            max=1,
+            expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",
+        ),
+    ] = MAX_BAD_FRACTION
+
+    @property
+    def policy(self) -> RecordPolicy:
+        """The same as readers and the quarantine take it."""
+        return RecordPolicy(self.on_bad_record, self.max_bad_fraction, self.max_record_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions(Options):
+    """Where the documents of a dataset come from."""
+
+    group = WHAT
+    unrecorded = frozenset({"version"})
+
+    source: Annotated[
+        str | None,
+        Opt(
+            "Source of all documents, for files that lack the field; with `version`, the name of its folder too."
+        ),
+    ] = None
+    version: Annotated[
+        str | None,
+        Opt(
+            "With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself."
+        ),
+    ] = None
+
+    def open(self, dataset: DatasetLike) -> Dataset:
+        """Return a dataset for what a call names; refuse one that is over its budget of bad records."""
+        return as_dataset(dataset, self.source, self.version)
+
+
+def rule_of(where: object) -> str | Rule | None:
+    """Return a rule as verbs take it: an expression, a rule, or of thresholds and summaries with thresholds the rule to be inside of them.
+
+    Raises `UsageError`: it is of another type.
+    """
+    inside = getattr(where, "inside", None)
+    rule = inside() if callable(inside) else where
+    if isinstance(rule, Rule):
+        rule.check_depth()
+    if rule is None or isinstance(rule, str | Rule):
+        return rule
+    raise UsageError(
+        f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
+        "joined by & | ~."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOptions(DatasetOptions):
+    """The documents of a dataset that a rule keeps."""
+
+    group = WHAT
+
+    where: Annotated[
+        RuleLike,
+        Opt(
+            "Keep only documents for which this holds, as in mix, without writing them first.",
+            kind="str",
+            group=OWN,
+            convert=rule_of,
+        ),
+    ] = None
+    attributes: Annotated[
+        Sequence[str], Opt("Attribute sets to read; by default those that the rule needs.")
+    ] = ()
+
+
+Format = Annotated[
+    FileFormat | None,
+    Opt("Format of the attribute files; by default that of the document file.", group=OUTPUT),
+]
+"""Format of the attribute files that a command writes."""
+
+Documents = Annotated[
+    DatasetLike, Opt("Folder or URL with documents/ in it.", kind="str or Dataset", convert=same)
+]
+"""The dataset that a command reads."""
+
+WithAttributes = Annotated[
+    DatasetLike,
+    Opt("Folder or URL with documents/ and attributes/ in it.", kind="str or Dataset", convert=same),
+]
+"""The dataset that a command reads with its attributes."""
+
+
+def budget(policy: RecordPolicy) -> float:
+    """Return the share of bad rows that a run may end with."""
+    return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
+
+
+def target_of(to: object) -> str:
+    """Return the path or URL of a file to write; refuse what is neither."""
+    if not isinstance(to, str | PathLike):
+        raise UsageError(f"to={to!r} is of type {type(to).__name__}; expected the path or URL of a file.")
+    return str(fspath(to))
+
+
+def as_dataset(dataset: DatasetLike, source: str | None = None, version: str | None = None) -> Dataset:
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse one that is over its budget of bad records."""
+    dataset = of_version(dataset, source, version)
+    if isinstance(dataset, Dataset):
+        check_budget(dataset.root)
+        return dataset.with_current_attributes()
+    if not isinstance(dataset, str | PathLike | Summary):
+        raise UsageError(
+            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
+        )
+    opened = open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
+    check_budget(opened.root)
+    return opened
+
+
+def of_version(dataset: DatasetLike, source: str | None, version: str | None) -> DatasetLike:
+    """Return the root of the dataset that `version` of a source names; without a version `dataset` itself."""
+    if version is None:
+        return dataset
+    if not isinstance(dataset, str | PathLike):
+        raise UsageError(
+            "`version` is of a root with sources/<source>/<version> in it; expected the path or URL of that root."
+        )
+    return version_root(fspath(dataset), source, version)
+
+
+NO_SHARD = "no shard is left to read: a share may be empty where there are fewer shards than shares"
+"""What a person is told of a call that has nothing to read."""
+
+
+def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Name members of archives that hold no records; `records` know their number and the first names."""
+    known = [record for record in records if "skipped_members" in record.info]
+    names = [name for record in known for name in record.info["skipped_members"]]
+    count = int(sum(record.counts["skipped_members"] for record in known))
+    if count:
+        more = f" and {count - NAMED_MEMBERS:,} more" if count > NAMED_MEMBERS else ""
+        yield f"{counted(count, 'member')} of archives skipped, no file of records: {', '.join(names[:NAMED_MEMBERS])}{more}"
+
+
+def check_outside(target: str, *roots: str) -> None:
+    """Refuse other files among the documents and attributes of datasets, where readers would take them for such."""
+    for root in roots:
+        folders = [files.resolved(files.join(root, name)) for name in (layout.DOCUMENTS, layout.ATTRIBUTES)]
+        if any(f"{files.resolved(target)}/".startswith(f"{folder}/") for folder in folders):
+            raise UsageError(
+                f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
+            )
