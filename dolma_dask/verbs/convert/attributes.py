@@ -102,28 +102,23 @@ class AttributeFormStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one attribute file; see `dolma_dask.engine.Stage`."""
         shard, source = task.work
-        unit = task.units[0]
         aligned = AlignedShard(
             self.root, shard, sources=(source,), default_source=self.default_source, digests=True
         )
         state = aligned.open().read_all()
-        with JsonlWriter(self.root, unit.name) as writer:
+        with JsonlWriter(self.root, task.unit.name) as writer:
             for rows in self._rows(source):
                 writer.write(rows)
-        return [
-            Record(
-                unit=unit.name,
-                shard=shard.path,
-                key=unit.key,
-                inputs=state.inputs,
-                files=(writer.record,),
-                rows=state.rows,
-                ids_digest=state.ids_digest,
-                content_digest=state.content_digest,
-                counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
-                info=_standing(state, source),
-            )
-        ]
+        record = task.record(
+            [writer.record],
+            state.inputs,
+            state.rows,
+            ids_digest=state.ids_digest,
+            content_digest=state.content_digest,
+            counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
+            info=_standing(state, source),
+        )
+        return [record]
 
     def _rows(self, source: AttributeSource) -> Iterator[pa.LargeBinaryArray]:
         url = files.join(self.root, source.info.path)

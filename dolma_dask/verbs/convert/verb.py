@@ -363,7 +363,7 @@ class ConvertStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one shard; see `dolma_dask.engine.Stage`."""
         shard: RawShard = task.work
-        unit = task.units[0]
+        unit = task.unit
         quarantine = Quarantine(self.policy)
         digests = DocumentDigests()
         names = ("documents_in", "documents_out", "text_bytes_out")
@@ -377,13 +377,10 @@ class ConvertStage:
                 parts.write(batch.column("raw"))
         self._remove_left_over(unit.name, {item.path for item in parts.records})
         kept = quarantine.publish(self.target, self.verb, shard.path)
-        record = Record(
-            unit=unit.name,
-            shard=shard.path,
-            key=unit.key,
-            inputs=tuple(inputs),
-            files=(*parts.records, *kept),
-            rows=counts["documents_out"],
+        record = task.record(
+            (*parts.records, *kept),
+            inputs,
+            counts["documents_out"],
             ids_digest=digests.ids,
             content_digest=digests.content,
             counts={
