@@ -19,7 +19,7 @@ from dolma_dask.engine.job import (
     run_jobs,
     work_dir,
 )
-from dolma_dask.engine.plan import Plan, Stage, Task, group_name
+from dolma_dask.engine.plan import Plan, Stage, Task, attribute_plan, group_name
 from dolma_dask.engine.runs import Ran, gather, run, run_together
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
 from dolma_dask.io.files import Input, grouped, inputs_of
@@ -44,6 +44,7 @@ __all__ = [
     "Task",
     "Unit",
     "WorkDir",
+    "attribute_plan",
     "gather",
     "group_name",
     "grouped",

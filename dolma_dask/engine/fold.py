@@ -1,49 +1,169 @@
-"""One pass over columns of a dataset: some shards to a task, rows that could be read, whatever is counted in them."""
+"""Folds: sums over shards that are only read. Shards share tasks, sums are joined with ``+`` in the workers and here, in the order of the shards.
+
+A question declares what is counted in one shard (`Fold`); `fold` owns tasks, progress, failures and the order. Nothing is written, no journal is kept.
+`tests/unit/example_fold.py` is a question in half a page.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Task, inputs_of
+from dolma_dask.engine.plan import Readable, Task
+from dolma_dask.engine.runs import gather
+from dolma_dask.io.files import Input
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading import AlignedShard, Columns
 from dolma_dask.rules.rules import Rule
 from dolma_dask.text.columns import validity
 
-MOST_TASKS = 256
-"""Results that travel; where there are more shards, several share a task."""
+MAX_TASKS = 256
+"""Tasks of a fold, each with sums that travel; where there are more shards, several share one."""
 
 
-def column_tasks(columns: Columns, shards: Sequence[Shard]) -> list[Task]:
-    """Return the work of reading columns of the selected shards, with all digits of their numbers."""
-    works = [columns.work(shard, exact=True, identities=True) for shard in shards]
-    return few_tasks(columns.dataset.root, works, works)
+class Addable(Protocol):
+    """Sums that can be joined. They must pickle, and stay small: those of every task reach this process."""
+
+    def __add__(self, other: Self, /) -> Self: ...
 
 
-def few_tasks(root: str, works: Sequence[Any], shards: Sequence[AlignedShard]) -> list[Task]:
-    """Return at most `MOST_TASKS` tasks of equally many pieces of work; each piece reads one of `shards`."""
-    size = max(-(-len(works) // MOST_TASKS), 1)
-    return [
-        _task(root, works[start : start + size], shards[start : start + size])
-        for start in range(0, len(works), size)
-    ]
+Sums = TypeVar("Sums", bound=Addable)
+Piece = TypeVar("Piece", bound=Readable)
+Counted = TypeVar("Counted", contravariant=True)
+Counts = TypeVar("Counts", bound=Addable, covariant=True)
+Key = TypeVar("Key")
+Value = TypeVar("Value", bound=Addable)
 
 
-def _task(root: str, works: Sequence[Any], shards: Sequence[AlignedShard]) -> Task:
-    infos = {info.path: info for shard in shards for info in shard.files}
-    return Task(shards[0].shard.path, (), inputs_of(root, infos.values()), tuple(works))
+class Fold(Protocol[Counted, Counts]):
+    """What is counted; small, goes to workers."""
+
+    @property
+    def verb(self) -> str: ...  # of the question, for progress, failures and the cost of a byte
+
+    def start(self) -> Counts:
+        """Return the sums of no shards."""
+        ...
+
+    def count(self, shard: Counted, /) -> Counts:
+        """Return the sums of one shard; raise to fail it."""
+        ...
 
 
-def readable_batches(task: Task) -> Iterator[pa.RecordBatch]:
+def fold(counting: Fold[Piece, Sums], shards: Sequence[Piece], options: RunOptions) -> Sums:
+    """Return the sums of all shards.
+
+    Raises `StageError`: some shards failed. Raises `InterruptedStageError`: ctrl-C.
+
+    Parameters
+    ----------
+    counting : Fold
+        What is counted in a shard.
+    shards : sequence of Readable
+        With names that differ; for columns of a dataset see `shards_of`.
+    options : RunOptions
+        How to run.
+    """
+    tasks = _tasks(shards)
+    sums = _InOrder(counting.start(), [task.shard for task in tasks])
+    gather(_FoldStage(counting), tasks, options, sums.add)
+    return sums.total
+
+
+def shards_of(columns: Columns, shards: Sequence[Shard]) -> list[AlignedShard]:
+    """Return the columns of some shards as they are read for `fold`, with all digits of their numbers."""
+    return [columns.work(shard, exact=True, identities=True) for shard in shards]
+
+
+def readable_rows(shard: AlignedShard) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the documents that could be read."""
-    for work in task.work:
-        for block in work.open():
-            readable = validity(block.batch.column("id"))
-            yield block.batch if readable.all() else block.batch.filter(pa.array(readable))
+    for block in shard.open():
+        readable = validity(block.batch.column("id"))
+        yield block.batch if readable.all() else block.batch.filter(pa.array(readable))
 
 
 def mask_of(rule: Rule, batch: pa.RecordBatch) -> pa.BooleanArray:
     """Return where a rule over full names holds."""
     columns: Mapping[str, pa.Array] = {name: batch.column(name) for name in rule.names}
     return rule.mask(columns or {"": pa.nulls(batch.num_rows)})
+
+
+def added(sums: Mapping[Key, Value], more: Mapping[Key, Value]) -> dict[Key, Value]:
+    """Return the sums by key of both."""
+    both = dict(sums)
+    for key, value in more.items():
+        both[key] = both[key] + value if key in both else value
+    return both
+
+
+@dataclass(frozen=True)
+class _FoldStage(Generic[Piece, Sums]):
+    """The work on the shards of a task, for `gather`."""
+
+    counting: Fold[Piece, Sums]
+
+    @property
+    def verb(self) -> str:
+        return self.counting.verb
+
+    def run_shard(self, task: Task) -> tuple[str, Sums]:
+        sums = self.counting.start()
+        for shard in task.work:
+            sums = sums + self.counting.count(shard)
+        return task.shard, sums
+
+
+class _InOrder(Generic[Sums]):
+    """Adds up the sums of tasks in their order, whatever order they arrive in; those that came too early wait."""
+
+    def __init__(self, total: Sums, names: Sequence[str]) -> None:
+        self.total = total
+        self._names = iter(names)
+        self._next = next(self._names, None)
+        self._waiting: dict[str | None, Sums] = {}
+
+    def add(self, arrived: tuple[str, Sums]) -> None:
+        name, sums = arrived
+        self._waiting[name] = sums
+        while self._next in self._waiting:
+            self.total = self.total + self._waiting.pop(self._next)
+            self._next = next(self._names, None)
+
+
+def _tasks(shards: Sequence[Readable]) -> list[Task]:
+    """Return at most `MAX_TASKS` tasks of equally many shards."""
+    return [Task(group[0].name, (), _inputs(group), tuple(group)) for group in _groups(shards)]
+
+
+def _groups(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    size = max(-(-len(items) // MAX_TASKS), 1)
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _inputs(shards: Sequence[Readable]) -> tuple[Input, ...]:
+    """Return the files of some shards, each once."""
+    return tuple({item.url: item for shard in shards for item in shard.inputs}.values())
+
+
+# ------------------------------------------------------------------------------------------------ stages by hand
+
+
+def column_tasks(columns: Columns, shards: Sequence[Shard]) -> list[Task]:
+    """Return the work of reading columns of the selected shards, as tasks for `dolma_dask.engine.gather`."""
+    return _tasks(shards_of(columns, shards))
+
+
+def few_tasks(root: str, works: Sequence[Any], shards: Sequence[AlignedShard]) -> list[Task]:
+    """Return at most `MAX_TASKS` tasks of equally many pieces of work; each piece reads one of `shards`."""
+    return [
+        Task(own[0].name, (), _inputs(own), tuple(group))
+        for group, own in zip(_groups(works), _groups(shards), strict=True)
+    ]
+
+
+def readable_batches(task: Task) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the documents of a task of `column_tasks` that could be read."""
+    for work in task.work:
+        yield from readable_rows(work)

@@ -2,10 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+import dolma_dask
+from dolma_dask.dataset import Dataset
+from dolma_dask.formats import layout
 from dolma_dask.io.files import Input
-from dolma_dask.journal import Record, Unit
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.journal import Record, Unit, dataset_notes
+
+
+class Readable(Protocol):
+    """Files that are read together: a shard with its attributes, or a token shard. Small; goes to workers."""
+
+    @property
+    def name(self) -> str: ...  # for progress and failures
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,30 @@ class Task:
     def bytes(self) -> int:
         """Stored bytes of all that it reads."""
         return sum(item.info.bytes for item in self.inputs) + self.staged_bytes
+
+    @classmethod
+    def of(cls, pieces: Sequence[Readable], *units: Unit) -> Self:
+        """Return the work of reading some pieces together, which are its ``work``."""
+        inputs = tuple(item for piece in pieces for item in piece.inputs)
+        return cls(group_name([piece.name for piece in pieces]), units, inputs, tuple(pieces))
+
+    @property
+    def unit(self) -> Unit:
+        """The only unit."""
+        (unit,) = self.units
+        return unit
+
+    @property
+    def listed(self) -> tuple[InputRecord, ...]:
+        """Inputs as they were listed, for the record of what looks at slices of them and knows no checksum."""
+        return tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in self.inputs)
+
+    def record(
+        self, files: Sequence[FileRecord] = (), inputs: Sequence[InputRecord] = (), rows: int = 0, **more: Any
+    ) -> Record:
+        """Return the record of its only unit; `more` are further fields."""
+        unit = self.unit
+        return Record(unit.name, self.shard, unit.key, tuple(inputs), tuple(files), rows, **more)
 
 
 class Stage(Protocol):
@@ -47,7 +84,7 @@ class Plan:
     params: Mapping[str, Any]  # as the user gave them, for the journal and the report
     writes: tuple[str, ...]  # folders or file prefixes, relative to `root`, that the run may fill
     options_key: str = ""  # digest of all options that decide bytes, if the keys of the units differ
-    version: str = ""  # of this package, for the journal
+    version: str = dolma_dask.__version__  # of this package, for the journal
     origin: str = ""  # root of what is read, if outputs made from another one must not be replaced silently
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
@@ -79,6 +116,49 @@ class Plan:
     def file_format(self) -> str | None:
         """Format that was requested of the files; None: that of each input."""
         return self.params.get("format")
+
+
+def attribute_plan(
+    stage: Stage,
+    dataset: Dataset,
+    sets: Sequence[str],
+    tasks: Sequence[Task],
+    every: Sequence[str],
+    params: Mapping[str, Any],
+    *,
+    is_whole: bool = False,
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """Return the plan of attribute files beside documents.
+
+    Parameters
+    ----------
+    stage, tasks, params
+        See `Plan`.
+    dataset : Dataset
+        With all shards, whichever the tasks are of.
+    sets : sequence of str
+        Names of the attribute sets.
+    every : sequence of str
+        Paths of the files of all shards.
+    is_whole : bool
+        Files of shards that are not in the dataset any more must not stay.
+    notes : tuple of str
+        For people, besides what is to be said of the dataset.
+    """
+    own = every if is_whole else [unit.name for task in tasks for unit in task.units]
+    return Plan(
+        stage=stage,
+        root=dataset.root,
+        tasks=tasks,
+        params=params,
+        writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
+        all_units=frozenset(every) if is_whole else None,
+        other_formats=layout.other_formats(own, every),
+        reads=layout.DOCUMENT_SUFFIXES if is_whole else (),
+        bad_is_loss=True,
+        notes=(*dataset_notes(dataset), *notes),
+    )
 
 
 def group_name(paths: Sequence[str]) -> str:

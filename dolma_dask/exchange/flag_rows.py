@@ -23,14 +23,16 @@ from dolma_dask.exchange.contract import ROW_BITS, Records
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
+from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.io.stored import PieceReader
-from dolma_dask.journal import Record
+from dolma_dask.journal import Record, Unit
 from dolma_dask.reading import AlignedShard
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.base import ArrowSink
+from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import code_point_lengths
 
 COLUMNS = ("id", "source", "text")
@@ -81,6 +83,16 @@ class ShardKeys:
     number: int
     work: AlignedShard
 
+    @property
+    def name(self) -> str:
+        """Path of the shard."""
+        return self.work.name
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files to read."""
+        return self.work.inputs
+
 
 @dataclass
 class ShardReading:
@@ -93,45 +105,30 @@ class ShardReading:
     result: StagedShard = field(init=False)  # after the last batch
 
     def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
-        work = self.shard.work
-        quarantine = Quarantine(self.policy)
-        reader = work.open(max_record_bytes=self.policy.max_record_bytes, quarantine=quarantine)
-        first, size = 0, 0
-        for block in reader:
-            batch = block.batch
-            yield _flag_rows(batch, first, block.bad), batch
-            first += batch.num_rows
-            size += text_bytes(batch.column(2))
-        state = reader.state
-        counts: dict[str, float] = {
-            "documents_in": first,
-            "text_bytes": size,
-            "bad_records": quarantine.count,
-            **self.counts,
-        }
-        if work.sources:
-            counts["unproved_attribute_files"] = len(state.unproved)
-        record = Record(
-            "",
-            work.shard.path,
-            "",
-            state.inputs,
-            quarantine.publish(work.root, self.verb, work.shard.path),
-            first,
-            state.ids_digest,
-            state.content_digest,
-            counts,
-            info={"unproved": list(state.unproved)} if state.unproved else {},
+        work, policy = self.shard.work, self.policy
+        quarantine, facts = Quarantine(policy), ShardFacts(work.name)
+        rows, size = 0, 0
+        for block in work.read(frozenset(), policy, quarantine, facts):
+            yield _flag_rows(block, rows), block.batch
+            rows += block.num_rows
+            size += text_bytes(block.batch.column(2))
+        facts.counts = {"documents_in": rows, "text_bytes": size, "bad_records": quarantine.count}
+        unproved = {"unproved_attribute_files": len(facts.unproved)} if work.sources else {}
+        record = facts.record(
+            Unit("", ""),
+            quarantine.publish(work.root, self.verb, work.name),
+            rows,
+            counts={**self.counts, **unproved},
+            info={"unproved": list(facts.unproved)} if facts.unproved else {},
         )
         self.result = StagedShard(self.shard.number, record)
 
 
-def _flag_rows(batch: pa.RecordBatch, first: int, bad: Sequence[Any]) -> FlagRows:
-    text = batch.column(2)
+def _flag_rows(block: Block, first: int) -> FlagRows:
+    ids, sources, text = (block.batch.column(number) for number in range(3))
     text = pc.fill_null(text, "") if text.null_count else text
-    errors = {record.row - first: f"{record.reason}: expected {record.expected}" for record in bad}
     sizes = np.asarray(pc.binary_length(text), np.int64)
-    return FlagRows(first, batch.column(0), batch.column(1), code_point_lengths(text), sizes, errors)
+    return FlagRows(first, ids, sources, code_point_lengths(text), sizes, block.errors)
 
 
 # ------------------------------------------------------------------------------------------------ staging

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import dolma_dask
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, Plan, Stage, Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.engine import Input, Plan, Stage, Task, Unit, attribute_plan, grouped
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Exchanged
 from dolma_dask.exchange.flag_rows import ShardKeys, StagedShard, staged_shards
@@ -18,7 +17,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record, dataset_notes
+from dolma_dask.journal import Record
 from dolma_dask.reading import Columns
 
 GROUP_BYTES = 32_000_000
@@ -78,48 +77,30 @@ class Flagging:
 
     def inputs_of(self, shards: Iterable[Shard]) -> tuple[Input, ...]:
         """Return the files that are read for the flags of some shards."""
-        return inputs_of(self.root, [info for shard in shards for info in self.columns.work(shard).files])
+        return tuple(item for shard in shards for item in self.columns.work(shard).inputs)
 
     def plan(self, stage: Stage, key: str, works: Mapping[str, Any]) -> Plan:
         """Return the plan that writes the flags of the selected shards, from a work for each."""
-        every = frozenset(map(self.path, self.dataset.shards))
-        return Plan(
-            stage=stage,
-            root=self.root,
-            tasks=[
-                Task(
-                    shard.path,
-                    (Unit(self.path(shard), key),),
-                    self.inputs_of([shard]),
-                    works.get(shard.path),
-                )
-                for shard in self.selected.shards
-            ],
-            params=self.params,
-            writes=(dataset_unit(self.name),),
-            version=dolma_dask.__version__,
-            all_units=every,
-            other_formats=layout.other_formats(every),
-            reads=layout.DOCUMENT_SUFFIXES,
-            bad_is_loss=True,
-            notes=dataset_notes(self.dataset),
-        )
+        tasks = [
+            Task(
+                shard.path,
+                (Unit(self.path(shard), key),),
+                self.inputs_of([shard]),
+                works.get(shard.path),
+            )
+            for shard in self.selected.shards
+        ]
+        every = [self.path(shard) for shard in self.dataset.shards]
+        return attribute_plan(stage, self.dataset, (self.name,), tasks, every, self.params, is_whole=True)
 
     def reading(self, numbers: Sequence[int], before: int = 0) -> list[Task]:
         """Return tasks that read these shards for an exchange in which others have the numbers `before` them; small ones together."""
         shards = self.dataset.shards
-        return [
-            Task(
-                group_name([shards[number].path for number in group]),
-                (),
-                self.inputs_of(shards[number] for number in group),
-                tuple(
-                    ShardKeys(before + number, self.columns.work(shards[number], exact=True))
-                    for number in group
-                ),
-            )
-            for group in grouped(numbers, lambda number: shards[number].bytes, GROUP_BYTES, GROUP_SHARDS)
+        works = [
+            ShardKeys(before + number, self.columns.work(shards[number], exact=True)) for number in numbers
         ]
+        groups = grouped(works, lambda work: work.work.shard.bytes, GROUP_BYTES, GROUP_SHARDS)
+        return [Task.of(group) for group in groups]
 
     def staged(self, exchanged: Exchanged, before: int = 0) -> dict[str, StagedShard]:
         """Return what an exchange has staged of each shard, by path; see `reading`."""

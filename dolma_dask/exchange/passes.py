@@ -36,7 +36,7 @@ from dolma_dask.exchange.staged import DEFAULT, Limits, Reduced, ShardRecords, S
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 
 VERSION = 5
@@ -243,28 +243,17 @@ class _Scatter:
     rooms: Rooms = field(default_factory=Rooms, compare=False)
 
     def run_shard(self, task: Task) -> list[Record]:
-        (unit,) = task.units
         emitted, written, info = write_records(
             self.folder,
-            unit.name,
+            task.unit.name,
             self.emitter.dtype,
             self.cut,
             self.limits,
             lambda out: self.emitter.emit(task.work, out, self.folder),
             self.rooms,
         )
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                inputs=emitted.inputs,
-                files=(*written, *emitted.files),
-                rows=emitted.rows,
-                counts=emitted.counts,
-                info={"emitted": emitted.info, **info},
-            )
-        ]
+        made, info = (*written, *emitted.files), {"emitted": emitted.info, **info}
+        return [task.record(made, emitted.inputs, emitted.rows, counts=emitted.counts, info=info)]
 
 
 @dataclass(frozen=True)
@@ -288,7 +277,6 @@ class _Reduce:
     rooms: Rooms = field(default_factory=Rooms, compare=False)
 
     def run_shard(self, task: Task) -> list[Record]:
-        (unit,) = task.units
         work: _Range = task.work
         reducer = work.reducer or self.reducer
         assert reducer is not None
@@ -297,17 +285,14 @@ class _Reduce:
         runs = (to_records(chunk, self.staged.dtype) for chunk in chunks)
         reduced, written, info = write_records(
             self.staged.folder,
-            unit.name,
+            task.unit.name,
             self.dtype,
             cut,
             self.limits,
             lambda out: reducer.reduce(runs, out),
             self.rooms,
         )
-        # the slices that were read
-        read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
-        info = {"reduced": reduced, **info}
-        return [Record(unit.name, task.shard, unit.key, inputs=read, files=written, info=info)]
+        return [task.record(written, task.listed, info={"reduced": reduced, **info})]
 
 
 @dataclass(frozen=True)

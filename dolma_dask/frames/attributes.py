@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import dolma_dask
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
-from dolma_dask.engine import Plan, Task, Unit, WorkDir, inputs_of
+from dolma_dask.engine import Plan, Task, Unit, WorkDir, attribute_plan, inputs_of
 from dolma_dask.errors import AlignmentError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -29,7 +28,7 @@ from dolma_dask.frames.publishing import (
 from dolma_dask.frames.values import is_of_documents, key_of, value_columns
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.shared import DatasetLike, as_dataset, check_format, without_empty, words_of
 from dolma_dask.summary import Summary
 
@@ -216,22 +215,14 @@ def _plan(
     params = {"set": name, "source": opened.source, "max_record_bytes": policy.max_record_bytes}
     key = work_key(VERB, VERSION, params)
     layout.check_no_collision([layout.with_format(shard.path, file_format) for shard in opened.shards])
-    return Plan(
-        stage=MoveStage(VERB, opened.root),
-        root=opened.root,
-        tasks=[
-            Task(shard.path, (Unit(path(shard), key),), inputs_of(opened.root, [shard_info(shard)]))
-            for shard in selected.shards
-        ],
-        params=without_empty(
-            {"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}
-        ),
-        writes=(f"{layout.ATTRIBUTES}/{name}/",),
-        version=dolma_dask.__version__,
-        other_formats=layout.other_formats(map(path, selected.shards), map(path, opened.shards)),
-        bad_is_loss=True,
-        notes=(*dataset_notes(opened), *notes),
-    )
+    tasks = [
+        Task(shard.path, (Unit(path(shard), key),), inputs_of(opened.root, [shard_info(shard)]))
+        for shard in selected.shards
+    ]
+    shown = {"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}
+    every = list(map(path, opened.shards))
+    stage = MoveStage(VERB, opened.root)
+    return attribute_plan(stage, opened, (name,), tasks, every, without_empty(shown), notes=notes)
 
 
 def _tasks(

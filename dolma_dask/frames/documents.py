@@ -6,7 +6,6 @@ them. Memory: one partition per thread of a worker, and some blocks. Files appea
 
 from typing import TYPE_CHECKING, Any
 
-import dolma_dask
 from dolma_dask.engine import Plan, Task, Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -107,7 +106,6 @@ def write_documents(
         tasks=[Task(shard, (Unit(path, key),), ()) for shard, path in units.items()],
         params=without_empty({"from": ORIGIN, "format": format, "source": source}),
         writes=(f"{layout.DOCUMENTS}/",),
-        version=dolma_dask.__version__,
         origin=ORIGIN,
         all_units=frozenset(units.values()),
         reads=layout.DOCUMENT_SUFFIXES,

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.engine import Plan, Task, WorkDir
-from dolma_dask.engine.documents import DocumentStage, DocumentWork
+from dolma_dask.engine.documents import DocumentStage
+from dolma_dask.engine.map import MapWork
 from dolma_dask.frames.partitions import Collection, PartitionDocuments
 from dolma_dask.frames.publishing import Staged, Writing, computed, last_task, work_folder
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.sinks.sink import Output
+from dolma_dask.sinks.sink import DocumentRows, Output
 from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Rows:
 class PartitionWriter:
     """Writes the files of partitions; goes to workers with each."""
 
-    output: Output  # of the verb
+    output: Output[DocumentRows]  # of the verb
     policy: RecordPolicy
     source: str | None
     work: str  # URL of the work folder
@@ -44,14 +45,18 @@ class PartitionWriter:
     def write(self, part: Any, task: Task) -> Staged:
         """Write what `task` asks for, into a folder that no other attempt has."""
         folder = files.join(self.work, uuid.uuid4().hex)
-        output: Output = replace(self.output, **dict.fromkeys(self.places, folder))  # type: ignore[type-var]
+        output: Output[DocumentRows] = replace(self.output, **dict.fromkeys(self.places, folder))  # type: ignore[type-var]
         documents = PartitionDocuments(task.shard, part, self.source)
         stage = DocumentStage((output,), self.policy, output.verb)
-        return Staged(folder, tuple(stage.run_shard(replace(task, work=DocumentWork(documents)))))
+        return Staged(folder, tuple(stage.run_shard(replace(task, work=MapWork(documents)))))
 
 
 def written(
-    rows: Rows, tasks: Sequence[Task], output: Output, work: WorkDir, places: tuple[str, ...] = ("root",)
+    rows: Rows,
+    tasks: Sequence[Task],
+    output: Output[DocumentRows],
+    work: WorkDir,
+    places: tuple[str, ...] = ("root",),
 ) -> "list[Delayed]":
     """Return a task of Dask for each partition; its result is `Staged`."""
     from dask import delayed
@@ -65,7 +70,13 @@ def written(
 
 
 def write_each(
-    rows: Rows, plan: Plan, output: Output, *, overwrite: bool, compute: bool, scheduler: str | None
+    rows: Rows,
+    plan: Plan,
+    output: Output[DocumentRows],
+    *,
+    overwrite: bool,
+    compute: bool,
+    scheduler: str | None,
 ) -> "Summary | Delayed":
     """Write the units of a plan, one for each partition."""
     writing = Writing(plan, work_folder(plan.root, plan.verb), overwrite)

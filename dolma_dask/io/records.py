@@ -79,6 +79,13 @@ class Block:
         """Number of rows, unreadable ones included."""
         return int(self.batch.num_rows)
 
+    @property
+    def errors(self) -> dict[int, str]:
+        """Reason why rows could not be read, by their index in the batch."""
+        return {
+            record.row - self.first_row: f"{record.reason}: expected {record.expected}" for record in self.bad
+        }
+
 
 class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An input file as it was read.

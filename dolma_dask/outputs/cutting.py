@@ -123,7 +123,7 @@ class JoinStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Put one file together; see `dolma_dask.engine.Stage`."""
-        unit = task.units[0]
+        unit = task.unit
         starts: list[tuple[int, int, int]] = []
         rows = text = 0
         with publish(files.join(self.target, unit.name)) as out:
@@ -137,16 +137,7 @@ class JoinStage:
                     for part in piece.parts(first, run[-1].stop):
                         out.write(part)
         file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
-        return [
-            Record(
-                unit=unit.name,
-                shard=task.shard,
-                key=unit.key,
-                files=(file,),
-                rows=rows,
-                counts={"bytes_out": out.bytes},
-            )
-        ]
+        return [task.record([file], rows=rows, counts={"bytes_out": out.bytes})]
 
 
 def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dolma_dask
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Job, MapJob, Plan, Unit
+from dolma_dask.engine import Job, MapJob, Plan, Task, Unit
 from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -47,23 +46,50 @@ def documents_job(
         stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
         for part, path in zip(parts, paths, strict=True)
     ]
-    plan = Plan(
+    key = work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))})
+    origin = parts[0].mixture.dataset.root
+    return MapJob(document_plan(stage, output, tasks, every, params, key=key, origin=origin, notes=notes))
+
+
+def document_plan(
+    stage: DocumentStage,
+    output: DocumentOutput,
+    tasks: Sequence[Task],
+    every: Sequence[str],
+    params: Mapping[str, Any],
+    *,
+    key: str,
+    origin: str,
+    notes: tuple[str, ...],
+) -> Plan:
+    """Return the plan of a document file for each shard.
+
+    Parameters
+    ----------
+    stage, tasks, params, origin, notes
+        See `Plan`.
+    output : DocumentOutput
+        What is written.
+    every : sequence of str
+        Paths of the files of all shards, if no others may stay in the folder; else empty.
+    key : str
+        Digest of what decides the documents besides the inputs.
+    """
+    return Plan(
         stage=stage,
         root=output.root,
         tasks=tasks,
         params=params,
         writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
-        options_key=work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))}),
-        version=dolma_dask.__version__,
-        origin=parts[0].mixture.dataset.root,
+        options_key=key,
+        origin=origin,
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=frozenset(every) or None,
-        other_formats=layout.other_formats(every or paths),
-        max_bad_fraction=budget(policy),
+        other_formats=layout.other_formats(every or [task.unit.name for task in tasks]),
+        max_bad_fraction=budget(stage.policy),
         quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
         notes=notes,
     )
-    return MapJob(plan)
 
 
 def check_apart(root: str, target: str, verb: str = "mix") -> None:

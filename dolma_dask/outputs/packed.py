@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-import dolma_dask
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
 from dolma_dask.engine.documents import DocumentStage
@@ -163,7 +162,6 @@ class Packed:
             tasks=[Task(self.name, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
             params=self.params,
             writes=self.writes,
-            version=dolma_dask.__version__,
             origin=self._origin,
             reads=layout.DOCUMENT_SUFFIXES,
             all_units=every if self.owns_folder else None,

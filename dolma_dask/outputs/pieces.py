@@ -213,24 +213,15 @@ class SortStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Sort one bucket; see `dolma_dask.engine.Stage`."""
         bucket: int = task.work
-        unit = task.units[0]
         parts = [part for piece in self.pieces for part in _segments(self.folder, *piece, bucket)]
-        with JsonlWriter(self.folder, unit.name, self.member_bytes, stage) as writer:
+        with JsonlWriter(self.folder, task.unit.name, self.member_bytes, stage) as writer:
             if parts:
                 hashes = np.concatenate([part[0] for part in parts])
                 lines = pa.concat_arrays([part[1] for part in parts])
                 order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
                 writer.write(lines.take(pa.array(order)))
-        return [
-            Record(
-                unit=unit.name,
-                shard=task.shard,
-                key=unit.key,
-                files=(writer.record,),
-                rows=writer.record.rows,
-                info={"text_bytes": writer.text_bytes},
-            )
-        ]
+        file = writer.record
+        return [task.record([file], rows=file.rows, info={"text_bytes": writer.text_bytes})]
 
 
 def _segments(

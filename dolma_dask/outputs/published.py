@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan, Unit
@@ -30,11 +29,11 @@ from dolma_dask.options.shared import (
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select
-from dolma_dask.sinks.sink import Output
+from dolma_dask.sinks.sink import DocumentRows, Output
 from dolma_dask.summary import Summary
 
 
-class PublishedOutput(Output, Protocol):
+class PublishedOutput(Output[DocumentRows], Protocol):
     """Tables of a component of RedPajama-V2, one for each shard of documents."""
 
     def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
@@ -71,7 +70,6 @@ def write_tables(
         tasks=[stage.task(one, Unit(tables[one.name], key)) for one in mixture.sources],
         params=without_empty({"from": dataset.root, **shown}),
         writes=("",),
-        version=dolma_dask.__version__,
         origin=dataset.root,
         reads=component.suffixes,
         all_units=frozenset(tables.values()),

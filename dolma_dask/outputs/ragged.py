@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -136,7 +135,6 @@ class RaggedOutput:
                 }
             ),
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
-            version=dolma_dask.__version__,
             origin=origin,
             reads=(".data.npy", ".len.npy"),
             all_units=frozenset(item.data for item in names.values()),
@@ -190,8 +188,6 @@ class RaggedSink(WriterSink[RaggedWriter]):
             unit,
             (*writer.files, *quarantined),
             writer.documents,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
             counts={"tokens": writer.tokens, "bytes_out": sum(file.bytes for file in writer.files)},
             info={"dtype": writer.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
         )

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import Input
+from dolma_dask.engine.fold import fold
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.options.groups import RunOptions
@@ -82,16 +82,14 @@ class Subject:
 
     def inputs(self) -> Iterator[Input]:
         """Yield the files that the page is made of."""
-        read = {item.info.path: item for task in self.view.tasks() for item in task.inputs}
+        read = {item.info.path: item for shard in self.view.shards() for item in shard.inputs}
         yield from {**self.thresholds.inputs, **read}.values()
         yield from (file for _, file in self.known.quarantine)
 
     def read(self, run: RunOptions) -> Reading:
         """Read the documents and put the content of a page together."""
         survey = replace(self.view.survey, counts_drops=self.known.drops is None)
-        findings = survey.start()
-        for part in engine.gather(survey, self.view.tasks(), run):
-            findings.add(part, survey.examples)
+        findings = fold(survey, self.view.shards(), run)
         survey = survey.without(
             [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
         )

@@ -3,7 +3,7 @@
 Per signal a histogram of all values and one of the kept ones, what the conditions drop by source where no journal has counted it, and for every
 condition of the form ``name op number`` the documents nearest to its bound. The sum depends neither on the order of shards nor on how they are cut into
 blocks, as long as there are no more than 10,000 sources. Attribute sets that the rule needs must line up with the documents; any other that does not
-is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `MOST_TASKS` tasks.
+is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `dolma_dask.engine.fold.MAX_TASKS` tasks.
 """
 
 import math
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import isolated
-from dolma_dask.engine import Task, inputs_of
+from dolma_dask.engine.fold import added
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.figures.histogram import Histogram
 from dolma_dask.formats.documents import OPTIONAL
@@ -40,6 +40,9 @@ from dolma_dask.rules.where import parse
 
 EXCERPT_CHARACTERS = 600
 """Code points of a document that an example shows."""
+
+EXAMPLES = 3
+"""Documents that are shown on each side of each bound."""
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -73,6 +76,7 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
 class Findings:
     """Sums over rows, and the documents nearest to each bound."""
 
+    examples: int = EXAMPLES  # documents to keep on each side of a bound
     rows: int = 0
     bad: int = 0  # rows that could not be read
     # by source; of no condition if the journal knows what they drop
@@ -98,29 +102,25 @@ class Findings:
         """Bytes of text of all documents that could be read."""
         return self.drops.total[1]
 
-    def add(self, other: "Findings", examples: int) -> None:
-        """Add the sums of other rows, keeping `examples` documents on each side of a line."""
-        self.rows += other.rows
-        self.bad += other.bad
-        self.inputs += other.inputs
-        self.left_out = other.left_out | self.left_out
-        self.single_sources |= other.single_sources
-        self.drops.add(other.drops)
-        _add(self.signals, other.signals)
-        _add(self.kept_signals, other.kept_signals)
-        for (bound, side), more in other.near.items():
-            both = [*self.near.get((bound, side), ()), *more]
-            self.near[bound, side] = sorted(both, key=bound.distance)[:examples]
-
-
-def _add(sums: dict[Any, Any], others: Mapping[Any, Any]) -> None:
-    for key, value in others.items():
-        sums[key] = sums[key] + value if key in sums else value
+    def __add__(self, other: "Findings") -> "Findings":
+        near = added(self.near, other.near)
+        return Findings(
+            self.examples,
+            rows=self.rows + other.rows,
+            bad=self.bad + other.bad,
+            drops=self.drops + other.drops,
+            single_sources=self.single_sources | other.single_sources,
+            signals=added(self.signals, other.signals),
+            kept_signals=added(self.kept_signals, other.kept_signals),
+            near={line: sorted(both, key=line[0].distance)[: self.examples] for line, both in near.items()},
+            left_out=other.left_out | self.left_out,
+            inputs=self.inputs + other.inputs,
+        )
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The work of `report` on some shards, as a stage for `dolma_dask.engine.gather`: signals, conditions and bounds to count."""
+    """Signals, conditions and bounds to count for a report; see `dolma_dask.engine.fold.Fold`."""
 
     keys: tuple[str, ...] = ()  # signals to count
     # conditions that all must hold for a document to be kept; none: nothing is selected
@@ -128,7 +128,7 @@ class Survey:
     spelled: tuple[str, ...] = ()  # these as the user wrote them
     plain: tuple[str, ...] = ()  # the documents that each drops, in plain words
     bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
-    examples: int = 3  # documents to show on each side of each line
+    examples: int = EXAMPLES  # documents to show on each side of each bound
     # attribute sets that the rule reads; any other is left out where it does not belong to the documents
     needed: frozenset[str] = frozenset()
     counts_drops: bool = True  # False: the journal knows what the conditions drop
@@ -141,20 +141,13 @@ class Survey:
 
     def start(self) -> Findings:
         """Return the findings of no rows."""
-        return Findings(drops=Tally(len(self.parts) if self.counts_drops else 0))
+        return Findings(self.examples, drops=Tally(len(self.parts) if self.counts_drops else 0))
 
     def without(self, keys: Collection[str]) -> "Survey":
         """Return the survey without some signals."""
         return replace(self, keys=tuple(key for key in self.keys if key not in keys))
 
-    def run_shard(self, task: Task) -> Findings:
-        """Sum up some shards."""
-        findings = self.start()
-        for work in task.work:
-            findings.add(self._shard(work), self.examples)
-        return findings
-
-    def _shard(self, work: AlignedShard) -> Findings:
+    def count(self, work: AlignedShard) -> Findings:
         """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
         left_out: dict[str, str] = {}
         while True:
@@ -175,8 +168,7 @@ class Survey:
         for block in rows:
             batch = block.batch
             columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
-            block_findings = survey_block(survey, work.shard.path, block.first_row, batch, columns)
-            findings.add(block_findings, survey.examples)
+            findings = findings + survey_block(survey, work.shard.path, block.first_row, batch, columns)
         if len(findings.drops.groups) == 1:
             findings.single_sources = {work.shard.path: next(iter(findings.drops.groups))}
         unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
@@ -227,6 +219,7 @@ def survey_block(
                 for index in _nearest(survey.examples, bound, values, rows)
             ]
     return Findings(
+        survey.examples,
         rows=len(readable),
         bad=int(len(readable) - readable.sum()),
         drops=drops,
@@ -267,10 +260,6 @@ def excerpt(text: pa.Array) -> str:
     return start[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
 
 
-MOST_TASKS = 256
-"""Results that are held at once, some 2 MB each for 24 signals; where there are more shards, several share a task."""
-
-
 def left_out_notes(root: str, left_out: Mapping[str, str]) -> tuple[str, ...]:
     """Say which attribute sets of a dataset are left out, and why; the same wherever it lies."""
     return tuple(
@@ -307,11 +296,9 @@ class View:
         """Signals and the attribute sets that they are read from."""
         return {key: self.sets.set_of[key] for key in self.survey.keys} if self.sets else {}
 
-    def tasks(self) -> list[Task]:
-        """Return the work: at most `MOST_TASKS` tasks of equally many shards."""
-        works = [self._work(shard) for shard in self.dataset.shards]
-        size = -(-len(works) // MOST_TASKS)
-        return [self._task(works[start : start + size]) for start in range(0, len(works), size)]
+    def shards(self) -> list[AlignedShard]:
+        """Return the shards with the columns that are read."""
+        return [self._work(shard) for shard in self.dataset.shards]
 
     def _work(self, shard: Shard) -> AlignedShard:
         sources = self.sets.sources(shard, sorted(self.survey.names)) if self.sets else ()
@@ -320,10 +307,6 @@ class View:
         return AlignedShard(
             dataset.root, shard, documents, sources, self.fields, dataset.source, digests=True, exact=True
         )
-
-    def _task(self, works: Sequence[AlignedShard]) -> Task:
-        infos = [info for work in works for info in work.files]
-        return Task(works[0].shard.path, (), inputs_of(self.dataset.root, infos), tuple(works))
 
 
 def make_view(origin: Origin, shown: Dataset, examples: int) -> View:

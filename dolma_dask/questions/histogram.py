@@ -5,16 +5,14 @@ Attribute columns alone are read, in one pass. The counts are exact: bins can be
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask import engine
 from dolma_dask.display import counted, percent
-from dolma_dask.engine import Task
-from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
+from dolma_dask.engine.fold import added, fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
@@ -36,6 +34,7 @@ from dolma_dask.options.shared import (
     selected,
     words_of,
 )
+from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.signals import find_rule, find_signals
 from dolma_dask.rules.groups import MOST_GROUPS, Groups, too_many
@@ -127,9 +126,8 @@ def histogram(
     rule, sets = find_rule(part, "all", rule_of(where), words_of("attributes", attributes))
     columns, (name,), groups = find_signals(part, [signal], by, sets, rule, sampled=False)
     label = groups if not isinstance(groups, tuple) else BETWEEN.join(groups)
-    counts: dict[str | None, Spread] = {}
-    stage, tasks = HistogramStage(name, rule, label), column_tasks(columns, part.shards)
-    engine.gather(stage, tasks, run_options(options), lambda new: _add(counts, new, label))
+    counting = CountValues(name, rule, label)
+    counts = fold(counting, shards_of(columns, part.shards), run_options(options)).by_group
     panels, others = _panels(short_name(name), counts, label, ends_of(rule, columns, name, groups), log)
     total = sum(counts.values(), Spread.of(rule))
     figure = Figure(
@@ -178,19 +176,37 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class HistogramStage:
-    """The work of `histogram` on some shards, as a stage for `dolma_dask.engine.gather`."""
+class Spreads:
+    """Values by group; None stands for documents without one."""
+
+    label: str | None  # column of the groups
+    by_group: Mapping[str | None, Spread] = field(default_factory=dict)
+
+    def __add__(self, other: "Spreads") -> "Spreads":
+        both = added(self.by_group, other.by_group)
+        if len(both) > MOST_GROUPS + 1:
+            raise too_many(self.label or "")
+        return Spreads(self.label, both)
+
+
+@dataclass(frozen=True)
+class CountValues:
+    """Counts the values of shards by group; see `dolma_dask.engine.fold.Fold`."""
 
     signal: str  # full name of its column
     rule: Rule | None  # over full names
     label: str | None  # column of the groups
     verb: ClassVar[str] = "histogram"
 
-    def run_shard(self, task: Task) -> dict[str | None, Spread]:
-        """Count the values of some shards by group; None stands for documents without one."""
+    def start(self) -> Spreads:
+        """Return the counts of no shards."""
+        return Spreads(self.label)
+
+    def count(self, shard: AlignedShard) -> Spreads:
+        """Count the values of one shard."""
         groups = Groups(self.label) if self.label else None
         counts: dict[int, Spread] = {}
-        for values, codes, kept in _large(self._blocks(task, groups)):
+        for values, codes, kept in _large(self._blocks(shard, groups)):
             for code in np.unique(codes).tolist():
                 mine = codes == code
                 held = Histogram.of(values[mine & kept]) if self.rule is not None else None
@@ -198,11 +214,11 @@ class HistogramStage:
                     Histogram.of(values[mine]), held
                 )
         labels = [None, *(groups.labels if groups else [])]
-        return {labels[code]: spread for code, spread in counts.items()}
+        return Spreads(self.label, {labels[code]: spread for code, spread in counts.items()})
 
-    def _blocks(self, task: Task, groups: Groups | None) -> Iterator[tuple[Any, ...]]:
+    def _blocks(self, shard: AlignedShard, groups: Groups | None) -> Iterator[tuple[Any, ...]]:
         """Yield values, codes of groups, and which rows are kept."""
-        for batch in readable_batches(task):
+        for batch in readable_rows(shard):
             count = batch.num_rows
             codes = (
                 np.zeros(count, np.uint16)
@@ -227,13 +243,6 @@ def _large(blocks: Iterator[tuple[Any, ...]]) -> Iterator[list[Any]]:
             waiting, rows = [], 0
     if waiting:
         yield [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
-
-
-def _add(counts: dict[str | None, Spread], new: Mapping[str | None, Spread], label: str | None) -> None:
-    for group, spread in new.items():
-        counts[group] = counts[group] + spread if group in counts else spread
-    if len(counts) > MOST_GROUPS + 1:
-        raise too_many(label or "")
 
 
 def _panels(

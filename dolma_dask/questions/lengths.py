@@ -2,21 +2,22 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask import engine, fragments
+from dolma_dask import fragments
 from dolma_dask.display import counted, integer, percent, text_table
-from dolma_dask.engine import Input, Task
+from dolma_dask.engine.fold import added, fold
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import Input
 from dolma_dask.loaders.ragged import TokenShard, open_ragged
 from dolma_dask.options.pictures import check_target, save_figure
 from dolma_dask.options.shared import RunArgs, checked, run_options
@@ -88,11 +89,7 @@ def lengths(
             f"{folder} holds rows of HDF5, which do not tell where documents begin and end; expected the folder of ragged token shards. Make "
             "them of the same documents: dolma-dask ragged DATASET --to FOLDER --tokenizer FILE, with the --eos of the rows."
         ) from error
-    counts: dict[str, TokenCounts] = {}
-    engine.gather(
-        LengthStage(), [_task(shard) for shard in shards], run_options(options), lambda new: _add(counts, new)
-    )
-    found = Lengths(dict(sorted(counts.items())))
+    found = fold(CountLengths(), [LengthFile(shard) for shard in shards], run_options(options))
     if to is not None:
         save_figure(found.plot(), to)
     return found
@@ -101,12 +98,6 @@ def lengths(
 def _holds_rows(folder: str) -> bool:
     path = files.local_path(folder).expanduser()
     return path.suffix == ".h5" or (path.is_dir() and any(path.glob("*.h5")))
-
-
-def _task(shard: TokenShard) -> Task:
-    url = str(shard.lengths_path)
-    info = files.stat(url)
-    return Task(shard.names.lengths, (), (Input(url, info),) if info else (), shard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,15 +142,37 @@ class TokenCounts:
 
 
 @dataclass(frozen=True)
-class LengthStage:
-    """Reads the lengths of token shards, as a stage for `dolma_dask.engine.gather`."""
+class LengthFile:
+    """The lengths of a token shard, as a file to read."""
+
+    shard: TokenShard
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.shard.names.lengths
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The file, if it is there still."""
+        url = str(self.shard.lengths_path)
+        info = files.stat(url)
+        return (Input(url, info),) if info else ()
+
+
+@dataclass(frozen=True)
+class CountLengths:
+    """Counts the documents of token shards by length; see `dolma_dask.engine.fold.Fold`."""
 
     verb: ClassVar[str] = "lengths"
 
-    def run_shard(self, task: Task) -> dict[str, TokenCounts]:
+    def start(self) -> "Lengths":
+        """Return the counts of no shards."""
+        return Lengths()
+
+    def count(self, file: LengthFile) -> "Lengths":
         """Count one shard under the folder of its documents."""
-        shard: TokenShard = task.work
-        return {_group(shard): TokenCounts.of(shard.read_lengths())}
+        return Lengths({_group(file.shard): TokenCounts.of(file.shard.read_lengths())})
 
 
 def _group(shard: TokenShard) -> str:
@@ -172,11 +185,6 @@ def _group(shard: TokenShard) -> str:
     return numbered[0] if numbered else shard.names.stem
 
 
-def _add(counts: dict[str, TokenCounts], new: Mapping[str, TokenCounts]) -> None:
-    for group, more in new.items():
-        counts[group] = counts[group] + more if group in counts else more
-
-
 @dataclass(frozen=True, repr=False)
 class Lengths:
     """Numbers of tokens of documents; prints as a table by group.
@@ -187,8 +195,11 @@ class Lengths:
         First folder of the documents, or the name of the token shards, to the counts of its documents.
     """
 
-    groups: Mapping[str, TokenCounts]
+    groups: Mapping[str, TokenCounts] = field(default_factory=dict)
     exit_status: int = 0
+
+    def __add__(self, other: "Lengths") -> "Lengths":
+        return Lengths(dict(sorted(added(self.groups, other.groups).items())))
 
     @cached_property
     def all(self) -> TokenCounts:

@@ -29,14 +29,15 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.files import FileInfo
-from dolma_dask.io.quarantine import Quarantine
+from dolma_dask.io.files import FileInfo, Input
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stored import WHOLE, Section
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
 from dolma_dask.reading.follower import REMEMBERED, Follower, count_rows, is_still, remembered
 from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shard_inputs
 from dolma_dask.rules.values import Value
+from dolma_dask.sinks.sink import ShardFacts
 
 _DIGESTED = ("id", "text", "source")
 IDENTITY = ("id", "source")
@@ -88,14 +89,32 @@ class AlignedShard:
     identities: bool = False  # id and source come first, from the attributes where documents are not opened
 
     @property
+    def name(self) -> str:
+        """Path of the shard, for progress and failures."""
+        return self.shard.path
+
+    @property
     def files(self) -> tuple[FileInfo, ...]:
         """Files to read, relative to the dataset."""
         return shard_inputs(self.shard, self.sources)
 
     @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files to read, as inputs of a task."""
+        return files.inputs_of(self.root, self.files)
+
+    @property
     def url(self) -> str:
         """The document file."""
         return files.join(self.root, layout.document_path(self.shard.path))
+
+    @property
+    def depends_on(self) -> frozenset[str]:
+        """Columns of the documents that stand behind fields and attributes."""
+        proofs = [source.proof for source in self.sources if source.proof]
+        texts = ("text",) if any(proof.reads_text for proof in proofs) else ()
+        fields = (METADATA,) if self.fields else ()
+        return frozenset({*IDENTITY, *texts, *fields}.union(*(proof.undigested for proof in proofs)))
 
     def open(
         self,
@@ -106,6 +125,23 @@ class AlignedShard:
     ) -> "AlignedReader":
         """Return the rows as an iterable of blocks; bad records go to the quarantine first, which may refuse them."""
         return AlignedReader(self, max_record_bytes, block_bytes, quarantine)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[Block]:
+        """Yield all rows with further document `columns`, as a source of `dolma_dask.engine.map`; a null id stands where a row could not be read.
+
+        The digests are those of the documents as they were read now, or as the attributes prove them.
+        """
+        shard = replace(self, documents=(*self.documents, *sorted(columns - {*self.documents})))
+        reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
+        yield from reader
+        state, proofs = reader.state, [source.proof for source in self.sources if source.proof]
+        texts = (proof.content_digest for proof in proofs if proof.reads_text)
+        facts.inputs, facts.unproved, facts.reads = state.inputs, state.unproved, shard.depends_on
+        facts.ids_digest = next(filter(None, [state.ids_digest, *(proof.ids_digest for proof in proofs)]), "")
+        facts.content_digest = next(filter(None, [state.content_digest, *texts]), "")
+        facts.counts = {"documents_in": state.rows, "bad_records": state.bad_records}
 
 
 @dataclass

@@ -96,6 +96,11 @@ class Tally:
         if self.together.size:
             self.together += other.together
 
+    def __add__(self, other: "Tally") -> "Tally":
+        both = Tally(self.conditions, dict(self.groups), self.together.copy())
+        both.add(other)
+        return both
+
     def _add_groups(self, groups: Mapping[str, Counts]) -> None:
         for group, sums in groups.items():
             self.groups[group] = self.groups[group] + sums if group in self.groups else sums

@@ -20,8 +20,10 @@ from dolma_dask.formats.json.attributes import AttributeKind, scan_attributes
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.attributes import KINDS_KEY
 from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.base import TableFile
 from dolma_dask.sinks.jsonl import JsonlWriter
+from dolma_dask.sinks.sink import FileSink, ShardFacts
 from dolma_dask.text.columns import string_parts
 
 ROW_GROUP_ROWS = 131_072
@@ -84,6 +86,18 @@ class AttributeWriter:
     def record(self) -> FileRecord:
         """Record of the file; after a clean exit."""
         return self._file.record
+
+
+class AttributeSink(FileSink[AttributeWriter]):
+    """Base of sinks that write an attribute row for every row of a shard; one that could not be read has its error."""
+
+    def __init__(self, root: str, path: str, repeating: Sequence[str] | None = None) -> None:
+        super().__init__(AttributeWriter(root, path, repeating))
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        file = self.writer.record
+        return facts.record(unit, (file, *quarantined), file.rows, counts=self.counts, info=self.info(facts))
 
 
 class _RowGroups(TableFile):

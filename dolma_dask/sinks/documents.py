@@ -102,8 +102,6 @@ class DocumentSink(WriterSink[RowWriter]):
             unit,
             (written, *quarantined),
             int(facts.counts["documents_out"]),
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
             counts={"bytes_out": written.bytes, "unproved_attribute_files": len(facts.unproved)},
             info={"unproved": list(facts.unproved)},
         )

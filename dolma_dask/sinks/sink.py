@@ -3,6 +3,7 @@
 A new kind of file is an output: ``columns`` that it takes, ``open``, ``write`` and ``record``. Rows are views of a block.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from dolma_dask.journal import Record, Unit
 from dolma_dask.rules.tally import Amounts
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
+Rows = TypeVar("Rows", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class ShardFacts:
     rules: tuple[RuleCount, ...] = ()
     drops: dict[str, list[Amounts]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
+    reads: frozenset[str] = frozenset()  # columns of the documents behind fields and attributes
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
-    ids_digest: str = ""  # of the rows that sinks took
+    ids_digest: str = ""  # of the rows that sinks took; empty: not known
     content_digest: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)  # for readers of what is made
 
     def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
-        """Return the record of a unit; `more` are fields of it, of which ``counts`` are added to those of the reading."""
+        """Return the record of a unit; `more` are fields of it, of which ``counts`` and ``info`` are added to those of the reading."""
         counts = {**self.counts, **more.pop("counts", {})}
+        info = {**self.info, **more.pop("info", {})}
         return Record(
             unit=unit.name,
             shard=self.shard,
@@ -53,18 +58,21 @@ class ShardFacts:
             inputs=self.inputs,
             files=tuple(files),
             rows=rows,
+            ids_digest=self.ids_digest,
+            content_digest=self.content_digest,
             counts=counts,
             rules=self.rules,
             drops=self.drops,
+            info=info,
             **more,
         )
 
 
-class Sink(AbstractContextManager[Any], Protocol):
-    """Takes the documents of one shard; its files appear on a clean exit, and not at all after an exception."""
+class Sink(AbstractContextManager[Any], Protocol[Rows]):
+    """Takes the rows of one shard; its files appear on a clean exit, and not at all after an exception."""
 
-    def write(self, rows: DocumentRows) -> None:
-        """Append documents."""
+    def write(self, rows: Rows, /) -> None:
+        """Append rows."""
         ...
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
@@ -88,7 +96,36 @@ class WriterSink(Generic[Writer]):
         self.writer.__exit__(kind, error, trace)
 
 
-class Output(Protocol):
+class FileWriter(AbstractContextManager[Any], Protocol):
+    """Writes one file, which appears on a clean exit."""
+
+    @property
+    def record(self) -> FileRecord: ...
+
+
+OneFile = TypeVar("OneFile", bound=FileWriter)
+
+
+class FileSink(WriterSink[OneFile]):
+    """Base of sinks of one file; their ``write`` counts its rows, and whatever else is told of them."""
+
+    def __init__(self, writer: OneFile, **counts: int) -> None:
+        super().__init__(writer)
+        self.rows = 0
+        self.counts = Counter(counts)
+
+    def info(self, facts: ShardFacts) -> Mapping[str, Any]:
+        """Return what readers of the file need to know, after the last row."""
+        return {}
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `Sink`."""
+        file = self.writer.record
+        counts = {**self.counts, "bytes_out": file.bytes}
+        return facts.record(unit, (file, *quarantined), self.rows, counts=counts, info=self.info(facts))
+
+
+class Output(Protocol[Rows]):
     """A kind of files that shards become; small, goes to workers."""
 
     @property
@@ -96,8 +133,8 @@ class Output(Protocol):
     @property
     def verb(self) -> str: ...  # of the quarantine
     @property
-    def columns(self) -> tuple[str, ...]: ...  # of documents that sinks take; `RAW` stands for the lines
+    def columns(self) -> tuple[str, ...]: ...  # that sinks take; `RAW` stands for the lines of documents
 
-    def open(self, unit: Unit, shard: str) -> Sink:
+    def open(self, unit: Unit, shard: str) -> Sink[Rows]:
         """Return the sink of a unit."""
         ...

@@ -6,36 +6,33 @@ per worker. No text is read for signals.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, Literal, Self, Unpack, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, Unpack, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Shard, shard_info
+from dolma_dask.dataset import Shard
 from dolma_dask.display import counted
-from dolma_dask.engine import Input, Plan, Task, Unit, inputs_of
+from dolma_dask.engine import Input, Unit, attribute_plan
+from dolma_dask.engine.map import Map
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flag_rows import flag_column
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.formats.redpajama import DUPLICATES, QUALITY_SIGNALS, Component
 from dolma_dask.io import files
-from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.redpajama import SignalBlock, TableBlock, read_duplicates, read_signals
 from dolma_dask.io.stream import MAX_RECORD_BYTES, StoredFile
-from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.journal import Journal, work_key
 from dolma_dask.options.shared import (
     DatasetLike,
     RecordArgs,
@@ -48,6 +45,7 @@ from dolma_dask.options.shared import (
     selected,
     without_empty,
 )
+from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.published import (
     PLACED,
     B,
@@ -60,7 +58,8 @@ from dolma_dask.reading.published import (
     list_tables,
     missing_table,
 )
-from dolma_dask.sinks.attributes import AttributeWriter
+from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
+from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.summary import Summary
 from dolma_dask.text.columns import code_point_lengths
 
@@ -129,25 +128,21 @@ def attach(
     opened = as_dataset(dataset, source, version)
     shards = selected(opened, options).shards
     published = _find_tables(opened.root, files.normalize(tables), [shard.path for shard in opened.shards])
-    stage = AttachStage(
-        opened.root, opened.source, name, published.component, missing, format, record_policy(options)
-    )
-    layout.check_no_collision([stage.path(shard) for shard in opened.shards])
+    output = AttachedOutput(opened.root, name, published.component, format)
+    policy = record_policy(options)
+    stage = Map((output,), policy, output.verb)
+    every = [output.path(shard) for shard in opened.shards]
+    layout.check_no_collision(every)
     if not options.get("overwrite"):
-        _check_component(stage)
-    plan = Plan(
-        stage=stage,
-        root=opened.root,
-        tasks=[stage.task(shard, published) for shard in shards],
-        params=without_empty(
-            {"tables": published.url, "name": name, "missing": missing, "format": format, "source": source}
-        ),
-        writes=(f"{layout.ATTRIBUTES}/{name}/",),
-        version=dolma_dask.__version__,
-        other_formats=layout.other_formats(map(stage.path, shards), map(stage.path, opened.shards)),
-        bad_is_loss=True,
-        notes=dataset_notes(opened),
-    )
+        _check_component(output)
+    tasks = []
+    for shard in shards:
+        documents = AlignedShard(opened.root, shard, output.reads, default_source=opened.source)
+        beside = DocumentsWithTable(documents, output, published.of_shard(shard.path), published.url, missing)
+        key = beside.key(policy, is_complete=shard.path not in published.incomplete)
+        tasks.append(stage.task(beside, Unit(output.path(shard), key)))
+    params = {"tables": published.url, "name": name, "missing": missing, "format": format, "source": source}
+    plan = attribute_plan(stage, opened, (name,), tasks, every, without_empty(params))
     return _with_note(engine.run(plan, run_options(options)).summary)
 
 
@@ -182,114 +177,116 @@ def _find_tables(root: str, url: str, shards: list[str]) -> PublishedTables:
     )
 
 
-def _check_component(stage: "AttachStage") -> None:
+def _check_component(output: "AttachedOutput") -> None:
     """Refuse to replace signals by flags, or flags by signals."""
-    for path, record in Journal(stage.root, stage.verb).by_file().items():
-        held = record.info.get("component", stage.component.name)
-        is_in_set = path.startswith(f"{layout.ATTRIBUTES}/{stage.name}/")
-        if is_in_set and held != stage.component.name and files.stat(files.join(stage.root, path)):
+    for path, record in Journal(output.root, output.verb).by_file().items():
+        held = record.info.get("component", output.component.name)
+        is_in_set = path.startswith(f"{layout.ATTRIBUTES}/{output.name}/")
+        if is_in_set and held != output.component.name and files.stat(files.join(output.root, path)):
             raise UsageError(
-                f"{stage.root}/{path} was made of {held}; expected a free name for {stage.component.name}. Choose another --name, or replace it with "
+                f"{output.root}/{path} was made of {held}; expected a free name for {output.component.name}. Choose another --name, or replace it with "
                 "--overwrite."
             )
 
 
 @dataclass(frozen=True)
-class AttachStage:
-    """The work of `attach` on one shard."""
+class AttachedOutput:
+    """Attributes of published tables, beside each shard."""
 
     root: str  # of the dataset
-    source: str | None  # source of documents that lack the field
     name: str  # of the attribute set
     component: Component
-    missing: Missing
     file_format: FileFormat | None  # none: that of the document file
-    policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
-    verb: str = "attach"
+    verb: ClassVar[str] = "attach"
+    columns: ClassVar[tuple[str, ...]] = ()  # besides those of the shard
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns of the documents that the attributes depend on."""
+        return ("id", "source", "text") if self.component == DUPLICATES else ("id", "source")
 
     def path(self, shard: Shard) -> str:
         """Return where the attributes of a shard are written."""
         return layout.attribute_path(self.name, shard.path, self.file_format)
 
-    def task(self, shard: Shard, published: PublishedTables) -> Task:
-        """Return the work on `shard`, which reads its documents and its table."""
-        table = published.of_shard(shard.path)
-        params = {
-            "component": self.component.name,
-            "name": self.name,
-            "source": self.source,
-            "max_record_bytes": self.policy.max_record_bytes,
-            "missing": None if table and shard.path not in published.incomplete else self.missing,
-        }
-        unit = Unit(self.path(shard), work_key(self.verb, VERSION, params))
-        documents = inputs_of(self.root, [shard_info(shard)])
-        return Task(shard.path, (unit,), (*documents, *table), published.url)
+    def open(self, unit: Unit, shard: str) -> "AttachedSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        return AttachedSink(self.root, unit.name)
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Attach the table of one shard; see `dolma_dask.engine.Stage`."""
-        (unit,) = task.units
-        document = layout.document_path(task.shard)
-        reader = DocumentFile(
-            files.join(self.root, document),
-            self._columns,
-            source=self.source,
-            max_record_bytes=self.policy.max_record_bytes,
-        )
-        quarantine, digests = Quarantine(self.policy), DocumentDigests()
-        with ExitStack() as stack:
-            values = stack.enter_context(self._values(task))
-            writer = stack.enter_context(AttributeWriter(self.root, unit.name))
-            for block in reader:
-                quarantine.admit(block)
-                digests.update(block.batch)
-                values.write(writer, block)
-            read = values.finish()
-            kept = quarantine.publish(self.root, self.verb, task.shard)
-        return [
-            Record(
-                unit=unit.name,
-                shard=task.shard,
-                key=unit.key,
-                inputs=(reader.stored.record(document), *read),
-                files=(writer.record, *kept),
-                rows=writer.record.rows,
-                ids_digest=digests.ids,
-                content_digest=digests.content if "text" in self._columns else "",
-                counts={
-                    "documents_in": writer.record.rows,
-                    **values.counts,
-                    "bad_records": quarantine.count,
-                },
-                info={
-                    "reads": sorted(self._columns),
-                    "kinds": dict(values.kinds),
-                    "component": self.component.name,
-                },
-            )
-        ]
+
+@dataclass(frozen=True)
+class DocumentsWithTable:
+    """Documents of a shard beside its table; see `dolma_dask.engine.map.Source`."""
+
+    documents: AlignedShard
+    output: AttachedOutput
+    tables: tuple[Input, ...]
+    url: str  # of the folder of all tables
+    missing: Missing
 
     @property
-    def _columns(self) -> tuple[str, ...]:
-        return ("id", "source", "text") if self.component == DUPLICATES else ("id", "source")
+    def name(self) -> str:
+        """Path of the shard."""
+        return self.documents.name
 
-    def _values(self, task: Task) -> "_Values[Any]":
-        tables = task.inputs[1:]
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The document file and the tables."""
+        return (*self.documents.inputs, *self.tables)
+
+    def key(self, policy: RecordPolicy, is_complete: bool) -> str:
+        """Return the key of the attributes; `is_complete` tells whether all published files of the shard have a table."""
+        params = {
+            "component": self.output.component.name,
+            "name": self.output.name,
+            "source": self.documents.default_source,
+            "max_record_bytes": policy.max_record_bytes,
+            "missing": None if self.tables and is_complete else self.missing,
+        }
+        return work_key(self.output.verb, VERSION, params)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[tuple[Block, "_Values[Any]"]]:
+        """Yield rows, each block with what the table says."""
+        with self._values(policy.max_record_bytes) as values:
+            for block in self.documents.read(columns, policy, quarantine, facts):
+                yield block, values
+            facts.inputs = (*facts.inputs, *values.finish())
+        facts.counts = {**facts.counts, **values.counts}
+        facts.info = {
+            "reads": sorted(self.output.reads),
+            "kinds": dict(values.kinds),
+            "component": self.output.component.name,
+        }
+
+    def _values(self, max_record_bytes: int) -> "_Values[Any]":
+        component, tables = self.output.component, self.tables
         if not tables:
-            self._miss(task.work, task.shard)
+            self._miss(self.name)
         open_table: Callable[[str, Input], TableRows[Any]] = _open_duplicates
-        if self.component == QUALITY_SIGNALS:
-            open_table = partial(_open_signals, max_record_bytes=self.policy.max_record_bytes)
+        if component == QUALITY_SIGNALS:
+            open_table = partial(_open_signals, max_record_bytes=max_record_bytes)
         rows: TableRows[Any] | CombinedRows[Any] | None = None
-        if is_combined(self.component, task.shard, tables):
-            rows = CombinedRows(self.component, tables, open_table, partial(self._miss, task.work))
+        if is_combined(component, self.name, tables):
+            rows = CombinedRows(component, tables, open_table, self._miss)
         elif tables:
-            rows = open_table(task.shard, tables[0])
-        return _Flags(self.name, rows) if self.component == DUPLICATES else _Signals(rows)
+            rows = open_table(self.name, tables[0])
+        return _Flags(self.output.name, rows) if component == DUPLICATES else _Signals(rows)
 
-    def _miss(self, url: str, shard: str) -> None:
+    def _miss(self, shard: str) -> None:
         """Refuse documents without a table, unless they may have no values."""
         if self.missing == "fail":
-            raise missing_table(self.component, url, shard)
+            raise missing_table(self.output.component, self.url, shard)
+
+
+class AttachedSink(AttributeSink):
+    """Writes the attributes of one shard."""
+
+    def write(self, rows: tuple[Block, "_Values[Any]"]) -> None:
+        """Append rows; see `dolma_dask.sinks.sink.Sink`."""
+        block, values = rows
+        values.write(self.writer, block)
 
 
 def _open_signals(shard: str, table: Input, max_record_bytes: int) -> TableRows[SignalBlock]:
@@ -346,7 +343,7 @@ class _Signals(_Values[SignalBlock]):
             self.kinds[name] = "spans" if self.kinds.get(name) == "spans" else kind
 
     def write(self, writer: AttributeWriter, block: Block) -> None:
-        ids, sources, errors = block.batch.column("id"), block.batch.column("source"), _errors(block)
+        ids, sources, errors = block.batch.column("id"), block.batch.column("source"), block.errors
         self.counts["documents_without_row"] += len(ids) - ids.null_count
         for part in self._beside(ids):
             self._learn(part.block)
@@ -386,11 +383,4 @@ class _Flags(_Values[TableBlock]):
         self.counts["duplicates"] += int(listed.sum())
         self.counts["text_bytes"] += text_bytes(texts)
         lengths = code_point_lengths(pc.fill_null(texts, ""))
-        writer.write(ids, sources, lengths, [flag_column(self._name, listed)], _errors(block))
-
-
-def _errors(block: Block) -> dict[int, str]:
-    """Return why rows of a block could not be read."""
-    return {
-        record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad
-    }
+        writer.write(ids, sources, lengths, [flag_column(self._name, listed)], block.errors)

@@ -16,8 +16,7 @@ from dolma_dask.formats.metadata import PREFIX, scan_metadata
 from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import work_key
 from dolma_dask.minhash.published import PUBLISHED
 from dolma_dask.options.shared import (
     DatasetLike,
@@ -29,7 +28,7 @@ from dolma_dask.options.shared import (
 )
 from dolma_dask.outputs.published import write_tables
 from dolma_dask.sinks.redpajama import DuplicateTable, MinHashTable
-from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.sinks.sink import DocumentRows, FileSink
 from dolma_dask.summary import Summary
 
 VERSION = 1
@@ -122,13 +121,12 @@ class TableOutput:
         return work_key(self.verb, VERSION, params)
 
 
-class TableSink(WriterSink[MinHashTable]):
+class TableSink(FileSink[MinHashTable]):
     """Writes the table of one shard."""
 
     def __init__(self, root: str, path: str, shard: str) -> None:
-        super().__init__(MinHashTable(root, path))
+        super().__init__(MinHashTable(root, path), without_signature=0)
         self._ids = RisingIds(layout.document_path(shard))
-        self._rows = self._signed = 0
 
     def write(self, rows: DocumentRows) -> None:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -138,20 +136,8 @@ class TableSink(WriterSink[MinHashTable]):
         signed = PUBLISHED.sign(rows.batch.column("text"))
         valid = PUBLISHED.has_signature(signed.kinds)
         self.writer.add(shard_id, numbers, signed.values, valid)
-        self._rows += len(numbers)
-        self._signed += int(valid.sum())
-
-    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.sinks.sink.Sink`."""
-        file = self.writer.record
-        return facts.record(
-            unit,
-            (file, *quarantined),
-            self._rows,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
-            counts={"without_signature": self._rows - self._signed, "bytes_out": file.bytes},
-        )
+        self.rows += len(numbers)
+        self.counts["without_signature"] += len(numbers) - int(valid.sum())
 
 
 @dataclass(frozen=True)
@@ -177,13 +163,12 @@ class DuplicateOutput:
         return work_key(self.verb, VERSION, params)
 
 
-class DuplicateSink(WriterSink[DuplicateTable]):
+class DuplicateSink(FileSink[DuplicateTable]):
     """Writes the table of duplicates of one shard."""
 
     def __init__(self, root: str, path: str, shard: str) -> None:
-        super().__init__(DuplicateTable(root, path))
+        super().__init__(DuplicateTable(root, path), duplicates=0)
         self._ids = RisingIds(layout.document_path(shard))
-        self._rows = 0
 
     def write(self, rows: DocumentRows) -> None:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -192,11 +177,5 @@ class DuplicateSink(WriterSink[DuplicateTable]):
         shard_id, numbers = self._ids.split(rows.batch.column("id"))
         fields, _ = scan_metadata(rows.batch.column("metadata"), {f"{PREFIX}digest": "string"})
         self.writer.add(shard_id, numbers, fields[f"{PREFIX}digest"])
-        self._rows += len(numbers)
-
-    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.sinks.sink.Sink`."""
-        file = self.writer.record
-        counts = {"duplicates": self._rows, "bytes_out": file.bytes}
-        digests = {"ids_digest": facts.ids_digest, "content_digest": facts.content_digest}
-        return facts.record(unit, (file, *quarantined), self._rows, **digests, counts=counts)
+        self.rows += len(numbers)
+        self.counts["duplicates"] += len(numbers)

@@ -16,8 +16,7 @@ from dolma_dask.formats.redpajama_rows import Signal, signal_rows
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import work_key
 from dolma_dask.options.shared import (
     DatasetLike,
     Many,
@@ -29,7 +28,7 @@ from dolma_dask.options.shared import (
 )
 from dolma_dask.outputs.published import write_tables
 from dolma_dask.sinks.jsonl import JsonlWriter
-from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.sinks.sink import DocumentRows, FileSink
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.taggers.redpajama import redpajama_v2_ccnet, redpajama_v2_doc, redpajama_v2_lines
@@ -125,14 +124,13 @@ class SignalOutput:
         return work_key(self.verb, VERSION, params)
 
 
-class SignalSink(WriterSink[JsonlWriter]):
+class SignalSink(FileSink[JsonlWriter]):
     """Writes the signals of one shard."""
 
     def __init__(self, root: str, path: str, shard: str, taggers: Sequence[ViewTagger]) -> None:
         super().__init__(JsonlWriter(root, path))
         self._ids = RisingIds(layout.document_path(shard))
         self._taggers = taggers
-        self._rows = 0
 
     def write(self, rows: DocumentRows) -> None:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -148,16 +146,4 @@ class SignalSink(WriterSink[JsonlWriter]):
         )
         metadata = {name: fields[PREFIX + name] for name in _FIELDS}
         self.writer.write(signal_rows(ids, metadata, view.lengths, found))
-        self._rows += len(ids)
-
-    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.sinks.sink.Sink`."""
-        file = self.writer.record
-        return facts.record(
-            unit,
-            (file, *quarantined),
-            self._rows,
-            ids_digest=facts.ids_digest,
-            content_digest=facts.content_digest,
-            counts={"bytes_out": file.bytes},
-        )
+        self.rows += len(ids)

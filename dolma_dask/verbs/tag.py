@@ -4,36 +4,34 @@ Memory: a few blocks per worker. The attribute file has the document file's path
 proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it, and makes the exit status 1.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import dolma_dask
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard, shard_info
-from dolma_dask.engine import Plan, Task, Unit, inputs_of
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import Unit, attribute_plan
+from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key
-from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
-from dolma_dask.io.documents import DocumentFile
-from dolma_dask.io.files import join
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block
-from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.io.records import Block, FileRecord
+from dolma_dask.journal import Journal, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
-from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeWriter
+from dolma_dask.reading import AlignedShard
+from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
+from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.lifting import as_tagger
@@ -43,6 +41,8 @@ from dolma_dask.text.view import TextView
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
 
+ALWAYS_READ = ("id", "text", "source")
+"""Columns that the digests of a record are of."""
 
 TaggerLike = str | Tagger | Callable[..., Any]
 """A tagger, a function that becomes one, or the name or place of either."""
@@ -110,22 +110,19 @@ def tag(
     objects = [_tagger(item) for item in given]
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
-    stage = TagStage(opened.root, opened.source, sets, options.format, options.policy, used)
+    outputs = tuple(TagOutput(opened.root, name, own, options.format, used) for name, own in sets.items())
+    stage = TagStage(outputs, options.policy, "tag")
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
-    names = [tagger.name for set_ in sets.values() for tagger in set_]
-    shards = options.selected(opened).shards
-    plan = Plan(
-        stage=stage,
-        root=opened.root,
-        tasks=[stage.task(shard) for shard in shards],
-        params=options.params(taggers=names, artifacts=used.folder or None),
-        writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
-        version=dolma_dask.__version__,
-        other_formats=layout.other_formats(stage.paths(shards), stage.paths(opened.shards)),
-        bad_is_loss=True,
-        notes=dataset_notes(opened),
-    )
-    lost = {} if options.overwrite else _lost(opened, stage)
+    keys = [output.key(opened.source, options.policy) for output in outputs]
+    tasks = []
+    for shard in options.selected(opened).shards:
+        units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
+        columns = AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source)
+        tasks.append(stage.task(columns, *units))
+    every = [output.path(shard) for shard in opened.shards for output in outputs]
+    params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
+    plan = attribute_plan(stage, opened, list(sets), tasks, every, params)
+    lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
         path, names = next(iter(lost.items()))
         raise UsageError(
@@ -135,16 +132,16 @@ def tag(
     return engine.run(plan, options).summary
 
 
-def _lost(dataset: Dataset, stage: "TagStage") -> dict[str, list[str]]:
+def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:
     """Return finished files of the sets that hold other taggers than are requested now, and these."""
     shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
     lost: dict[str, list[str]] = {}
-    for path, record in Journal(dataset.root, stage.verb).by_file().items():
+    for path, record in Journal(dataset.root, "tag").by_file().items():
         name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
         shard = shards.get(layout.stem_of(rest))
-        if name not in stage.sets or shard is None or record.shard != shard.path:
+        if name not in sets or shard is None or record.shard != shard.path:
             continue
-        others = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in stage.sets[name]})
+        others = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in sets[name]})
         if others and files.stat(dataset.url(path)):
             lost[path] = others
     return lost
@@ -168,125 +165,111 @@ def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[
 
 
 @dataclass(frozen=True)
-class TagStage:
-    """The work of `tag` on one shard."""
+class TagOutput:
+    """An attribute set, of one tagger or several."""
 
     root: str  # of the dataset
-    source: str | None  # source of documents that lack the field
-    sets: Mapping[str, tuple[Tagger, ...]]  # attribute sets to write, and what goes into each
+    name: str
+    taggers: tuple[Tagger, ...]
     file_format: FileFormat | None  # none: that of the document file
-    policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
-    artifacts: Artifacts = field(default_factory=Artifacts)  # files that taggers use
-    verb: str = "tag"
+    artifacts: Artifacts  # files that taggers use
+    verb: ClassVar[str] = "tag"
 
-    def task(self, shard: Shard) -> Task:
-        """Return the work on `shard`: one unit per attribute set."""
-        units = tuple(Unit(self.path(name, shard), self.key(name)) for name in self.sets)
-        return Task(shard.path, units, inputs_of(self.root, [shard_info(shard)]), shard)
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the documents that the taggers read."""
+        return tuple(sorted({column for tagger in self.taggers for column in tagger.reads}))
 
-    def path(self, name: str, shard: Shard) -> str:
-        """Return where the set `name` of a shard is written."""
-        return layout.attribute_path(name, shard.path, self.file_format)
+    def open(self, unit: Unit, shard: str) -> "TagSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        return TagSink(self, unit.name)
 
-    def paths(self, shards: Iterable[Shard]) -> list[str]:
-        """Return where all sets of some shards are written."""
-        return [self.path(name, shard) for shard in shards for name in self.sets]
+    def path(self, shard: Shard) -> str:
+        """Return where the set of a shard is written."""
+        return layout.attribute_path(self.name, shard.path, self.file_format)
 
-    def key(self, name: str) -> str:
+    def key(self, source: str | None, policy: RecordPolicy) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
         taggers = [
-            [tagger.name, str(tagger.version), tagger.params, list(tagger.types)]
-            for tagger in self.sets[name]
+            [tagger.name, str(tagger.version), tagger.params, list(tagger.types)] for tagger in self.taggers
         ]
-        has_spans = any("spans" in tagger.types.values() for tagger in self.sets[name])
-        used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.sets[name]}
+        has_spans = any("spans" in tagger.types.values() for tagger in self.taggers)
+        used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.taggers}
         params = {
             **without_empty({"artifacts": {tagger: found for tagger, found in used.items() if found}}),
             **({"span_groups": ROW_GROUP_SPANS} if has_spans else {}),
-            "set": name,
+            "set": self.name,
             "taggers": taggers,
-            "source": self.source,
-            "max_record_bytes": self.policy.max_record_bytes,
+            "source": source,
+            "max_record_bytes": policy.max_record_bytes,
         }
         return work_key(self.verb, VERSION, params)
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Tag one shard; see `dolma_dask.engine.Stage`."""
-        shard: Shard = task.work
-        requested = {unit.name: unit for unit in task.units}
-        sets = [name for name in self.sets if self.path(name, shard) in requested]
-        taggers = {name: self.artifacts.all_loaded(self.sets[name]) for name in sets}
-        reads = {column for name in sets for tagger in self.sets[name] for column in tagger.reads}
-        columns = tuple(dict.fromkeys(("id", "text", "source", *sorted(reads))))
-        document = layout.document_path(shard.path)
-        reader = DocumentFile(
-            join(self.root, document),
-            columns,
-            source=self.source,
-            max_record_bytes=self.policy.max_record_bytes,
-        )
-        quarantine = Quarantine(self.policy)
-        digests = DocumentDigests()
-        counts: dict[str, float] = dict.fromkeys(("documents_in", "text_bytes"), 0)
-        with ExitStack() as stack:
-            writers = {
-                name: stack.enter_context(AttributeWriter(self.root, self.path(name, shard))) for name in sets
-            }
-            kinds: dict[str, dict[str, str | None]] = {name: {} for name in sets}
-            view = None
-            for block in reader:
-                quarantine.admit(block)
-                digests.update(block.batch)
-                counts["documents_in"] += block.num_rows
-                counts["text_bytes"] += text_bytes(block.batch.column("text"))
-                view = _write(block, taggers, writers, kinds, view)
-            kept = quarantine.publish(self.root, self.verb, shard.path)
-        source = reader.stored.record(document)
-        totals = {**counts, "bad_records": quarantine.count}
-        return [
-            Record(
-                unit=self.path(name, shard),
-                shard=shard.path,
-                key=requested[self.path(name, shard)].key,
-                inputs=(source,),
-                files=(writers[name].record, *(kept if index == 0 else ())),
-                rows=int(counts["documents_in"]),
-                ids_digest=digests.ids,
-                content_digest=digests.content,
-                counts=totals,
-                info=self._info(name, kinds[name]),
-            )
-            for index, name in enumerate(sets)
-        ]
 
-    def _info(self, name: str, kinds: Mapping[str, str | None]) -> dict[str, Any]:
-        """Return what readers of the attributes need: the kind of each key, and which columns the set depends on."""
-        reads = sorted({column for tagger in self.sets[name] for column in tagger.reads})
-        info: dict[str, Any] = {"reads": reads, "taggers": [tagger.name for tagger in self.sets[name]]}
-        return info if None in kinds.values() else {**info, "kinds": dict(kinds)}
+@dataclass(frozen=True)
+class TagRows:
+    """Rows of a shard as taggers take them; one that could not be read is empty."""
+
+    block: Block
+    batch: pa.RecordBatch  # (n,) without nulls
+    view: TextView  # of its texts
+    errors: Mapping[int, str]
 
 
-def _write(
-    block: Block,
-    taggers: Mapping[str, Sequence[Tagger]],
-    writers: Mapping[str, AttributeWriter],
-    kinds: dict[str, dict[str, str | None]],
-    previous: TextView | None,
-) -> TextView:
-    batch = _readable(block)
-    view = TextView(batch.column("text"), previous)
-    errors = {
-        record.row - block.first_row: f"{record.reason}: expected {record.expected}" for record in block.bad
-    }
-    ids, sources = block.batch.column("id"), block.batch.column("source")
-    for name, writer in writers.items():
+@dataclass(frozen=True)
+class TagStage(Map[TagRows]):
+    """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
+
+    def rows(
+        self, source: Source[Block], columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[TagRows]:
+        """Yield the rows of a shard with a view of their texts."""
+        view, size = None, 0
+        for block in source.read(columns, self.policy, quarantine, facts):
+            size += text_bytes(block.batch.column("text"))
+            batch = _readable(block)
+            view = TextView(batch.column("text"), view)
+            yield TagRows(block, batch, view, block.errors)
+        facts.counts = {**facts.counts, "text_bytes": size}
+
+    def set_aside(
+        self, outputs: Sequence[Output[TagRows]], quarantine: Quarantine, shard: str
+    ) -> list[tuple[FileRecord, ...]]:
+        """Write the bad records once for all sets; they belong to the first."""
+        first, *others = outputs
+        return [*super().set_aside([first], quarantine, shard), *(() for _ in others)]
+
+
+class TagSink(AttributeSink):
+    """Writes the attribute set of one shard."""
+
+    def __init__(self, output: TagOutput, path: str) -> None:
+        super().__init__(output.root, path)
+        self._name, self._reads = output.name, output.columns
+        self._taggers = output.artifacts.all_loaded(output.taggers)
+        self._kinds: dict[str, str | None] = {}
+
+    def write(self, rows: TagRows) -> None:
+        """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`."""
+        ids, sources = rows.block.batch.column("id"), rows.block.batch.column("source")
         try:
-            columns = [column for tagger in taggers[name] for column in _columns(name, tagger, batch, view)]
+            columns = [
+                column
+                for tagger in self._taggers
+                for column in _columns(self._name, tagger, rows.batch, rows.view)
+            ]
         except DataError as error:
-            raise _located(error, block.first_row) from error
-        kinds[name].update(pair for column in columns for pair in _read_kinds(column))
-        writer.write(ids, sources, view.lengths, columns, errors)
-    return view
+            raise _located(error, rows.block.first_row) from error
+        self._kinds.update(pair for column in columns for pair in _read_kinds(column))
+        self.writer.write(ids, sources, rows.view.lengths, columns, rows.errors)
+
+    def info(self, facts: ShardFacts) -> dict[str, Any]:
+        """Return what readers of the attributes need: the kind of each key, and which columns the set depends on."""
+        info: dict[str, Any] = {
+            "reads": list(self._reads),
+            "taggers": [tagger.name for tagger in self._taggers],
+        }
+        return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
 
 
 def _located(error: DataError, first_row: int) -> DataError:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-import dolma_dask
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
 from dolma_dask.engine.documents import DocumentSource, DocumentStage
@@ -225,7 +224,6 @@ class Hdf5Job:
             tasks=tasks,
             params=self._shown,
             writes=_WRITES,
-            version=dolma_dask.__version__,
             origin=self.documents.origin,
             reads=(".h5",),
             all_units=frozenset(task.shard for task in tasks),

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.formats.hdf5 import RowCounts, RowShape, part_name
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.outputs.hdf5.staging import StagedFile, StagedTokens, TokenRun
 from dolma_dask.sinks.hdf5 import Hdf5Writer
@@ -97,32 +96,21 @@ class RowsStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Write one file; see `dolma_dask.engine.Stage`."""
         work: FileWork = task.work
-        (unit,) = task.units
         shape = RowShape(work.stop - work.first, len(self.mode.features), self.mode.length)
         total = RowCounts()
-        with Hdf5Writer(self.target, unit.name, shape, self._attributes(work)) as writer:
+        with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(work)) as writer:
             of_documents = self.mode.stream_tail is None
             for rows, counts in self._of_documents(work) if of_documents else self._of_stream(work):
                 writer.write(rows)
                 total += counts
-        record = Record(
-            unit=unit.name,
-            shard=task.shard,
-            key=unit.key,
-            inputs=tuple(
-                InputRecord(item.info.path, item.info.bytes, item.info.stamp, "") for item in task.inputs
-            ),
-            files=(writer.record,),
-            rows=total.rows,
-            counts={
-                "rows": total.rows,
-                "pad_tokens": total.pad_tokens,
-                "loss_tokens": total.loss_tokens,
-                "bytes_out": writer.record.bytes,
-            },
-            info={"rows": vars(total)},
-        )
-        return [record]
+        sums = {
+            "rows": total.rows,
+            "pad_tokens": total.pad_tokens,
+            "loss_tokens": total.loss_tokens,
+            "bytes_out": writer.record.bytes,
+        }
+        info = {"rows": vars(total)}
+        return [task.record([writer.record], task.listed, total.rows, counts=sums, info=info)]
 
     def _attributes(self, work: FileWork) -> Mapping[str, Any]:
         mode = self.mode

@@ -11,10 +11,9 @@ from typing import Unpack
 
 import pyarrow as pa
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Plan, Task, Unit, inputs_of
+from dolma_dask.engine import Task, Unit, attribute_plan, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
@@ -22,7 +21,7 @@ from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
-from dolma_dask.journal import Record, dataset_notes, work_key
+from dolma_dask.journal import Record, work_key
 from dolma_dask.options.shared import ReadArgs, RunArgs, run_options, selected, without_empty
 from dolma_dask.reading import (
     CONVERTED,
@@ -57,19 +56,9 @@ def convert_attributes(
     sets = open_attributes(shown, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
     tasks = [stage.task(shard, sets) for shard in shown.shards]
-    plan = Plan(
-        stage=stage,
-        root=dataset.root,
-        tasks=tasks,
-        params=without_empty({"attributes": name, "form": form, "rename": target}),
-        writes=(f"{layout.ATTRIBUTES}/{target}/",),
-        version=dolma_dask.__version__,
-        other_formats=layout.other_formats(
-            [task.units[0].name for task in tasks],
-            [layout.attribute_path(target, shard.path) for shard in dataset.shards],
-        ),
-        notes=dataset_notes(dataset),
-    )
+    every = [layout.attribute_path(target, shard.path) for shard in dataset.shards]
+    params = without_empty({"attributes": name, "form": form, "rename": target})
+    plan = attribute_plan(stage, dataset, (target,), tasks, every, params)
     return engine.run(plan, run_options(options)).summary
 
 
@@ -113,28 +102,23 @@ class AttributeFormStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one attribute file; see `dolma_dask.engine.Stage`."""
         shard, source = task.work
-        unit = task.units[0]
         aligned = AlignedShard(
             self.root, shard, sources=(source,), default_source=self.default_source, digests=True
         )
         state = aligned.open().read_all()
-        with JsonlWriter(self.root, unit.name) as writer:
+        with JsonlWriter(self.root, task.unit.name) as writer:
             for rows in self._rows(source):
                 writer.write(rows)
-        return [
-            Record(
-                unit=unit.name,
-                shard=shard.path,
-                key=unit.key,
-                inputs=state.inputs,
-                files=(writer.record,),
-                rows=state.rows,
-                ids_digest=state.ids_digest,
-                content_digest=state.content_digest,
-                counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
-                info=_standing(state, source),
-            )
-        ]
+        record = task.record(
+            [writer.record],
+            state.inputs,
+            state.rows,
+            ids_digest=state.ids_digest,
+            content_digest=state.content_digest,
+            counts={"documents_in": state.rows, "unproved_attribute_files": len(state.unproved)},
+            info=_standing(state, source),
+        )
+        return [record]
 
     def _rows(self, source: AttributeSource) -> Iterator[pa.LargeBinaryArray]:
         url = files.join(self.root, source.info.path)

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Unpack, get_args
 import numpy as np
 import pyarrow as pa
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, listed
@@ -234,7 +233,6 @@ def convert(
         ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
         options_key=stage.key(base=base),
-        version=dolma_dask.__version__,
         origin=base,
         how_to_add="Another source goes beside them with --under FOLDER. ",
         reads=layout.DOCUMENT_SUFFIXES,
@@ -365,7 +363,7 @@ class ConvertStage:
     def run_shard(self, task: Task) -> list[Record]:
         """Convert one shard; see `dolma_dask.engine.Stage`."""
         shard: RawShard = task.work
-        unit = task.units[0]
+        unit = task.unit
         quarantine = Quarantine(self.policy)
         digests = DocumentDigests()
         names = ("documents_in", "documents_out", "text_bytes_out")
@@ -379,13 +377,10 @@ class ConvertStage:
                 parts.write(batch.column("raw"))
         self._remove_left_over(unit.name, {item.path for item in parts.records})
         kept = quarantine.publish(self.target, self.verb, shard.path)
-        record = Record(
-            unit=unit.name,
-            shard=shard.path,
-            key=unit.key,
-            inputs=tuple(inputs),
-            files=(*parts.records, *kept),
-            rows=counts["documents_out"],
+        record = task.record(
+            (*parts.records, *kept),
+            inputs,
+            counts["documents_out"],
             ids_digest=digests.ids,
             content_digest=digests.content,
             counts={

@@ -52,14 +52,13 @@ class ChoiceStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the file of one shard."""
-        (unit,) = task.units
         work: Signed = task.work
         assert work.staged.staging is not None
         readable = read_readable(files.join(work.columns.root, work.staged.staging.path))
         reader = work.columns.open(max_record_bytes=self.max_record_bytes)
         counts: Counter[str] = Counter()
         first = 0
-        with self._file(unit.name) as file:
+        with self._file(task.unit.name) as file:
             for block in reader:
                 rows = readable[first : first + block.num_rows]
                 if len(rows) < block.num_rows:
@@ -72,18 +71,7 @@ class ChoiceStage:
         if work.columns.sources:
             counts["unproved_attribute_files"] = len(state.unproved)
         info = {"unproved": list(state.unproved)} if state.unproved else {}
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                state.inputs,
-                (file.record,),
-                first,
-                counts=dict(counts),
-                info=info,
-            )
-        ]
+        return [task.record([file.record], state.inputs, first, counts=dict(counts), info=info)]
 
     def _file(self, path: str) -> GroupedTable:
         unsynced = partial(publish, synced=False)

@@ -24,7 +24,7 @@ from dolma_dask.exchange.buckets import BucketRange
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.staged import DEFAULT, Staged
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
@@ -92,7 +92,7 @@ class MergeStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the parents of all documents, or after the last band their labels; of verified edges the most matches of each too."""
-        (unit,) = task.units
+        unit = task.unit
         work: Merge = task.work
         verified = work.edges.dtype == VERIFIED
         check_memory(bytes_needed(work.documents, verified))
@@ -109,8 +109,7 @@ class MergeStage:
             info = {"clusters": int(clusters), "members": int(members)}
         every = {unit.name: parents, **({f"{unit.name}.matches": matches} if verified else {})}
         made = tuple(write_numbers(self.folder, path, one) for path, one in every.items())
-        read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
-        return [Record(unit.name, task.shard, unit.key, read, made, info=info)]
+        return [task.record(made, task.listed, info=info)]
 
     def _parents(self, work: Merge) -> Labels:
         if work.previous is None:

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-import dolma_dask
-from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, inputs_of
+from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
@@ -208,26 +207,18 @@ class FuzzyDeduplication(Deduplication):
             self.policy.max_record_bytes,
             published=published is not None,
         )
-        texts = self._texts
-        tasks = [
-            Task(
-                shard.path,
-                (Unit(self._path(shard.path), key),),
-                (
-                    *inputs_of(self.root, texts.work(shard).files),
-                    *(published.of_shard(shard.path) if published else ()),
-                ),
-                ShardKeys(number, texts.work(shard)),
-            )
-            for number, shard in enumerate(self.dataset.shards)
-        ]
+        tasks = []
+        for number, shard in enumerate(self.dataset.shards):
+            work = ShardKeys(number, self._texts.work(shard))
+            tables = published.of_shard(shard.path) if published else ()
+            unit = Unit(self._path(shard.path), key)
+            tasks.append(Task(shard.path, (unit,), (*work.inputs, *tables), work))
         return Plan(
             SignatureStage(self.root, self.minhash, self.policy, published.url if published else ""),
             self.root,
             tasks,
             self.minhash.params(),
             (f"{self._folder}/",),
-            version=dolma_dask.__version__,
             bad_is_loss=True,
         )
 

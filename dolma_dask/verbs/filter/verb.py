@@ -41,7 +41,7 @@ from dolma_dask.reading.thresholds import thresholds as thresholds_from
 from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import NullPolicy, Thresholds
-from dolma_dask.verbs.filter.job import Filtering, FilterStage
+from dolma_dask.verbs.filter.job import Filtering, LevelOutput
 from dolma_dask.verbs.filter.summary import FilterSummary
 
 ThresholdsOfLevels = Sequence[str | Thresholds] | str | Thresholds | QuantilesSummary | None
@@ -127,7 +127,8 @@ def filter(
         dataset=found,
         selected=selected(found, options),
         columns=columns,
-        stage=FilterStage(found.root, name, levels, record_policy(options)),
+        output=LevelOutput(found.root, name, levels),
+        policy=record_policy(options),
         file_format=format,
         params=without_empty(
             {

@@ -24,7 +24,6 @@ from dolma_dask.engine import (
     Task,
     Unit,
     WorkDir,
-    group_name,
     grouped,
 )
 from dolma_dask.io import files
@@ -70,7 +69,7 @@ class RankStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Rank the documents of a group of shards; see `dolma_dask.engine.Stage`."""
-        unit, inputs = task.units[0], list[InputRecord]()
+        unit, inputs = task.unit, list[InputRecord]()
         groups = Groups(self.by or "")
         rows = 0
         with publish(files.join(self.folder, unit.name), synced=False) as out:
@@ -81,8 +80,7 @@ class RankStage:
                     rows += block.batch.num_rows
                 inputs += facts.inputs
         written = FileRecord(unit.name, out.bytes, out.checksum)
-        info = {"labels": groups.labels}
-        return [Record(unit.name, task.shard, unit.key, tuple(inputs), (written,), rows, info=info)]
+        return [task.record([written], inputs, rows, info={"labels": groups.labels})]
 
     @property
     def _columns(self) -> frozenset[str]:
@@ -243,10 +241,8 @@ class Draw:
         tasks: list[Task] = []
         numbered = list(enumerate(self._sources))
         for group in grouped(numbered, _stored_bytes, GROUP_BYTES):
-            sources = [source for _, source in group]
-            inputs = tuple(item for source in sources for item in source.inputs)
-            unit = Unit(f"ranked/{len(tasks):06d}.bin", self.key)
-            tasks.append(Task(group_name([source.name for source in sources]), (unit,), inputs, tuple(group)))
+            task = Task.of([source for _, source in group], Unit(f"ranked/{len(tasks):06d}.bin", self.key))
+            tasks.append(replace(task, work=tuple(group)))
         return tasks
 
     def _cuts(self, folder: str, records: Sequence[Record]) -> CutStage:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -141,7 +140,6 @@ class Quantiles:
             tasks=[Task(path, (Unit(path, self.key),), self.inputs, work)],
             params=without_empty({**self.parameters(), "source": self.dataset.source}),
             writes=(path,),
-            version=dolma_dask.__version__,
             bad_is_loss=True,
             notes=(*dataset_notes(self.dataset), *((part,) if left_out else ())),
             is_small=True,
@@ -183,7 +181,6 @@ class Quantiles:
             tasks=[Task(path, (Unit(path, key),), (Input(files.join(self.root, own), info),))],
             params={"name": self.name, "level": str(level)},
             writes=(path,),
-            version=dolma_dask.__version__,
             is_small=True,
         )
 

@@ -99,11 +99,7 @@ class SelectStage:
         with publish(files.join(self.folder, unit.name), synced=False) as out:
             out.write(msgspec.json.encode(entries))
         read = InputRecord(INDEX, source.info.bytes, checksum, checksum)
-        return [
-            Record(
-                unit.name, task.shard, unit.key, (read,), (FileRecord(unit.name, out.bytes, out.checksum),)
-            )
-        ]
+        return [task.record([FileRecord(unit.name, out.bytes, out.checksum)], [read])]
 
     def _entries(self, index: Index, signal: int) -> dict[str, Entry]:
         values = SignalValues.open(self.folder, index, signal)

@@ -51,8 +51,4 @@ class ThresholdStage:
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(found.to_json())) + b"\n")
         read = InputRecord(source.info.path, source.info.bytes, source.info.stamp, files.checksum(source.url))
-        return [
-            Record(
-                unit.name, task.shard, unit.key, (read,), (FileRecord(unit.name, out.bytes, out.checksum),)
-            )
-        ]
+        return [task.record([FileRecord(unit.name, out.bytes, out.checksum)], [read])]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Task, Unit, group_name, grouped, inputs_of
+from dolma_dask.engine import Task, Unit, grouped
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -84,7 +84,7 @@ class ValueStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Keep the values of a group of shards; see `dolma_dask.engine.Stage`."""
-        unit = task.units[0]
+        unit = task.unit
         groups = None if self.request.label is None else Groups(self.request.label)
         codes_possible = 1 if groups is None else MOST_GROUPS + 1
         done = _Done()
@@ -106,18 +106,8 @@ class ValueStage:
             "unproved": sorted(done.unproved),
             "quarantine": msgspec.to_builtins(done.kept),
         }
-        return [
-            Record(
-                unit.name,
-                task.shard,
-                unit.key,
-                tuple(done.inputs),
-                (written,),
-                int(done.counts["documents_in"]),
-                counts=dict(done.counts),
-                info=info,
-            )
-        ]
+        rows = int(done.counts["documents_in"])
+        return [task.record([written], done.inputs, rows, counts=dict(done.counts), info=info)]
 
     def _batches(self, work: AlignedShard, done: "_Done") -> Iterator[pa.RecordBatch]:
         """Yield the sampled rows of a shard, and take down what is known of it at its end."""
@@ -165,7 +155,5 @@ def value_tasks(request: Request, dataset: Dataset, key: str) -> list[Task]:
     tasks: list[Task] = []
     works = [request.columns.work(shard) for shard in dataset.shards]
     for group in grouped(works, lambda work: sum(info.bytes for info in work.files), GROUP_BYTES):
-        inputs = tuple(item for work in group for item in inputs_of(dataset.root, work.files))
-        unit = Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")
-        tasks.append(Task(group_name([work.shard.path for work in group]), (unit,), inputs, tuple(group)))
+        tasks.append(Task.of(group, Unit(f"{VALUES}/{len(tasks):06d}.bin", f"{key}-{FORM}")))
     return tasks

@@ -36,7 +36,7 @@ class TransformStage(DocumentStage):
         }
         return work_key("transform", VERSION, {**mixture.params(), **self.rewriting.params(), **params})
 
-    def rows(
+    def documents(
         self, source: DocumentSource, columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
         """Yield rewritten documents; see `DocumentStage`."""

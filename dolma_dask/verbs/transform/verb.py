@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Unpack
 
-import dolma_dask
 from dolma_dask import engine
-from dolma_dask.engine import Plan, Unit
+from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike
@@ -22,7 +21,6 @@ from dolma_dask.options.shared import (
     ReadArgs,
     RuleLike,
     as_dataset,
-    budget,
     check_format,
     checked,
     record_policy,
@@ -32,7 +30,7 @@ from dolma_dask.options.shared import (
     without_empty,
     words_of,
 )
-from dolma_dask.outputs.documents import check_apart
+from dolma_dask.outputs.documents import check_apart, document_plan
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.recipe import MixOptions
 from dolma_dask.reading.selection import rule_notes, select
@@ -118,35 +116,22 @@ def transform(
     layout.check_no_collision(every)
     key = stage.key(mixture)
     rule = selection.rule
-    plan = Plan(
-        stage=stage,
-        root=target,
-        tasks=[
-            stage.task(mixture.source(shard), Unit(output.path(shard), key))
-            for shard in mixture.dataset.shards
-        ],
-        params=without_empty(
-            {
-                "from": opened.root,
-                "function": rewriting.function.name,
-                "function_version": rewriting.function.version,
-                "where": None if rule is None else str(rule),
-                "attributes": list(names),
-                "provenance": bool(provenance) or None,
-                "format": format,
-                "source": source,
-            }
-        ),
-        writes=(f"{layout.DOCUMENTS}/",),
-        options_key=key,
-        version=dolma_dask.__version__,
-        origin=opened.root,
-        reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(every),
-        other_formats=layout.other_formats(every),
-        max_bad_fraction=budget(policy),
-        quarantine=files.join(target, f"{layout.QUARANTINE}/transform"),
-        notes=(*dataset_notes(opened), *mixture.notes),
+    tasks = [
+        stage.task(mixture.source(shard), Unit(output.path(shard), key)) for shard in mixture.dataset.shards
+    ]
+    params = {
+        "from": opened.root,
+        "function": rewriting.function.name,
+        "function_version": rewriting.function.version,
+        "where": None if rule is None else str(rule),
+        "attributes": list(names),
+        "provenance": bool(provenance) or None,
+        "format": format,
+        "source": source,
+    }
+    notes = (*dataset_notes(opened), *mixture.notes)
+    plan = document_plan(
+        stage, output, tasks, every, without_empty(params), key=key, origin=opened.root, notes=notes
     )
     summary = engine.run(plan, run_options(options)).summary
     return replace(summary, notes=tuple(dict.fromkeys((*summary.notes, *rule_notes(summary)))))

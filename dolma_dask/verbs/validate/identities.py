@@ -12,7 +12,7 @@ from typing import Any
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
-from dolma_dask.engine import Gather, Input, Step, Task, WorkDir, group_name, grouped
+from dolma_dask.engine import Gather, Input, Step, Task, WorkDir, grouped
 from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.formats import layout
@@ -57,15 +57,7 @@ class Identities:
         works = list(self._pairs(lambda number, shard: self._ours(number, shard, records[number], stage)))
         reducer = KeyReducer(self.stage.keep, self.earlier is not None)
         groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MOST_GROUPED)
-        tasks = [
-            Task(
-                group_name([one.sides[0].info.path for one in group]),
-                (),
-                tuple(item for one in group for item in one.inputs),
-                tuple(group),
-            )
-            for group in groups
-        ]
+        tasks = [Task.of(group) for group in groups]
         exchanged = yield from exchange(
             work,
             KeyEmitter(),

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import dolma_dask
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
@@ -80,7 +79,7 @@ class Check:
     def _plan(self, stage: ValidateStage) -> Plan:
         tasks = [stage.task(work) for work in self.listing.works]
         params: dict[str, Any] = {"files": len(self.selected.shards)}
-        return Plan(stage, self.root, tasks, params, (), dolma_dask.__version__, bad_is_loss=True)
+        return Plan(stage, self.root, tasks, params, (), bad_is_loss=True)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Check the shards, and compare the identities of all documents."""

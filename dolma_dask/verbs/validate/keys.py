@@ -121,6 +121,11 @@ class KeyWork:
         return tuple(item for item in (self.ours, self.theirs) if item is not None)
 
     @property
+    def name(self) -> str:
+        """Path of the first file."""
+        return self.sides[0].info.path
+
+    @property
     def bytes(self) -> int:
         """Stored bytes of what is read."""
         return sum(item.info.bytes for item in self.sides)

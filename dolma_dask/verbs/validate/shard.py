@@ -97,18 +97,8 @@ class ValidateStage:
             "kinds": check.kinds,
             "keys": keys.checksum,
         }
-        unit = task.units[0]
-        return [
-            Record(
-                unit=unit.name,
-                shard=work.shard.path,
-                key=unit.key,
-                inputs=inputs,
-                rows=int(check.counts["documents_in"]),
-                counts={**check.counts, "problems": check.problems.total},
-                info=info,
-            )
-        ]
+        counts = {**check.counts, "problems": check.problems.total}
+        return [task.record((), inputs, int(counts["documents_in"]), counts=counts, info=info)]
 
 
 def _known(source: AttributeSource) -> list[Any]:

@@ -3,7 +3,7 @@
 import gzip
 import json
 import shutil
-from functools import partial
+from functools import partialmethod
 
 import fsspec
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
-from dolma_dask.io.documents import DocumentFile
+from dolma_dask.reading import AlignedShard
 from dolma_dask.sinks import attributes
 
 from .conftest import TEXTS, read_lines, write_lines
@@ -123,8 +123,7 @@ def test_values_are_as_published(world):
 def test_rows_are_found_by_their_numbers(world, monkeypatch, block_bytes, document_bytes):
     """Documents that lack rows of the table, and the other way round, in blocks of any size."""
     monkeypatch.setattr(redpajama, "BLOCK_BYTES", block_bytes)
-    of_size = partial(DocumentFile, block_bytes=document_bytes)
-    monkeypatch.setattr("dolma_dask.verbs.attach.DocumentFile", of_size)
+    monkeypatch.setattr(AlignedShard, "open", partialmethod(AlignedShard.open, block_bytes=document_bytes))
     kept, listed = [row for row in range(ROWS) if row % 3], [row for row in range(5, ROWS - 5) if row % 4]
     make_documents(world / "v0", SHARDS[0], kept)
     make_signals(world / "signals", SHARDS[0], listed)

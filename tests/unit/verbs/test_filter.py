@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.engine.map import Map
 from dolma_dask.errors import AlignmentError, StageError, StaleAttributesError, UsageError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.journal import Journal
 from dolma_dask.rules.thresholds import LEVELS, Thresholds
-from dolma_dask.verbs.filter.job import FilterStage
 
 from .conftest import document, failing, read_lines, write_lines
 from .report_pages import page_of
@@ -216,7 +216,7 @@ def test_levels_of_two_sets_of_thresholds_are_never_side_by_side(corpus):
     filter(corpus)
     ask(corpus, by="none", overwrite=True)
     with (
-        failing(FilterStage, at=lambda task: task.shard.startswith("1")),
+        failing(Map, at=lambda task: task.shard.startswith("1")),
         pytest.raises(Exception, match="stopped"),
     ):
         filter(corpus)

@@ -11,9 +11,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.cli import main
+from dolma_dask.engine import fold
 from dolma_dask.errors import MissingAttributesError, StageError, UsageError
 from dolma_dask.journal import Journal
-from dolma_dask.pages import survey as module
 from dolma_dask.pages.history import public_name
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -147,7 +147,7 @@ def test_examples_are_documents_that_one_condition_decides(chain, plain):
 def test_equal_data_gives_equal_bytes_whatever_runs_it(chain, monkeypatch):
     tokens = [str(chain / "tokens")]
     told, _ = page_of(chain / "v1", "one", tokens=tokens)
-    monkeypatch.setattr(module, "MOST_TASKS", 1)
+    monkeypatch.setattr(fold, "MAX_TASKS", 1)
     page_of(chain / "v1", "two", tokens=tokens, scheduler="threads")
     for suffix in (".html", ".json"):
         data = (chain / f"one{suffix}").read_bytes()

@@ -233,10 +233,8 @@ def test_conditions_in_plain_words(rule, expected):
 def test_findings_add_up_over_shards():
     drops = Tally(1)
     drops.count(np.array([[True, False]]), np.array([10, 5]))
-    survey = Survey(parts=(parse("a > 1"),))
-    found, part = survey.start(), Findings(drops=drops, single_sources={"a": "web"})
-    for _ in range(3):
-        found.add(part, survey.examples)
+    part = Findings(drops=drops, single_sources={"a": "web"})
+    found = sum([part] * 3, Survey(parts=(parse("a > 1"),)).start())
     assert found.drops.dropped.tolist() == [[3, 30]]
     assert found.drops.kept == (3, 15)
     assert found.single_sources == {"a": "web"}

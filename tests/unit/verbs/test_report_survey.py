@@ -73,10 +73,7 @@ def found_in(survey, table, shards, blocks):
         for first, last in pairwise(cuts):
             batch, columns = batch_of(list(enumerate(table))[first:last])
             parts.append(survey_block(survey, f"s{shard}", first - start, batch, columns))
-    found = survey.start()
-    for part in reversed(parts):
-        found.add(part, survey.examples)
-    return found
+    return sum(reversed(parts), survey.start())
 
 
 def oracle(table, shards, rule, count):

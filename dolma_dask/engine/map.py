@@ -1,0 +1,99 @@
+"""Maps: the rows of a shard are read once, and each sink that lacks something takes them.
+
+A `Source` gives the rows of a shard and what is known of it, an output opens a sink for each of its files (`dolma_dask.sinks.sink`), `Map` connects
+them: bad records go to the quarantine before files appear, and each file has a record. `tests/unit/example_map.py` is a verb with a sink of its own.
+Cost: none beyond reading and writing; rows are views of a block.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from dolma_dask.engine.plan import Task
+from dolma_dask.io.files import Input
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record, Unit
+from dolma_dask.sinks.sink import Output, ShardFacts, Sink
+
+Rows = TypeVar("Rows")
+Read = TypeVar("Read", covariant=True)
+
+
+class Source(Protocol[Read]):
+    """Rows of one task; small, goes to workers."""
+
+    @property
+    def name(self) -> str: ...  # path of the shard, for progress, failures, the quarantine and records
+    @property
+    def inputs(self) -> tuple[Input, ...]: ...
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[Read]:
+        """Yield rows with `columns`; the facts are complete at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class MapWork:
+    """Work of a task: a shard, and which output of the stage makes which unit (the first one unless it is listed)."""
+
+    source: Source[Any]
+    outputs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Map(Generic[Rows]):
+    """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
+
+    outputs: tuple[Output[Rows], ...]
+    policy: RecordPolicy
+    verb: str
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Files that are read besides the inputs of tasks."""
+        return tuple(url for output in self.outputs for url in getattr(output, "urls", ()))
+
+    def task(self, source: Source[Any], *units: Unit) -> Task:
+        """Return the work on a shard: a unit for each output."""
+        numbers = {unit.name: number for number, unit in enumerate(units)}
+        return Task(source.name, units, source.inputs, MapWork(source, numbers))
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Read one shard; return a record for each unit."""
+        work: MapWork = task.work
+        facts, quarantine = ShardFacts(work.source.name), Quarantine(self.policy)
+        outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]
+        columns = frozenset(column for output in outputs for column in output.columns)
+        with ExitStack() as stack:
+            sinks = [
+                stack.enter_context(output.open(unit, facts.shard))
+                for output, unit in zip(outputs, task.units, strict=True)
+            ]
+            for rows in self.rows(work.source, columns, quarantine, facts):
+                self.write(rows, sinks)
+            # before files appear
+            kept = self.set_aside(outputs, quarantine, facts.shard)
+        return [
+            sink.record(unit, facts, files) for sink, unit, files in zip(sinks, task.units, kept, strict=True)
+        ]
+
+    def rows(
+        self, source: Source[Any], columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[Rows]:
+        """Yield the rows for the sinks; a stage may change them."""
+        return source.read(columns, self.policy, quarantine, facts)
+
+    def write(self, rows: Rows, sinks: Sequence[Sink[Rows]]) -> None:
+        """Hand rows to all sinks."""
+        for sink in sinks:
+            sink.write(rows)
+
+    def set_aside(
+        self, outputs: Sequence[Output[Rows]], quarantine: Quarantine, shard: str
+    ) -> list[tuple[FileRecord, ...]]:
+        """Write bad records to the quarantine of each output, and return the files."""
+        return [quarantine.publish(output.root, output.verb, shard) for output in outputs]
