@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Unpack
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,22 +15,11 @@ from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
-from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.pictures import check_target, last_name, save_figure
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RuleLike,
-    RunArgs,
-    as_dataset,
-    check_outside,
-    checked,
-    rule_of,
-    run_options,
-    selected,
-    words_of,
-)
+from dolma_dask.options.base import WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, RuleLike, ShardOptions, WithAttributes, rule_of
+from dolma_dask.options.pictures import PictureOptions, last_name
 from dolma_dask.reading import find_columns
 from dolma_dask.reading.selection import select, written_conjuncts
 from dolma_dask.rules.rules import Rule, all_of
@@ -42,35 +31,31 @@ from dolma_dask.rules.within import Within
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OverlapOptions(PictureOptions, DatasetOptions, ShardOptions):
+    """Options of `rule_overlap`."""
+
+    attributes: Annotated[Sequence[str], Opt("Attribute sets to look in; by default all.", group=WHAT)] = ()
+
+
+@command
 def rule_overlap(
-    dataset: DatasetLike,
-    where: RuleLike,
+    dataset: WithAttributes,
+    where: Annotated[
+        RuleLike,
+        Opt(
+            "Rule, as in mix; its conditions are what `and` joins, and of thresholds the bounds of each signal.",
+            kind="str",
+            convert=rule_of,
+        ),
+    ],
     /,
     *,
-    to: str | None = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RunArgs],
+    options: OverlapOptions,
 ) -> Figure:
     """Count what each condition of a rule drops, what it drops alone, and what pairs of conditions drop together.
 
     Example: dolma-dask rule-overlap corpus/wiki/v0 "word_count >= 50 and symbol_to_word_ratio <= 0.1" --to overlap.png
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ and attributes/ in it.
-    where : str
-        Rule, as in mix; its conditions are what `and` joins, and of thresholds the bounds of each signal.
-    to : str, optional
-        Picture to write, ending in .png, .svg or .html.
-    attributes : list of str, optional
-        Attribute sets to look in; by default all.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -89,22 +74,17 @@ def rule_overlap(
     --------
     >>> dk.rule_overlap("corpus/v0", dk.thresholds("corpus/v0", "regular"))  # doctest: +SKIP
     """
-    options = checked(rule_overlap, options, RunArgs)
-    check_target(to)
-    given = rule_of(where)
-    if given is None:
+    if where is None:
         raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and fuzzy is None'.")
-    found = as_dataset(dataset, source, version)
-    if to is not None:
-        check_outside(files.normalize(to), found.root)
-    part = selected(found, options)
-    sets = words_of("attributes", attributes)
-    named = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
+    found = options.open(dataset)
+    options.check_outside(found.root)
+    part, sets = options.selected(found), options.attributes
+    named = _conditions(part, parse(where) if isinstance(where, str) else where, sets)
     conditions = tuple(named)
     columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
     drops = Drops.of(len(conditions))
     stage = OverlapStage(conditions)
-    engine.gather(stage, column_tasks(columns, part.shards), run_options(options), drops.add)
+    engine.gather(stage, column_tasks(columns, part.shards), options, drops.add)
     figure = Figure(
         "Documents that conditions drop together",
         (_heat(tuple(named.values()), drops),),
@@ -114,7 +94,7 @@ def rule_overlap(
             *dataset_notes(found),
         ),
     )
-    return save_figure(figure, to)
+    return options.save(figure)
 
 
 def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule, Rule]:
