@@ -61,7 +61,9 @@ class ReportOptions(DatasetOptions, ShardOptions):
         Opt("Folders that ragged or hdf5 wrote from it, or from the dataset that it is compared with."),
     ] = ()
     title: Annotated[str | None, Opt("Heading of the page.")] = None
-    examples: Annotated[int, Opt("Documents to show on each side of each bound of the rule.")] = 3
+    examples: Annotated[
+        int, Opt("Documents to show on each side of each bound of the rule.", convert=same)
+    ] = 3
 
 
 @command
