@@ -1,4 +1,4 @@
-"""Write the types of the public names for type checkers and editors, which do not see the arguments of commands behind their decorator.
+"""Write types and docstrings of the public names for type checkers, editors and the documentation, which see neither behind a decorator.
 
 python tools/stubs.py          write dolma_dask/__init__.pyi anew, after options of a command or public names have changed
 """
@@ -6,8 +6,9 @@ python tools/stubs.py          write dolma_dask/__init__.pyi anew, after options
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
-from inspect import Parameter
+from inspect import Parameter, cleandoc
 from pathlib import Path
+from textwrap import indent
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -18,18 +19,18 @@ from dolma_dask.registry import COMMANDS, load
 
 STUB = Path(dolma_dask.__file__).with_suffix(".pyi")
 
-HEAD = '''"""Public names with their types. Made by tools/stubs.py of the options of commands; do not edit."""
+HEAD = '''"""Public names with their types and docstrings. Made by tools/stubs.py of the options of commands; do not edit."""
 
 '''
 
 
 def stub() -> str:
-    """Return the stub of the package: a function with all its arguments for each command, an import for every other public name."""
+    """Return the stub of the package: a function with all its arguments and its docstring for each command, an import for every other public name."""
     types, imports, functions = Types(), [], []
     for name, path in sorted(dolma_dask._EXPORTS.items()):
         value = load(path)
         if hasattr(value, "command") or path in {entry.function for entry in COMMANDS.values()}:
-            functions.append(definition(command_of(value), types))
+            functions.append(definition(command_of(value), value.__doc__, types))
         else:
             module, _, item = path.partition(":")
             imports.append(f"from {module} import {item} as {name}")
@@ -43,8 +44,8 @@ def stub() -> str:
     return formatted(HEAD + "\n".join(lines) + "\n")
 
 
-def definition(command: Command, types: "Types") -> str:
-    """Return a command as a function without a body."""
+def definition(command: Command, doc: str, types: "Types") -> str:
+    """Return a command as a function of its docstring alone."""
     parameters = list(command.signature().parameters.values())
     texts, last = [], None
     for item in parameters:
@@ -57,7 +58,9 @@ def definition(command: Command, types: "Types") -> str:
         texts.append(f"{item.name}: {kind}{default}")
         last = item.kind
     texts += ["/"] if last is Parameter.POSITIONAL_ONLY else []
-    return f"def {command.name}({', '.join(texts)}) -> {types.spelled(command.returns)}: ..."
+    head = f"def {command.name}({', '.join(texts)}) -> {types.spelled(command.returns)}:"
+    body = '"""' + cleandoc(doc).replace("\\", "\\\\") + '\n"""'
+    return f"{head}\n{indent(body, '    ')}\n"
 
 
 def shown(default: Any, kind: str) -> str:
