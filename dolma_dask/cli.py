@@ -10,13 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
 
 from dolma_dask import __version__
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
 from dolma_dask.pipelines.signatures import completed_texts, for_command_line, notes, spellings
 from dolma_dask.registry import COMMANDS, GROUPS, VERBS, load, name_in
 
@@ -45,7 +47,7 @@ def make_app(called: str | None = None) -> App:
             _add(groups[group], name, _over_all(verb.load()) if verb.over_all else verb.load())
         else:
             groups[group].command(verb.function, name=name, help=verb.help, sort_key=number)
-    app.command(completion, name="completion", sort_key=len(COMMANDS))
+    app.command(for_command_line(completion), name="completion", sort_key=len(COMMANDS))
     return app
 
 
@@ -94,22 +96,18 @@ def _complete_app() -> App:
     for verb in COMMANDS.values():
         group, _, name = verb.name.rpartition(" ")
         groups[group].command(for_command_line(verb.load(), texts), name=name, help=verb.help)
-    app.command(completion, name="completion")
+    app.command(for_command_line(completion), name="completion")
     app.register_install_completion_command(help="Make TAB complete commands and options in this shell.")
     return app
 
 
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> str:
+@command
+def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Opt("Which one.")], /) -> str:
     """Print what makes a shell complete commands and options.
 
     Example: dolma-dask completion bash > ~/.local/share/bash-completion/completions/dolma-dask
 
     To put it where your shell looks for it: dolma-dask --install-completion
-
-    Parameters
-    ----------
-    shell : {"bash", "zsh", "fish"}
-        Which one.
     """
     return _complete_app().generate_completion(shell=shell)
 

@@ -217,7 +217,8 @@ def common_options() -> str:
 
 def python_section(name: str) -> str:
     """Return the directive for one name; its heading is what a user types."""
-    path = dolma_dask._EXPORTS[name].replace(":", ".")
+    is_command = hasattr(load(dolma_dask._EXPORTS[name]), "command")  # the stub has its arguments
+    path = f"dolma_dask.{name}" if is_command else dolma_dask._EXPORTS[name].replace(":", ".")
     options = [f'heading: "dk.{name}"', f'toc_label: "{name}"']
     if inspect.isclass(load(dolma_dask._EXPORTS[name])):
         options.append('members: null\n      filters: ["!^_"]')

@@ -5,8 +5,11 @@ prove the set to its readers. Nothing appears before all partitions are proved.
 """
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from dask.delayed import Delayed
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
@@ -16,6 +19,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.frames.aligned import ADVICE, AttributesWriter
 from dolma_dask.frames.cutting import PARTITION_BYTES, Partitions, cut
+from dolma_dask.frames.options import CollectionOptions, frame_of
 from dolma_dask.frames.partitions import Collection, collection_of
 from dolma_dask.frames.publishing import (
     MoveStage,
@@ -29,11 +33,10 @@ from dolma_dask.frames.values import is_of_documents, key_of, value_columns
 from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.options.shared import DatasetLike, as_dataset, check_format, without_empty, words_of
+from dolma_dask.options.base import Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
 from dolma_dask.summary import Summary
-
-if TYPE_CHECKING:
-    from dask.delayed import Delayed
 
 VERB = "write_attributes"
 
@@ -41,49 +44,59 @@ VERSION = 1
 """Raised whenever other bytes are written for the same values."""
 
 
+_AS_READ = "As it was given to `read_dataframe` or `read_bag`: it tells which rows are in which partition."
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttributesOptions(CollectionOptions, DatasetOptions):
+    """Options of `write_attributes`."""
+
+    format: Format = None
+    partition_bytes: Annotated[int | None, Opt(_AS_READ, convert=same)] = PARTITION_BYTES
+    only: Annotated[Sequence[str], Opt(_AS_READ)] = ()
+    prune: Annotated[int | None, Opt(_AS_READ, convert=same)] = None
+    overwrite: Annotated[
+        bool, Opt("Replace a set that another verb has made, or one with other columns.")
+    ] = False
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Opt(
+            "Fail at a document that cannot be read, or keep its row with an error in it (of a frame read with "
+            '``on_bad_record="null"``).'
+        ),
+    ] = "fail"
+    max_record_bytes: Annotated[
+        int,
+        Opt("Longer lines are bad records.", min=1, expected="a whole number of bytes, 1 or more"),
+    ] = MAX_RECORD_BYTES
+
+
+@command
 def write_attributes(
-    frame: Any,
-    dataset: DatasetLike,
-    name: str,
+    frame: Annotated[
+        Any,
+        frame_of(
+            "What `read_dataframe` or `read_bag` gave, with columns added: all rows, in their order and partitions. ``id`` and ``source`` are needed "
+            "and compared with the documents, ``text`` is compared if it is there; other columns of documents are left out. Every further column "
+            "becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans. A "
+            "missing value (null, NaN) leaves the key out."
+        ),
+    ],
+    dataset: Annotated[
+        DatasetLike,
+        Opt("What the frame was read from.", kind="str, Dataset or Summary", convert=same),
+    ],
+    name: Annotated[
+        str,
+        Opt(
+            "Name of the set. The key of a column is ``<name>__<name>__<column>``; a column that is named ``a__b__c`` keeps its name."
+        ),
+    ],
     /,
     *,
-    format: FileFormat | None = None,
-    partition_bytes: int | None = PARTITION_BYTES,
-    only: Sequence[str] = (),
-    prune: int | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    overwrite: bool = False,
-    compute: bool = True,
-    scheduler: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
-    max_record_bytes: int = MAX_RECORD_BYTES,
-) -> "Summary | Delayed":
+    options: AttributesOptions,
+) -> Summary | Delayed:
     """Write columns of a Dask dataframe or bag beside the documents that it was read from, as an attribute set.
-
-    Parameters
-    ----------
-    frame : dask.dataframe.DataFrame or dask.bag.Bag
-        What `read_dataframe` or `read_bag` gave, with columns added: all rows, in their order and partitions. ``id`` and ``source`` are needed and
-        compared with the documents, ``text`` is compared if it is there; other columns of documents are left out. Every further
-        column becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of
-        ``[start, end, score]`` spans. A missing value (null, NaN) leaves the key out.
-    dataset : str, Dataset or Summary
-        What the frame was read from.
-    name : str
-        Name of the set. The key of a column is ``<name>__<name>__<column>``; a column that is named ``a__b__c`` keeps its name.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    partition_bytes, only, prune, source, version
-        As they were given to `read_dataframe` or `read_bag`; they tell which rows are in which partition.
-    overwrite : bool
-        Replace a set that another verb has made, or one with other columns.
-    compute, scheduler
-        As for `write_documents`.
-    on_bad_record : {"fail", "quarantine"}
-        Fail at a document that cannot be read, or keep its row with an error in it (of a frame read with ``on_bad_record="null"``).
-    max_record_bytes : int
-        Longer lines are bad records.
 
     Returns
     -------
@@ -105,32 +118,25 @@ def write_attributes(
     >>> write_attributes(df, "corpus/v0", "mine")  # doctest: +SKIP
     """
     layout.check_name(name, "name")
-    check_format(format)
-    policy = RecordPolicy(on_bad_record, max_record_bytes=max_record_bytes)
-    collection = collection_of(frame, VERB)
+    collection, policy = collection_of(frame, VERB), options.policy
     collection.check(("id", "source"), VERB)
     keys, notes = _keys(collection, name)
-    opened = as_dataset(dataset, source, version)
-    selected = opened.select(words_of("only", only), prune)
-    partitions = cut(selected, None, partition_bytes, with_text=False)
-    _check_partitions(collection, partitions, partition_bytes)
-    plan = _plan(opened, selected, name, format, policy, sorted(keys), notes)
-    if keys and not overwrite:
+    opened = options.open(dataset)
+    selected = opened.select(tuple(options.only), options.prune)
+    partitions = cut(selected, None, options.partition_bytes, with_text=False)
+    _check_partitions(collection, partitions, options.partition_bytes)
+    plan = _plan(opened, selected, name, options.format, policy, sorted(keys), notes)
+    if keys and not options.overwrite:
         _check_columns(plan, name, keys.keys())
-    writing = Writing(plan, work_folder(opened.root, VERB, name), overwrite)
+    writing = Writing(plan, work_folder(opened.root, VERB, name), options.overwrite)
     writing.check()
-    writer = AttributesWriter(opened.root, name, format, policy, opened.source, writing.work.url)
+    writer = AttributesWriter(opened.root, name, options.format, policy, opened.source, writing.work.url)
     needed = [
         column for column in collection.columns or () if column == "text" or not is_of_documents(column)
     ]
     written = _tasks(collection.select(["id", "source", *needed]), partitions, writer, writing.work)
-    return computed(
-        last_task(VERB, partial(_publish, writing, name), written),
-        writing.work,
-        f"{opened.root}, attributes/{name}",
-        compute,
-        scheduler,
-    )
+    last = last_task(VERB, partial(_publish, writing, name), written)
+    return computed(last, writing.work, f"{opened.root}, attributes/{name}", options)
 
 
 def _keys(collection: Collection, name: str) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -4,25 +4,26 @@ Documents are spelled anew from columns: the order of fields and the spelling of
 them. Memory: one partition per thread of a worker, and some blocks. Files appear when all partitions are written.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dask.delayed import Delayed
 
 from dolma_dask.engine import Plan, Task, Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.frames.options import WriteOptions, frame_of
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import ORIGIN, MoveStage
 from dolma_dask.frames.shards import Rows, of_rows, write_each
 from dolma_dask.frames.targets import check_target
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
-from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import work_key
-from dolma_dask.options.shared import budget, check_choice, without_empty
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import budget
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.summary import Summary
-
-if TYPE_CHECKING:
-    from dask.delayed import Delayed
 
 VERB = "write_documents"
 
@@ -32,47 +33,30 @@ VERSION = 1
 SPELLED_ANEW = "documents were spelled anew from columns; mix keeps the bytes of lines"
 
 
+@dataclass(frozen=True, kw_only=True)
+class DocumentsOptions(WriteOptions):
+    """Options of `write_documents`."""
+
+    format: Annotated[FileFormat, Opt("Format of the files.")] = "jsonl.gz"
+
+
+@command
 def write_documents(
-    frame: Any,
-    to: str,
+    frame: Annotated[
+        Any,
+        frame_of(
+            "Columns (or keys of the dicts) ``id text source``, strings; ``added created``, strings, and ``metadata``, JSON text or objects, if they "
+            "are there. All further columns become fields of the metadata, without missing values (null, NaN)."
+        ),
+    ],
+    to: Annotated[str, Opt("Root of the dataset: a folder or URL.")],
     /,
     *,
-    format: FileFormat = "jsonl.gz",
-    source: str | None = None,
-    overwrite: bool = False,
-    compute: bool = True,
-    scheduler: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
-    max_bad_fraction: float = MAX_BAD_FRACTION,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-) -> "Summary | Delayed":
+    options: DocumentsOptions,
+) -> Summary | Delayed:
     """Write a Dask dataframe or bag as documents: partition k becomes ``documents/part-<k>.jsonl.gz`` of a dataset.
 
     Every row is spelled anew, so that bytes differ from those of the lines it came from; where documents are only selected, `mix` keeps them.
-
-    Parameters
-    ----------
-    frame : dask.dataframe.DataFrame or dask.bag.Bag
-        Columns (or keys of the dicts) ``id text source``, strings; ``added created``, strings, and ``metadata``, JSON text or
-        objects, if they are there. All further columns become fields of the metadata, without missing values (null, NaN).
-    to : str
-        Root of the dataset: a folder or URL.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}
-        Format of the files.
-    source : str, optional
-        Source of the rows that have none.
-    overwrite : bool
-        Replace files of another verb or call, and remove those that this call does not make.
-    compute : bool
-        False: return the task that does it, whose result is the summary.
-    scheduler : str, optional
-        For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
-    on_bad_record : {"fail", "quarantine"}
-        Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
-    max_bad_fraction : float
-        Share of rows that may be set aside.
-    max_record_bytes : int
-        Longer rows are bad.
 
     Returns
     -------
@@ -90,21 +74,20 @@ def write_documents(
     >>> df = read_dataframe("corpus/v0", attributes=["gopher_v2"], short=True)  # doctest: +SKIP
     >>> write_documents(df[df.word_count > 50][["id", "source", "text"]], "corpus/v1")  # doctest: +SKIP
     """
-    check_choice("format", format, layout.FORMATS)
-    collection = collection_of(frame, VERB)
-    collection.check(required(source), VERB)
-    policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
+    collection, policy = collection_of(frame, VERB), options.policy
+    collection.check(required(options.source), VERB)
     root = files.normalize(to)
     check_target(root, collection)
-    output = DocumentOutput(root, format, verb=VERB)
-    shards = shard_names(collection.npartitions, format)
-    key = work_key(VERB, VERSION, {"format": format, "source": source, **of_rows(policy)})
+    output = DocumentOutput(root, options.format, verb=VERB)
+    shards = shard_names(collection.npartitions, options.format)
+    params = {"format": options.format, "source": options.source, **of_rows(policy)}
+    key = work_key(VERB, VERSION, params)
     units = {shard: layout.document_path(shard) for shard in shards}
     plan = Plan(
         stage=MoveStage(VERB, root),
         root=root,
         tasks=[Task(shard, (Unit(path, key),), ()) for shard, path in units.items()],
-        params=without_empty({"from": ORIGIN, "format": format, "source": source}),
+        params=options.params(**{"from": ORIGIN}),
         writes=(f"{layout.DOCUMENTS}/",),
         origin=ORIGIN,
         all_units=frozenset(units.values()),
@@ -112,5 +95,4 @@ def write_documents(
         max_bad_fraction=budget(policy),
         notes=(SPELLED_ANEW,),
     )
-    rows = Rows(collection, policy, source)
-    return write_each(rows, plan, output, overwrite=overwrite, compute=compute, scheduler=scheduler)
+    return write_each(Rows(collection, policy, options.source), plan, output, options)

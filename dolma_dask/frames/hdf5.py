@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import msgspec
+from dask.delayed import Delayed
 
 from dolma_dask.engine import Input, Pass, Plan, Task, Unit, WorkDir, lease, run_job
 from dolma_dask.errors import SourceChangedError
-from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
+from dolma_dask.frames.options import WriteOptions, frame_of
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import (
     ORIGIN,
@@ -30,51 +31,35 @@ from dolma_dask.frames.publishing import (
 from dolma_dask.frames.shards import Rows, written
 from dolma_dask.frames.targets import check_target
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.records import sum_counts
-from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import budget
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import RunOptions, budget
 from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.staging import VERB, StagingOutput, staging_name
 
-if TYPE_CHECKING:
-    from dask.delayed import Delayed
+
+@dataclass(frozen=True, kw_only=True)
+class Hdf5Options(RowOptions, WriteOptions):
+    """Options of `write_hdf5`."""
 
 
+@command
 def write_hdf5(
-    frame: Any,
-    to: str,
+    frame: Annotated[
+        Any,
+        frame_of(
+            "Columns (or keys of the dicts) ``id text source``, strings; others are not read. Rows follow in their order."
+        ),
+    ],
+    to: Annotated[str, Opt("Output folder or URL.")],
     /,
     *,
-    tokenizer: str,
-    mode: str = "LMData",
-    max_rows_per_file: int = MAX_ROWS_PER_FILE,
-    source: str | None = None,
-    overwrite: bool = False,
-    compute: bool = True,
-    scheduler: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
-    max_bad_fraction: float = MAX_BAD_FRACTION,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-    **rows: Any,
-) -> "Hdf5Summary | Delayed":
+    options: Hdf5Options,
+) -> Hdf5Summary | Delayed:
     """Pack the documents of a Dask dataframe or bag into rows of tokens for training, in HDF5 files.
-
-    Parameters
-    ----------
-    frame : dask.dataframe.DataFrame or dask.bag.Bag
-        Columns (or keys of the dicts) ``id text source``, strings; others are not read. Rows follow in their order.
-    to : str
-        Output folder or URL.
-    tokenizer, mode, max_rows_per_file
-        As for `hdf5`.
-    source, overwrite, compute, scheduler, on_bad_record, max_bad_fraction, max_record_bytes
-        As for `write_documents`.
-    **rows
-        Options of `hdf5` that decide the rows: `max_seq_length`, `tail`, `pack_sequences`, `eos` and so on.
 
     Returns
     -------
@@ -92,23 +77,20 @@ def write_hdf5(
     --------
     >>> write_hdf5(df, "out/h5", tokenizer="neox.json", max_seq_length=2048)  # doctest: +SKIP
     """
-    collection = collection_of(frame, "write_hdf5")
+    collection, policy, source = collection_of(frame, "write_hdf5"), options.policy, options.source
     collection.check(required(source), "write_hdf5")
-    policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
-    target = {"tokenizer": tokenizer, "mode": mode, "max_rows_per_file": max_rows_per_file}
-    options = RowOptions.of({**target, **rows}, "write_hdf5")
     check_target(files.normalize(to), collection)
     parts = tuple(map(_Part, shard_names(collection.npartitions)))
     made = make_job(Documents(ORIGIN, parts), to, options, policy)
     job = CollectedJob(**{item.name: getattr(made, item.name) for item in fields(made)}, source=source)
-    run_job(job, RunOptions(overwrite=overwrite, dry_run=True))
+    run_job(job, RunOptions(overwrite=options.overwrite, dry_run=True))
     work = work_folder(job.root, job.verb)
     output = StagingOutput(job.root, "", job.mode)
     wanted = [Task(part.name, (Unit(staging_name(number), ""),), ()) for number, part in enumerate(parts)]
     documents = Rows(collection.texts(), policy, source)
     tokens = written(documents, wanted, output, work, places=("root", "folder"))
-    last = last_task(job.verb, partial(_finish, job, work, overwrite), _tasks(job, work, tokens))
-    return computed(last, work, job.root, compute, scheduler)
+    last = last_task(job.verb, partial(_finish, job, work, options.overwrite), _tasks(job, work, tokens))
+    return computed(last, work, job.root, options)
 
 
 @dataclass(frozen=True)

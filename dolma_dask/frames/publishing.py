@@ -17,6 +17,7 @@ import msgspec
 
 from dolma_dask.engine import Plan, Task, Unit, WorkDir, lease, run
 from dolma_dask.errors import CorruptFileError, InterruptedStageError
+from dolma_dask.frames.options import CollectionOptions
 from dolma_dask.io import files
 from dolma_dask.io.publish import move
 from dolma_dask.io.records import FileRecord
@@ -150,14 +151,13 @@ def last_task(name: str, finish: Callable[[list[Any]], Summary], written: Sequen
     return Delayed(key, fuse_linear_task_spec(graph, {key}))
 
 
-def computed(
-    last: "Delayed", work: WorkDir, output: str, compute: bool, scheduler: str | None
-) -> "Summary | Delayed":
+def computed(last: "Delayed", work: WorkDir, output: str, options: CollectionOptions) -> "Summary | Delayed":
     """Return the result of the last task, or with ``compute=False`` the task."""
-    if not compute:
+    if not options.compute:
         return last
     with _working(work, output):
-        summary: Summary = last.compute(**({} if scheduler is None else {"scheduler": scheduler}))
+        scheduler = {} if options.scheduler is None else {"scheduler": options.scheduler}
+        summary: Summary = last.compute(**scheduler)
     return summary
 
 

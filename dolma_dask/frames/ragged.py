@@ -4,53 +4,35 @@ The bytes are those of `ragged` on the documents that `write_documents` makes of
 worker, and 1 MB of text being encoded.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Annotated
+
+from dask.delayed import Delayed
 
 from dolma_dask.engine import Task, Unit
+from dolma_dask.frames.options import Texts, WriteOptions
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import ORIGIN, MoveStage
 from dolma_dask.frames.shards import Rows, write_each
 from dolma_dask.frames.targets import check_target
-from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
-from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
 from dolma_dask.outputs.ragged import ArrayOptions, names_of
 from dolma_dask.summary import Summary
 
-if TYPE_CHECKING:
-    from dask.delayed import Delayed
+
+@dataclass(frozen=True, kw_only=True)
+class RaggedOptions(ArrayOptions, WriteOptions):
+    """Options of `write_ragged`."""
+
+    name: Annotated[str | None, Opt("Beginning of the file names; by default the last part of `to`.")] = None
 
 
+@command
 def write_ragged(
-    frame: Any,
-    to: str,
-    /,
-    *,
-    tokenizer: str,
-    bos: str | None = None,
-    eos: str | None = None,
-    name: str | None = None,
-    source: str | None = None,
-    overwrite: bool = False,
-    compute: bool = True,
-    scheduler: str | None = None,
-    on_bad_record: OnBadRecord = "fail",
-    max_bad_fraction: float = MAX_BAD_FRACTION,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-) -> "Summary | Delayed":
+    frame: Texts, to: Annotated[str, Opt("Flat output folder.")], /, *, options: RaggedOptions
+) -> Summary | Delayed:
     """Tokenize a Dask dataframe or bag into ragged NumPy arrays, a pair of files for each partition.
-
-    Parameters
-    ----------
-    frame : dask.dataframe.DataFrame or dask.bag.Bag
-        Columns (or keys of the dicts) ``id text source``, strings; others are not read.
-    to : str
-        Flat output folder.
-    tokenizer, bos, eos : str
-        As for `ragged`.
-    name : str, optional
-        Beginning of the file names; by default the last part of `to`.
-    source, overwrite, compute, scheduler, on_bad_record, max_bad_fraction, max_record_bytes
-        As for `write_documents`.
 
     Returns
     -------
@@ -68,13 +50,12 @@ def write_ragged(
     --------
     >>> write_ragged(df, "out/ragged", tokenizer="t5.json", eos="</s>")  # doctest: +SKIP
     """
-    collection = collection_of(frame, "write_ragged")
+    collection, policy, source = collection_of(frame, "write_ragged"), options.policy, options.source
     collection.check(required(source), "write_ragged")
-    policy = RecordPolicy(on_bad_record, max_bad_fraction, max_record_bytes)
-    output = ArrayOptions(tokenizer=tokenizer, bos=bos, eos=eos).output(to)
+    output = options.output(to)
     check_target(output.root, collection)
     shards = shard_names(collection.npartitions)
-    names = names_of(shards, name or output.root.rsplit("/", 1)[-1])
+    names = names_of(shards, options.name or output.root.rsplit("/", 1)[-1])
     key = output.key({"of": ORIGIN, "source": source}, policy)
     plan = output.plan_of(
         MoveStage(output.verb, output.root),
@@ -84,5 +65,4 @@ def write_ragged(
         shown={"source": source},
         policy=policy,
     )
-    rows = Rows(collection.texts(), policy, source)
-    return write_each(rows, plan, output, overwrite=overwrite, compute=compute, scheduler=scheduler)
+    return write_each(Rows(collection.texts(), policy, source), plan, output, options)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.engine import Plan, Task, WorkDir
 from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.engine.map import MapWork
+from dolma_dask.frames.options import CollectionOptions
 from dolma_dask.frames.partitions import Collection, PartitionDocuments
 from dolma_dask.frames.publishing import Staged, Writing, computed, last_task, work_folder
 from dolma_dask.io import files
@@ -70,19 +71,13 @@ def written(
 
 
 def write_each(
-    rows: Rows,
-    plan: Plan,
-    output: Output[DocumentRows],
-    *,
-    overwrite: bool,
-    compute: bool,
-    scheduler: str | None,
+    rows: Rows, plan: Plan, output: Output[DocumentRows], options: CollectionOptions
 ) -> "Summary | Delayed":
     """Write the units of a plan, one for each partition."""
-    writing = Writing(plan, work_folder(plan.root, plan.verb), overwrite)
+    writing = Writing(plan, work_folder(plan.root, plan.verb), options.overwrite)
     writing.check()
     last = last_task(plan.verb, writing.publish, written(rows, plan.tasks, output, writing.work))
-    return computed(last, writing.work, plan.root, compute, scheduler)
+    return computed(last, writing.work, plan.root, options)
 
 
 def of_rows(policy: RecordPolicy) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from dolma_dask.formats import layout
 from dolma_dask.frames.partitions import Collection
 from dolma_dask.io import files
-from dolma_dask.options.shared import check_outside
+from dolma_dask.options.groups import check_outside
 
 
 def check_target(target: str, collection: Collection) -> None:

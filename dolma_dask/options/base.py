@@ -236,7 +236,7 @@ def checked(field: Field, value: Any) -> Any:
         if get_origin(kind) is Literal:
             return check_choice(field.name, value, get_args(kind))
     if kinds in ((bool,), (bool, NoneType)):
-        return check_truth(field.name, value)
+        return check_truth(field.name, value, option.expected or "True or False")
     if set(kinds) <= {int, float, NoneType}:
         return check_number(field, value, kinds)
     if isinstance(value, PathLike) and str in kinds:
@@ -253,10 +253,10 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     return value
 
 
-def check_truth(name: str, value: Any) -> bool:
+def check_truth(name: str, value: Any, expected: str = "True or False") -> bool:
     """Return a truth value; refuse what only counts as one."""
     if not isinstance(value, bool):
-        raise UsageError(f"{name}={value!r}; expected True or False.")
+        raise UsageError(f"{name}={value!r}; expected {expected}.")
     return value
 
 

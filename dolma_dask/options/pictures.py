@@ -1,24 +1,44 @@
 """Pictures that questions write, and the names that they may show."""
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from dolma_dask.dataset import Dataset
 from dolma_dask.figures.figure import Figure, format_of, require_for
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
-from dolma_dask.options.shared import target_of
+from dolma_dask.options.base import OUTPUT, Opt, Options
+from dolma_dask.options.groups import check_outside, target_of
 
 
-def check_target(to: str | None) -> None:
-    """Refuse a file that no picture can be written to, and packages that are not there, before anything is read."""
-    if to is not None:
-        require_for(format_of(target_of(to)))
+def _picture(to: str | None) -> str | None:
+    if to is None:
+        return None
+    require_for(format_of(target_of(to)))
+    return target_of(to)
 
 
-def save_figure(figure: Figure, to: str | None) -> Figure:
-    """Write a figure to a path or URL, if one is given; return the figure."""
-    if to is not None:
-        with publish(files.normalize(to)) as out:
-            figure.save(out, format_of(to))
-    return figure
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions(Options):
+    """Where a picture is written, checked before anything is read, together with the packages that draw it."""
+
+    group = OUTPUT
+
+    to: Annotated[str | None, Opt("Picture to write, ending in .png, .svg or .html.", convert=_picture)] = (
+        None
+    )
+
+    def check_outside(self, root: str) -> None:
+        """Refuse a picture among the documents and attributes of a dataset."""
+        if self.to is not None:
+            check_outside(files.normalize(self.to), root)
+
+    def save(self, figure: Figure) -> Figure:
+        """Write a figure, if that is wanted; return the figure."""
+        if self.to is not None:
+            with publish(files.normalize(self.to)) as out:
+                figure.save(out, format_of(self.to))
+        return figure
 
 
 def last_name(dataset: Dataset) -> str:

@@ -1,22 +1,30 @@
 """New documents of a mix: a file for each input file, or files that are cut by size or shuffled."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Job, MapJob, Plan, Task, Unit
 from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
-from dolma_dask.options.shared import budget
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.groups import budget
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.packed import Packed, Part
 from dolma_dask.reading.kept import transform
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.summary import Summary
+
+DocumentFormat = Annotated[
+    FileFormat | None,
+    Opt("Format of the new documents; by default that of each input file.", group=OUTPUT),
+]
+"""Format of the new documents that a command writes."""
 
 
 def documents_job(

@@ -19,8 +19,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, counts_between, display_edges, quantiles
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import RunArgs
+from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.history import History, last_name, public_name, token_origin
 from dolma_dask.pages.model import Comparison, OptionChange, SignalChange
 from dolma_dask.pages.publication import Made
@@ -102,7 +101,7 @@ def compared(
     datasets: tuple[Dataset, Dataset],
     names: tuple[str, str],
     tokens: Sequence[str],
-    options: RunArgs,
+    options: ShardOptions,
     *,
     title: str | None = None,
     source: str | None = None,

@@ -10,8 +10,7 @@ from dolma_dask.engine import Input
 from dolma_dask.engine.fold import fold
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import RunArgs, selected
+from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.content import (
     Known,
     known_content,
@@ -133,7 +132,7 @@ def subject(
     listed: Dataset,
     name: str,
     tokens: tuple[str, ...],
-    options: RunArgs,
+    options: ShardOptions,
     *,
     title: str | None = None,
     source: str | None = None,
@@ -148,7 +147,7 @@ def subject(
     origin = find_origin(listed, history, source)
     if is_compared and origin.dataset.root != listed.root:
         origin = _own(listed, history, origin)
-    view = make_view(origin, selected(origin.dataset, options), examples)
+    view = make_view(origin, options.selected(origin.dataset), examples)
     known = known_content(title, public_name(name), history, origin, view)
     if is_compared:
         return Subject(listed, history, origin, view, replace(known, similar=()), Found())

@@ -12,7 +12,8 @@ listing and writes nothing: a journal that is merged, or a copy elsewhere, makes
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Unpack
+from dataclasses import dataclass
+from typing import Annotated
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -21,18 +22,17 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import canonical, dataset_notes
 from dolma_dask.metering import CpuClock
-from dolma_dask.options.shared import (
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import (
     DatasetLike,
-    Many,
-    RunArgs,
+    DatasetOptions,
+    ShardOptions,
     as_dataset,
     check_outside,
-    checked,
     of_version,
-    run_options,
+    same,
     target_of,
-    without_empty,
-    words_of,
 )
 from dolma_dask.pages.compare import Compared, compared
 from dolma_dask.pages.history import last_name
@@ -41,41 +41,48 @@ from dolma_dask.pages.subject import Subject, subject
 from dolma_dask.summary import Summary
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(DatasetOptions, ShardOptions):
+    """Options of `report`."""
+
+    unrecorded = frozenset({"source"})
+
+    to: Annotated[str, Opt("Path or URL of the page, ending in .html.", group=OUTPUT, convert=target_of)]
+    compare: Annotated[
+        DatasetLike | None,
+        Opt(
+            "Another version or run: the page shows what is different in `dataset`, signal by signal.",
+            kind="str or Dataset",
+            convert=same,
+        ),
+    ] = None
+    tokens: Annotated[
+        Sequence[str],
+        Opt("Folders that ragged or hdf5 wrote from it, or from the dataset that it is compared with."),
+    ] = ()
+    title: Annotated[str | None, Opt("Heading of the page.")] = None
+    examples: Annotated[
+        int, Opt("Documents to show on each side of each bound of the rule.", convert=same)
+    ] = 3
+
+
+@command
 def report(
-    dataset: DatasetLike,
+    dataset: Annotated[
+        DatasetLike,
+        Opt(
+            "Folder or URL with documents/ in it, usually the newest version. Earlier versions are found through its journal.",
+            kind="str or Dataset",
+            convert=same,
+        ),
+    ],
     /,
     *,
-    to: str,
-    compare: DatasetLike | None = None,
-    tokens: Annotated[Sequence[str], Many] = (),
-    title: str | None = None,
-    examples: int = 3,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RunArgs],
+    options: ReportOptions,
 ) -> Summary:
     """Write one HTML page that shows what happened to a dataset, and its content as JSON beside it.
 
     Example: dolma-dask report corpus/wiki/v1 --to wiki.html --tokens out/ragged
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it, usually the newest version. Earlier versions are found through its journal.
-    to : str
-        Path or URL of the page, ending in .html.
-    compare : str or Dataset, optional
-        Another version or run: the page shows what is different in `dataset`, signal by signal.
-    tokens : list of str, optional
-        Folders that ragged or hdf5 wrote from it, or from the dataset that it is compared with.
-    title : str, optional
-        Heading of the page.
-    examples : int, optional
-        Documents to show on each side of each bound of the rule.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -94,34 +101,32 @@ def report(
     -----
     While nothing that the page shows has changed, the same command writes nothing.
     """
-    options = checked(report, options, RunArgs)
     require("bokeh", "the report")
-    tokens = words_of("tokens", tokens)
     started, clock = time.monotonic(), CpuClock()
-    target = _page_url(target_of(to), options)
-    dataset = of_version(dataset, source, version)
+    target, tokens, source = _page_url(options), tuple(options.tokens), options.source
+    dataset = of_version(dataset, source, options.version)
     listed = as_dataset(dataset, source)
     check_outside(target, listed.root)
-    params: dict[str, Any] = {"to": target, "title": title, "tokens": list(tokens), "examples": examples}
     content: Subject | Compared
-    if compare is None:
-        name = _shown(dataset, listed)
-        content = subject(listed, name, tokens, options, title=title, source=source, examples=examples)
+    if options.compare is None:
+        name, compare = _shown(dataset, listed), None
+        content = subject(
+            listed, name, tokens, options, title=options.title, source=source, examples=options.examples
+        )
     else:
-        other = as_dataset(compare, source)
+        other = as_dataset(options.compare, source)
         check_outside(target, other.root)
-        names = _shown(compare, other), _shown(dataset, listed)
-        content = compared((other, listed), names, tokens, options, title=title, source=source)
-        params |= {"compare": other.root}
+        names, compare = (_shown(options.compare, other), _shown(dataset, listed)), other.root
+        content = compared((other, listed), names, tokens, options, title=options.title, source=source)
+    params = options.params(to=target, compare=compare)
     canonical(params)  # what no journal can write is refused before anything is read
-    page = Page(listed.root, target, content, without_empty(params))
-    run, shards = run_options(options), content.shards
+    page, shards = Page(listed.root, target, content, params), content.shards
     notes = (*dataset_notes(listed), *content.notes)
-    record, done, lost = page.unchanged(run), 0, None
-    if record is None and run.dry_run:
+    record, done, lost = page.unchanged(options), 0, None
+    if record is None and options.dry_run:
         return Summary("report", target, planned=shards, notes=(*notes, content.would()))
     if record is None:
-        record, done = page.make(run, started), len(shards)
+        record, done = page.make(options, started), len(shards)
         lost = page.remember([record], clock.take())
     return Summary(
         "report",
@@ -140,8 +145,9 @@ def _shown(dataset: DatasetLike, listed: Dataset) -> str:
     return listed.root if not given or "://" in given or given.startswith(("/", "~", ".")) else given
 
 
-def _page_url(to: str, options: RunArgs) -> str:
+def _page_url(options: ReportOptions) -> str:
     """Return the URL of the page; refuse what is no page, and a file that is no report."""
+    to = options.to
     if not to.endswith(".html") or last_name(to) == ".html":
         raise UsageError(
             f"to is {to!r}; expected the path or URL of a page that ends in .html, such as report.html."
@@ -149,7 +155,7 @@ def _page_url(to: str, options: RunArgs) -> str:
     target = files.normalize(to)
     signatures = ((target, b'content="dolma_dask '), (json_url(target), b'"format":"dolma_dask.'))
     for url, signature in signatures:
-        if not options.get("overwrite") and files.stat(url) and not _has(url, signature):
+        if not options.overwrite and files.stat(url) and not _has(url, signature):
             raise UsageError(
                 f"{url} is there and is no report of ours; expected a free path. Choose another name, or replace it with --overwrite."
             )

@@ -4,18 +4,21 @@ The raw files are collected, a tokenizer is trained on some of them, and the pip
 back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from dolma_dask.clusters import check_workers
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import DataError
 from dolma_dask.extras import require
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.options.base import OUTPUT, WHERE, Opt, Options
+from dolma_dask.options.command import command
 from dolma_dask.pipelines.pipeline import PipelineSummary, run
 from dolma_dask.testing.corpus import Manifest, collect_corpus
 from dolma_dask.testing.tokenizer import train_tokenizer
@@ -27,30 +30,31 @@ VOCABULARY = 8000
 SAMPLE_CHARACTERS = 160
 
 
-def demo(
-    *,
-    folder: str = "demo",
-    report: str = "reports/demo.html",
-    scheduler: str | None = None,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> PipelineSummary:
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(Options):
+    """Options of `demo`."""
+
+    group = WHERE
+
+    folder: Annotated[str, Opt("Where the data goes.", group=OUTPUT)] = "demo"
+    report: Annotated[str, Opt("The page to write.", group=OUTPUT)] = "reports/demo.html"
+    scheduler: Annotated[
+        str | None,
+        Opt(
+            "auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler."
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, Opt("Processes or threads; by default one per processor.", convert=check_workers)
+    ] = None
+    progress: Annotated[bool | None, Opt("Show a progress bar for each stage.")] = None
+
+
+@command
+def demo(*, options: DemoOptions) -> PipelineSummary:
     """Do the whole job on text from this Python installation: package descriptions, licences, docstrings.
 
     Example: dolma-dask demo
-
-    Parameters
-    ----------
-    folder : str, optional
-        Where the data goes.
-    report : str, optional
-        The page to write.
-    scheduler : str, optional
-        auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
-    workers : int, optional
-        Processes or threads; by default one per processor.
-    progress : bool, optional
-        Show a progress bar for each stage.
 
     Returns
     -------
@@ -65,11 +69,11 @@ def demo(
         The tokens that were read back are not those of the documents.
     """
     require("bokeh", "the demo's report")
-    home, page = Path(folder).absolute(), str(Path(report).absolute())
+    home, page = Path(options.folder).absolute(), str(Path(options.report).absolute())
     tokens, tokenizer = str(home / "tokens"), str(home / "tokenizer.json")
     _collect(home)
-    options: Any = {"scheduler": scheduler, "workers": workers, "progress": progress}
-    summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **options)
+    passed = {name: getattr(options, name) for name in ("scheduler", "workers", "progress")}
+    summary = run(str(PIPELINE), variables={"folder": str(home), "report": page}, **passed)
     sample = check_tokens(str(home / "v1"), tokens, tokenizer)
     done = () if summary.fresh else ("Everything was done before; nothing was computed again.",)
     notes = (f"decoded from the tokens: {sample!r}", f"tokens: {tokens}", f"report: {page}", *done)

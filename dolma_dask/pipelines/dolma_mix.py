@@ -9,8 +9,8 @@ toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, Unpack
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 from yaml import MappingNode, Node, SequenceNode
@@ -20,15 +20,15 @@ from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
-from dolma_dask.options.shared import ReadArgs, checked, record_policy, run_options, words_of
+from dolma_dask.options.base import OWN, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import ReadOptions, same
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
-from dolma_dask.reading.kept.recipe import MixOptions, replacements_of
+from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
 from dolma_dask.rules.filters import check_syntax
 from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
-
-COMPAT = "dolma-1.2"
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
 """What the file is, for errors about one that is not."""
@@ -176,39 +176,61 @@ class ToolkitReferences(References):
 # ------------------------------------------------------------------------------------------------ the work
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConfigOptions(ReadOptions):
+    """Options of `mix_config`."""
+
+    group = OWN
+
+    processes: Annotated[int | None, Opt("Worker processes; counts more than the file's.")] = None
+    dryrun: Annotated[bool, Opt("Show what would be done, and do nothing.")] = False
+    shuffle: Annotated[
+        bool | None,
+        Opt(
+            "Cut files by size (true, the default), or write one file per input file; counts more than the file's."
+        ),
+    ] = None
+    seed: Annotated[int | None, Opt("Shuffle the documents of each stream; counts more than the file's.")] = (
+        None
+    )
+    compat: Annotated[
+        Literal["dolma-1.2"] | None,
+        Opt(
+            "Cut files by the sizes of the inputs, and give the last one of a stream the suffix .json.gz, as the toolkit does."
+        ),
+    ] = None
+    keep_spans: Annotated[
+        bool,
+        Opt(
+            "Write the attributes of documents whose spans were replaced as they were, as the toolkit does: the spans then point at other places of the "
+            "new text. By default spans move with their text, and those that were replaced are left out."
+        ),
+    ] = False
+
+    def over(self, read: Config) -> "ConfigOptions":
+        """Return the options with those of a file where they say nothing."""
+        return replace(
+            self,
+            workers=self.workers or self.processes or read.processes,
+            dry_run=self.dry_run or self.dryrun or read.dryrun,
+            shuffle=read.shuffle if self.shuffle is None else self.shuffle,
+            seed=read.seed if self.seed is None else self.seed,
+        )
+
+
+@command
 def mix_config(
-    config: str | Mapping[str, Any],
+    config: Annotated[
+        str | Mapping[str, Any],
+        Opt("File in YAML or JSON, or its content.", kind="str or dict", convert=same),
+    ],
     /,
     *,
-    processes: int | None = None,
-    dryrun: bool = False,
-    shuffle: bool | None = None,
-    seed: int | None = None,
-    compat: Literal["dolma-1.2"] | None = None,
-    keep_spans: bool = False,
-    **options: Unpack[ReadArgs],
+    options: ConfigOptions,
 ) -> Summary:
     """Run the streams of a mixer configuration of the Dolma toolkit, unchanged.
 
     Example: dolma-dask -c mixer.yaml mix
-
-    Parameters
-    ----------
-    config : str or dict
-        File in YAML or JSON, or its content.
-    processes : int, optional
-        Worker processes; counts more than the file's.
-    dryrun : bool, optional
-        Show what would be done, and do nothing.
-    shuffle : bool, optional
-        Cut files by size (true, the default), or write one file per input file; counts more than the file's.
-    seed : int, optional
-        Shuffle the documents of each stream; counts more than the file's.
-    compat : {"dolma-1.2"}, optional
-        Cut files by the sizes of the inputs, and give the last one of a stream the suffix .json.gz, as the toolkit does.
-    keep_spans : bool, optional
-        Write the attributes of documents whose spans were replaced as they were, as the toolkit does: the spans then point at other places of the new
-        text. By default spans move with their text, and those that were replaced are left out.
 
     Returns
     -------
@@ -222,30 +244,19 @@ def mix_config(
     UsageError
         The configuration cannot be read: with file, line, key, and the nearest key that there is.
     """
-    options = checked(mix_config, options, ReadArgs)
-    if compat not in (None, COMPAT):
-        raise UsageError(f"compat={compat!r}; expected {COMPAT}, or nothing.")
     read = read_config(config)
-    shuffle = read.shuffle if shuffle is None else shuffle
-    seed = read.seed if seed is None else seed
-    streams = [_stream(item, bool(shuffle), seed, compat == COMPAT, keep_spans) for item in read.streams]
+    options = options.over(read)
+    streams = [_stream(item, options) for item in read.streams]
     if not streams:
         name = config if isinstance(config, str) else "the configuration"
         raise UsageError(f"{name} has no streams; expected a list of one or more under `streams`.")
-    run = run_options(options)
-    workers = processes or read.processes
-    if workers is not None and run.workers is None:
-        run = replace(run, workers=workers)
-    if dryrun or read.dryrun:
-        run = replace(run, dry_run=True)
-    policy = record_policy(options)
     summaries: list[tuple[str, MixSummary]] = []
     failures: list[Failure] = []
     full = folders_of(streams)
     with clusters.shared_cluster():
         for stream in streams:
             try:
-                summaries.append((stream.name, mix_stream(stream, full, policy, run, options)))
+                summaries.append((stream.name, mix_stream(stream, full, options)))
             except StageError as error:
                 if len(streams) == 1:
                     raise
@@ -260,29 +271,33 @@ def mix_config(
     return summaries[0][1] if len(summaries) == 1 else sum_streams(summaries)
 
 
-def _stream(given: StreamConfig, packed: bool, seed: int | None, by_inputs: bool, keep_spans: bool) -> Stream:
+def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
     """Return a stream as the verb takes it."""
-    output = given.output
-    options = MixOptions(
-        include=words_of("include", tuple(given.filter.include)),
-        exclude=words_of("exclude", tuple(given.filter.exclude)),
+    output, seed = given.output, chosen.seed
+    options = SpanOptions(
+        include=tuple(given.filter.include),
+        exclude=tuple(given.filter.exclude),
         syntax=check_syntax(given.filter.syntax),
-        replacements=replacements_of([msgspec.to_builtins(span) for span in given.span_replacement]),
-        discard_fields=words_of("discard_fields", tuple(output.discard_fields)),
+        replace=replacements_of([msgspec.to_builtins(span) for span in given.span_replacement]),
+        discard_fields=tuple(output.discard_fields),
         min_text_length=output.min_text_length,
         provenance=True,
         merge_attributes="attributes" not in output.discard_fields,
-        keep_spans=keep_spans,
+        keep_spans=chosen.keep_spans,
         sample=given.sample_rate,
         seed=seed or 0,
     )
     input_format = _format(given.compression.input, "input")
     output_format = _format(given.compression.output, "output")
     packing = None
-    if packed or seed is not None:
+    if chosen.shuffle or seed is not None:
         name, size = layout.check_name(given.name, "stream"), output.max_size_in_bytes or DEFAULT_SIZE
         packing = FilePacking(
-            name, output_format or "jsonl.gz", size, seed, by_inputs=by_inputs and seed is None
+            name,
+            output_format or "jsonl.gz",
+            size,
+            seed,
+            by_inputs=chosen.compat is not None and seed is None,
         )
     return Stream(
         name=given.name,

@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from dolma_dask import clusters, fragments
-from dolma_dask.clusters import check_cluster
+from dolma_dask.clusters import check_cluster, check_workers
 from dolma_dask.display import counted, listed, text_table
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
-from dolma_dask.options.shared import Many, words_of
-from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
+from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt, Options
+from dolma_dask.options.command import command
+from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline, variables_of
 from dolma_dask.pipelines.rehearsal import Rehearsal
 from dolma_dask.pipelines.stages import StagePlan, selected
 from dolma_dask.progress import one_page
@@ -150,52 +149,108 @@ class PipelineSummary:
         )
 
 
-def run(
-    path: str,
-    /,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions(Options):
+    """Options of `run`."""
+
     variables: Annotated[
         Mapping[str, object] | Sequence[str],
-        Parameter(name="--set", consume_multiple=True, negative="", show_default=False),
-    ] = (),
-    only: Annotated[Sequence[str], Many] = (),
-    from_: str | None = None,
-    prune: int | None = None,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    scheduler: str | None = None,
-    workers: int | None = None,
-    cluster: str | None = None,
-    progress: bool | None = None,
+        SET,
+        Opt(
+            "Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.",
+            kind="list of NAME=VALUE",
+            convert=variables_of,
+        ),
+    ] = ()
+    only: Annotated[
+        Sequence[str],
+        Opt("Only these stages, by name, or by verb for all of its stages.", group=WHAT),
+    ] = ()
+    from_: Annotated[str | None, Opt("Only this stage and those after it.", group=WHAT)] = None
+    prune: Annotated[
+        int | None,
+        Opt(
+            "A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.",
+            group=WHAT,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        Opt(
+            "Show for each stage what it would do and what is done, and do nothing.",
+            group=OUTPUT,
+            is_flag=True,
+        ),
+    ] = False
+    overwrite: Annotated[
+        bool,
+        Opt(
+            "Do everything again, and replace what is there: files of other options too, and those that this tool did not make.",
+            group=OUTPUT,
+            is_flag=True,
+        ),
+    ] = False
+    scheduler: Annotated[
+        str | None,
+        Opt(
+            "For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.",
+            group=WHERE,
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Opt(
+            "For all stages: processes or threads; by default one per processor.",
+            group=WHERE,
+            convert=check_workers,
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        Opt(
+            "One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.",
+            group=WHERE,
+        ),
+    ] = None
+    progress: Annotated[bool | None, Opt("Show a progress bar for each stage.", group=WHERE)] = None
+
+    def check(self) -> None:
+        """Refuse a cluster that cannot be, and a rehearsal that does nothing."""
+        super().check()
+        check_cluster(self.cluster, self.scheduler, self.workers)
+        if self.prune is not None and self.dry_run:
+            raise UsageError(
+                "--prune and --dry-run were both given; expected one: a rehearsal on some shards, or a list of what would be done."
+            )
+        if self.prune is not None and self.prune < 1:
+            raise UsageError(f"--prune {self.prune} leaves no shard; expected 1 or more.")
+
+    def of_stages(self) -> dict[str, Any]:
+        """Return what counts before the options of each stage."""
+        names = ("scheduler", "workers", "progress")
+        given = {name: value for name, value in self.given().items() if name in names}
+        if self.overwrite:
+            given["overwrite"] = True
+        if self.cluster is not None:  # it counts before what the file says of schedulers
+            return given | {"cluster": self.cluster, "scheduler": None, "workers": None}
+        return given if self.scheduler is None else given | {"cluster": None}
+
+
+@command
+def run(
+    path: Annotated[
+        str,
+        Opt(
+            "The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples."
+        ),
+    ],
+    /,
+    *,
+    options: PipelineOptions,
 ) -> PipelineSummary:
     """Run the stages of a YAML file, one after the other, with one cluster; the same command goes on where they stopped.
 
     Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --dry-run
-
-    Parameters
-    ----------
-    path : str
-        The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples.
-    variables : list of NAME=VALUE, optional
-        Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.
-    only : list of str, optional
-        Only these stages, by name, or by verb for all of its stages.
-    from_ : str, optional
-        Only this stage and those after it.
-    prune : int, optional
-        A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
-    dry_run : bool, optional
-        Show for each stage what it would do and what is done, and do nothing.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: files of other options too, and those that this tool did not make.
-    scheduler : str, optional
-        For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
-    workers : int, optional
-        For all stages: processes or threads; by default one per processor.
-    cluster : str, optional
-        One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.
-    progress : bool, optional
-        Show a progress bar for each stage.
 
     Returns
     -------
@@ -215,46 +270,22 @@ def run(
     their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
     they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
     """
-    only = words_of("only", only)
-    check_cluster(cluster, scheduler, workers)
-    file = str(path)
-    stages = read_pipeline(file, variables_of(variables))
-    active = selected(stages, only, from_, file)
-    check_stages(file, active, stages)
+    stages = read_pipeline(path, variables_of(options.variables))
+    active = selected(stages, options.only, options.from_, path)
+    check_stages(path, active, stages)
     notes: tuple[str, ...] = ()
-    if prune is not None:
-        _check_rehearsal(prune, dry_run)
-        rehearsal = Rehearsal(active, prune)
+    if options.prune is not None:
+        rehearsal = Rehearsal(active, options.prune)
         active = rehearsal.stages
         moved = {stage.name: stage for stage in active}
         stages = tuple(moved.get(stage.name, stage) for stage in stages)
         rehearsal.make_twins()
         folders = ", ".join(sorted(set(rehearsal.moved.values())))
         notes = (
-            f"a rehearsal on {counted(prune, 'shard')} of what is read: it wrote to {folders}; remove them when you like",
+            f"a rehearsal on {counted(options.prune, 'shard')} of what is read: it wrote to {folders}; remove them when you like",
         )
-    options = {
-        "scheduler": scheduler,
-        "workers": workers,
-        "progress": progress,
-        "overwrite": overwrite or None,
-    }
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if cluster is not None:  # it counts before what the file says of schedulers
-        given |= {"cluster": cluster, "scheduler": None, "workers": None}
-    elif scheduler is not None:
-        given |= {"cluster": None}
-    going = _Run(file, stages, active, given, notes)
-    return going.rehearse() if dry_run else going.work()
-
-
-def _check_rehearsal(prune: int, dry_run: bool) -> None:
-    if dry_run:
-        raise UsageError(
-            "--prune and --dry-run were both given; expected one: a rehearsal on some shards, or a list of what would be done."
-        )
-    if prune < 1:
-        raise UsageError(f"--prune {prune} leaves no shard; expected 1 or more.")
+    going = _Run(path, stages, active, options.of_stages(), notes)
+    return going.rehearse() if options.dry_run else going.work()
 
 
 @dataclass

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from cyclopts import Parameter
 from yaml import MappingNode, Node, ScalarNode
 
 from dolma_dask.display import near_or_all
@@ -221,6 +222,10 @@ class Variables(References):
     def _near(self, name: str) -> str:
         known = self._values
         return near_or_all(name, known) if known else "there are none; declare it under variables:"
+
+
+SET = Parameter(name="--set")
+"""The option that gives variables, on the command line."""
 
 
 def variables_of(given: object) -> dict[str, str]:

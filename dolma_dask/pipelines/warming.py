@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from dolma_dask.clusters import cpu_count, process_pool
+from dolma_dask.clusters import check_workers, cpu_count, process_pool
+from dolma_dask.options.base import WHERE, Opt, Options
+from dolma_dask.options.command import command
 from dolma_dask.processes import interrupts_held_back
 from dolma_dask.progress import progress_of
 from dolma_dask.summary import Summary
@@ -24,15 +26,21 @@ ROWS = 24
 _QUIET: Any = {"scheduler": "synchronous", "progress": False}
 
 
-def warm_up(*, workers: int | None = None) -> Summary:
+@dataclass(frozen=True, kw_only=True)
+class WarmUpOptions(Options):
+    """Options of `warm_up`."""
+
+    workers: Annotated[
+        int | None,
+        Opt("Processes; by default one per processor.", group=WHERE, convert=check_workers),
+    ] = None
+
+
+@command
+def warm_up(*, options: WarmUpOptions) -> Summary:
     """Compile all kernels now, once for all later processes; else each is compiled when it is first used.
 
     Example: dolma-dask warm-up
-
-    Parameters
-    ----------
-    workers : int, optional
-        Processes; by default one per processor.
 
     Returns
     -------
@@ -44,7 +52,7 @@ def warm_up(*, workers: int | None = None) -> Summary:
     try:
         with (
             progress_of("warm-up", 0, len(PARTS)) as progress,
-            process_pool(min(workers or cpu_count(), len(PARTS))) as pool,
+            process_pool(min(options.workers or cpu_count(), len(PARTS))) as pool,
         ):
             for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)

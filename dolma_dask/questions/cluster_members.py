@@ -1,7 +1,7 @@
 """show_cluster: the documents that are similar to one, the survivor first, with their differences to it."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow.compute as pc
 
@@ -14,6 +14,9 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.options.base import BAD, OUTPUT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
 from dolma_dask.reading.together import datasets_in
@@ -81,40 +84,58 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
+def _id(given: object) -> str:
+    if not isinstance(given, str):
+        raise UsageError(
+            f"id={given!r}; expected a string, since ids of documents are strings: {str(given)!r}."
+        )
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(DatasetOptions):
+    """Options of `show_cluster`."""
+
+    name: Annotated[str, Opt('Attribute set that dedupe wrote, with how="fuzzy".', group=OUTPUT)] = "fuzzy"
+    of_source: Annotated[str | None, Opt("Source of the document, where several sources have this id.")] = (
+        None
+    )
+    most: Annotated[
+        int,
+        Opt(
+            "Documents to show at most; the rest is counted.",
+            min=1,
+            expected="how many documents to show, at least 1",
+        ),
+    ] = 8
+    max_record_bytes: Annotated[
+        int,
+        Opt(
+            "As dedupe was given it: longer lines are bad records.",
+            min=1,
+            expected="a whole number of bytes, 1 or more",
+            group=BAD,
+        ),
+    ] = MAX_RECORD_BYTES
+
+
+@command
 def show_cluster(
-    dataset: str | Dataset | Summary,
-    id: str,
+    dataset: Documents,
+    id: Annotated[
+        str,
+        Opt(
+            "Of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.",
+            convert=_id,
+        ),
+    ],
     /,
     *,
-    name: str = "fuzzy",
-    of_source: str | None = None,
-    most: int = 8,
-    source: str | None = None,
-    version: str | None = None,
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    options: ClusterOptions,
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
 
     Example: dolma-dask show-cluster corpus/wiki/v0 7
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it.
-    id : str
-        Of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.
-    name : str
-        Attribute set that dedupe wrote, with how="fuzzy".
-    of_source : str, optional
-        Source of the document, where several sources have this id.
-    most : int
-        Documents to show at most; the rest is counted.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_record_bytes : int
-        As dedupe was given it: longer lines are bad records.
 
     Returns
     -------
@@ -127,15 +148,12 @@ def show_cluster(
     DataError
         The documents are not those that were deduplicated.
     """
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise UsageError(f"most={most!r}; expected how many documents to show, at least 1.")
-    if not isinstance(id, str):
-        raise UsageError(f"id={id!r}; expected a string, since ids of documents are strings: {str(id)!r}.")
     target = dataset.target if isinstance(dataset, Summary) else dataset
-    found = open_dataset(target, source=source, version=version) if isinstance(target, str) else target
-    reader = replace(_reader(found, name), max_record_bytes=max_record_bytes)
-    members, size = reader.show(_cluster_of(reader, id, of_source), most)
-    return ClusterView(name, size, tuple(members))
+    known = {"source": options.source, "version": options.version}
+    found = open_dataset(target, **known) if isinstance(target, str) else target
+    reader = replace(_reader(found, options.name), max_record_bytes=options.max_record_bytes)
+    members, size = reader.show(_cluster_of(reader, id, options.of_source), options.most)
+    return ClusterView(options.name, size, tuple(members))
 
 
 def _reader(dataset: Dataset, name: str) -> ClusterReader:

@@ -6,34 +6,22 @@ Attribute columns alone are read, in one pass. The counts are exact: bins can be
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dolma_dask.display import counted, percent
 from dolma_dask.engine.fold import added, fold, mask_of, readable_rows, shards_of
-from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats.exact_numbers import floats, nearest
-from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.pictures import check_target, last_name, save_figure
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RuleLike,
-    RunArgs,
-    as_dataset,
-    check_outside,
-    checked,
-    rule_of,
-    run_options,
-    selected,
-    words_of,
-)
+from dolma_dask.options.base import WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import KeptOptions, RuleLike, ShardOptions, WithAttributes, rule_of
+from dolma_dask.options.pictures import PictureOptions, last_name
 from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.signals import find_rule, find_signals
@@ -55,44 +43,50 @@ WITHOUT = "(no value)"
 OTHERS = "(others)"
 
 
+@dataclass(frozen=True, kw_only=True)
+class HistogramOptions(PictureOptions, KeptOptions, ShardOptions):
+    """Options of `histogram`."""
+
+    where: Annotated[
+        RuleLike,
+        Opt(
+            "Rule, as in mix, or thresholds: what it keeps stands before all values, and its bounds of this signal are dashed lines.",
+            kind="str",
+            convert=rule_of,
+        ),
+    ] = None
+    by: Annotated[
+        Sequence[str] | str | None,
+        Opt(
+            "Column with a value for each group, or several, as in quantiles: a panel for each of the largest groups, with the same bins."
+        ),
+    ] = None
+    log: Annotated[
+        bool | None,
+        Opt(
+            "Whether bins are spaced by powers of ten; by default where most values would share a few bins.",
+            expected="True, False or None",
+        ),
+    ] = None
+    attributes: Annotated[Sequence[str], Opt("Attribute sets to look in; by default all.", group=WHAT)] = ()
+
+
+@command
 def histogram(
-    dataset: DatasetLike,
-    signal: str,
+    dataset: WithAttributes,
+    signal: Annotated[
+        str,
+        Opt(
+            "Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document."
+        ),
+    ],
     /,
     *,
-    where: RuleLike = None,
-    by: Annotated[Sequence[str] | str | None, Many] = None,
-    log: bool | None = None,
-    to: str | None = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RunArgs],
+    options: HistogramOptions,
 ) -> Figure:
     """Count the values of a signal in bins: of all documents, of those that a rule keeps, and by group.
 
     Example: dolma-dask histogram corpus/wiki/v0 word_count --to words.svg
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ and attributes/ in it.
-    signal : str
-        Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document.
-    where : str, optional
-        Rule, as in mix, or thresholds: what it keeps stands before all values, and its bounds of this signal are dashed lines.
-    by : list of str, optional
-        Column with a value for each group, or several, as in quantiles: a panel for each of the largest groups, with the same bins.
-    log : bool, optional
-        Whether bins are spaced by powers of ten; by default where most values would share a few bins.
-    to : str, optional
-        Picture to write, ending in .png, .svg or .html.
-    attributes : list of str, optional
-        Attribute sets to look in; by default all.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -115,20 +109,17 @@ def histogram(
     >>> words = dk.histogram("corpus/v0", "word_count", where="word_count >= 50", by="source")  # doctest: +SKIP
     >>> words.frame()[["panel", "from", "documents", "kept_documents"]]  # doctest: +SKIP
     """
-    options = checked(histogram, options, RunArgs)
-    check_target(to)
-    if not isinstance(log, bool | None):
-        raise UsageError(f"log={log!r}; expected True, False or None.")
-    found = as_dataset(dataset, source, version)
-    if to is not None:
-        check_outside(files.normalize(to), found.root)
-    part = selected(found, options)
-    rule, sets = find_rule(part, "all", rule_of(where), words_of("attributes", attributes))
-    columns, (name,), groups = find_signals(part, [signal], by, sets, rule, sampled=False)
+    found = options.open(dataset)
+    options.check_outside(found.root)
+    part = options.selected(found)
+    rule, sets = find_rule(part, "all", options.where, tuple(options.attributes))
+    columns, (name,), groups = find_signals(part, [signal], options.by, sets, rule, sampled=False)
     label = groups if not isinstance(groups, tuple) else BETWEEN.join(groups)
     counting = CountValues(name, rule, label)
-    counts = fold(counting, shards_of(columns, part.shards), run_options(options)).by_group
-    panels, others = _panels(short_name(name), counts, label, ends_of(rule, columns, name, groups), log)
+    counts = fold(counting, shards_of(columns, part.shards), options).by_group
+    panels, others = _panels(
+        short_name(name), counts, label, ends_of(rule, columns, name, groups), options.log
+    )
     total = sum(counts.values(), Spread.of(rule))
     figure = Figure(
         short_name(name) + (f" by {shown_by(groups)}" if groups else ""),
@@ -136,7 +127,7 @@ def histogram(
         short_name(name),
         (f"{last_name(found)}: {total}", *others, *dataset_notes(found)),
     )
-    return save_figure(figure, to)
+    return options.save(figure)
 
 
 @dataclass(frozen=True)

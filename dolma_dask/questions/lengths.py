@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,10 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.loaders.ragged import TokenShard, open_ragged
-from dolma_dask.options.pictures import check_target, save_figure
-from dolma_dask.options.shared import RunArgs, checked, run_options
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import ShardOptions
+from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.summary import Summary
 from dolma_dask.text.kernels import Counts
 from dolma_dask.tokens.packing import count_document_rows, stream_rows
@@ -38,66 +40,6 @@ ALL = "all"
 
 LEAST = 2
 """Tokens of the shortest row: one to read and one to predict."""
-
-
-def lengths(
-    tokens: str | os.PathLike[str] | Summary, /, *, to: str | None = None, **options: Unpack[RunArgs]
-) -> "Lengths":
-    """Count how many tokens the documents of token shards have; only the lengths beside the tokens are read.
-
-    Example: dolma-dask lengths out/ragged --to lengths.svg
-
-    Parameters
-    ----------
-    tokens : str or Summary
-        Local folder that ragged wrote, or one of its files.
-    to : str, optional
-        Picture to write, ending in .png, .svg or .html.
-
-    Returns
-    -------
-    Lengths
-        Prints as a table by folder of the documents; ``plot()`` is a histogram, and ``waste()`` tells what sequence lengths cost.
-
-    Raises
-    ------
-    UsageError
-        There are no ragged token shards. Rows of HDF5 files do not tell where documents begin and end: make token shards of the same documents
-        with the same tokenizer by `ragged`.
-    CorruptFileError
-        A file is missing, truncated or damaged.
-
-    Examples
-    --------
-    >>> found = dk.lengths("out/ragged")  # doctest: +SKIP
-    >>> found.plot(seq_lengths=(2048,))  # doctest: +SKIP
-    >>> found.waste((1024, 2048, 4096))  # doctest: +SKIP
-    """
-    options = checked(lengths, options, RunArgs)
-    check_target(to)
-    if not isinstance(tokens, str | os.PathLike | Summary):
-        raise UsageError(
-            f"tokens={tokens!r} is of type {type(tokens).__name__}; expected the folder that ragged wrote, or its summary."
-        )
-    folder = tokens.target if isinstance(tokens, Summary) else os.fspath(tokens)
-    try:
-        shards = open_ragged(folder).shards
-    except UsageError as error:
-        if not _holds_rows(folder):
-            raise
-        raise UsageError(
-            f"{folder} holds rows of HDF5, which do not tell where documents begin and end; expected the folder of ragged token shards. Make "
-            "them of the same documents: dolma-dask ragged DATASET --to FOLDER --tokenizer FILE, with the --eos of the rows."
-        ) from error
-    found = fold(CountLengths(), [LengthFile(shard) for shard in shards], run_options(options))
-    if to is not None:
-        save_figure(found.plot(), to)
-    return found
-
-
-def _holds_rows(folder: str) -> bool:
-    path = files.local_path(folder).expanduser()
-    return path.suffix == ".h5" or (path.is_dir() and any(path.glob("*.h5")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,3 +303,70 @@ def _waste_of(counts: TokenCounts, length: int) -> dict[str, Any]:
 
 def _padding(tokens: int, places: int) -> float:
     return 1 - tokens / places if places else 0.0
+
+
+def _folder(tokens: Any) -> str:
+    if isinstance(tokens, str | os.PathLike | Summary):
+        return tokens.target if isinstance(tokens, Summary) else os.fspath(tokens)
+    raise UsageError(
+        f"tokens={tokens!r} is of type {type(tokens).__name__}; expected the folder that ragged wrote, or its summary."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions(PictureOptions, ShardOptions):
+    """Options of `lengths`."""
+
+
+@command
+def lengths(
+    tokens: Annotated[
+        str | os.PathLike[str] | Summary,
+        Opt("Local folder that ragged wrote, or one of its files.", kind="str or Summary", convert=_folder),
+    ],
+    /,
+    *,
+    options: LengthOptions,
+) -> Lengths:
+    """Count how many tokens the documents of token shards have; only the lengths beside the tokens are read.
+
+    Example: dolma-dask lengths out/ragged --to lengths.svg
+
+    Returns
+    -------
+    Lengths
+        Prints as a table by folder of the documents; ``plot()`` is a histogram, and ``waste()`` tells what sequence lengths cost.
+
+    Raises
+    ------
+    UsageError
+        There are no ragged token shards. Rows of HDF5 files do not tell where documents begin and end: make token shards of the same documents
+        with the same tokenizer by `ragged`.
+    CorruptFileError
+        A file is missing, truncated or damaged.
+
+    Examples
+    --------
+    >>> found = dk.lengths("out/ragged")  # doctest: +SKIP
+    >>> found.plot(seq_lengths=(2048,))  # doctest: +SKIP
+    >>> found.waste((1024, 2048, 4096))  # doctest: +SKIP
+    """
+    folder = str(tokens)
+    try:
+        shards = open_ragged(folder).shards
+    except UsageError as error:
+        if not _holds_rows(folder):
+            raise
+        raise UsageError(
+            f"{folder} holds rows of HDF5, which do not tell where documents begin and end; expected the folder of ragged token shards. Make "
+            "them of the same documents: dolma-dask ragged DATASET --to FOLDER --tokenizer FILE, with the --eos of the rows."
+        ) from error
+    found = fold(CountLengths(), [LengthFile(shard) for shard in shards], options)
+    if options.to is not None:
+        options.save(found.plot())
+    return found
+
+
+def _holds_rows(folder: str) -> bool:
+    path = files.local_path(folder).expanduser()
+    return path.suffix == ".h5" or (path.is_dir() and any(path.glob("*.h5")))

@@ -2,35 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Unpack
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, percent
-from dolma_dask.engine import Task
-from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
+from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
-from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.pictures import check_target, last_name, save_figure
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RuleLike,
-    RunArgs,
-    as_dataset,
-    check_outside,
-    checked,
-    rule_of,
-    run_options,
-    selected,
-    words_of,
-)
-from dolma_dask.reading import find_columns
+from dolma_dask.options.base import WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, RuleLike, ShardOptions, WithAttributes, rule_of
+from dolma_dask.options.pictures import PictureOptions, last_name
+from dolma_dask.reading import AlignedShard, find_columns
 from dolma_dask.reading.selection import select, written_conjuncts
 from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.signal_names import short_names
@@ -40,35 +27,31 @@ from dolma_dask.rules.where import parse
 from dolma_dask.rules.within import Within
 
 
+@dataclass(frozen=True, kw_only=True)
+class OverlapOptions(PictureOptions, DatasetOptions, ShardOptions):
+    """Options of `rule_overlap`."""
+
+    attributes: Annotated[Sequence[str], Opt("Attribute sets to look in; by default all.", group=WHAT)] = ()
+
+
+@command
 def rule_overlap(
-    dataset: DatasetLike,
-    where: RuleLike,
+    dataset: WithAttributes,
+    where: Annotated[
+        RuleLike,
+        Opt(
+            "Rule, as in mix; its conditions are what `and` joins, and of thresholds the bounds of each signal.",
+            kind="str",
+            convert=rule_of,
+        ),
+    ],
     /,
     *,
-    to: str | None = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RunArgs],
+    options: OverlapOptions,
 ) -> Figure:
     """Count what each condition of a rule drops, what it drops alone, and what pairs of conditions drop together.
 
     Example: dolma-dask rule-overlap corpus/wiki/v0 "word_count >= 50 and symbol_to_word_ratio <= 0.1" --to overlap.png
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ and attributes/ in it.
-    where : str
-        Rule, as in mix; its conditions are what `and` joins, and of thresholds the bounds of each signal.
-    to : str, optional
-        Picture to write, ending in .png, .svg or .html.
-    attributes : list of str, optional
-        Attribute sets to look in; by default all.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -87,22 +70,15 @@ def rule_overlap(
     --------
     >>> dk.rule_overlap("corpus/v0", dk.thresholds("corpus/v0", "regular"))  # doctest: +SKIP
     """
-    options = checked(rule_overlap, options, RunArgs)
-    check_target(to)
-    given = rule_of(where)
-    if given is None:
+    if where is None:
         raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and fuzzy is None'.")
-    found = as_dataset(dataset, source, version)
-    if to is not None:
-        check_outside(files.normalize(to), found.root)
-    part = selected(found, options)
-    sets = words_of("attributes", attributes)
-    named = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
+    found = options.open(dataset)
+    options.check_outside(found.root)
+    part, sets = options.selected(found), options.attributes
+    named = _conditions(part, parse(where) if isinstance(where, str) else where, sets)
     conditions = tuple(named)
     columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
-    drops = Tally.with_pairs(len(conditions))
-    stage = OverlapStage(conditions)
-    engine.gather(stage, column_tasks(columns, part.shards), run_options(options), drops.add)
+    drops = fold(CountDrops(conditions), shards_of(columns, part.shards), options)
     documents, kept = drops.total[0], drops.kept[0]
     figure = Figure(
         "Documents that conditions drop together",
@@ -113,7 +89,7 @@ def rule_overlap(
             *dataset_notes(found),
         ),
     )
-    return save_figure(figure, to)
+    return options.save(figure)
 
 
 def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule, Rule]:
@@ -128,16 +104,20 @@ def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule,
 
 
 @dataclass(frozen=True)
-class OverlapStage:
-    """The work of `rule_overlap` on some shards, as a stage for `dolma_dask.engine.gather`."""
+class CountDrops:
+    """What `rule_overlap` counts in a shard; see `dolma_dask.engine.fold`."""
 
     conditions: tuple[Rule, ...]  # over full names
     verb: ClassVar[str] = "rule_overlap"
 
-    def run_shard(self, task: Task) -> Tally:
-        """Count some shards."""
-        drops = Tally.with_pairs(len(self.conditions))
-        for batch in readable_batches(task):
+    def start(self) -> Tally:
+        """Return the counts of no documents."""
+        return Tally.with_pairs(len(self.conditions))
+
+    def count(self, shard: AlignedShard) -> Tally:
+        """Return what each condition drops in a shard."""
+        drops = self.start()
+        for batch in readable_rows(shard):
             holds = [mask_of(rule, batch).to_numpy(zero_copy_only=False) for rule in self.conditions]
             drops.count(~np.stack(holds))
         return drops

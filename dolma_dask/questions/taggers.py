@@ -1,11 +1,13 @@
 """list: the taggers, built in and from plug-ins, or the attributes of one."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from dolma_dask.display import text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
 from dolma_dask.taggers.registry import describe, get_tagger, list_taggers
 
 KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
@@ -79,15 +81,17 @@ def _check(tagger: str) -> None:
         ) from error
 
 
-def show_taggers(tagger: str | None = None, /) -> TaggerTable:
+@command
+def show_taggers(
+    tagger: Annotated[
+        str | None,
+        Opt("Name of a tagger, or the place of yours, file.py:name; by default all are listed."),
+    ] = None,
+    /,
+) -> TaggerTable:
     """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
 
     Example: dolma-dask list gopher_v2
-
-    Parameters
-    ----------
-    tagger : str, optional
-        Name of a tagger, or the place of yours, file.py:name; by default all are listed.
 
     Returns
     -------

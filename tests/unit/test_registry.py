@@ -1,13 +1,16 @@
 """One entry of the registry makes a verb: a command with help, a stage of pipelines, tables in a report."""
 
 import sys
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Unpack
+from typing import Annotated
 
 import pytest
 
 from dolma_dask import cli, registry
-from dolma_dask.options.shared import RunArgs
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import ShardOptions
 from dolma_dask.pages.history import History, Step
 from dolma_dask.pages.model import ResultTable
 from dolma_dask.pages.results import result_tables
@@ -15,22 +18,22 @@ from dolma_dask.pipelines.pipeline import run
 from dolma_dask.summary import Summary
 
 
-def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArgs]) -> Summary:
+@dataclass(frozen=True, kw_only=True)
+class CountOptions(ShardOptions):
+    """Options of `count`."""
+
+    to: Annotated[str, Opt("Where the counts go.")]
+    words: Annotated[str, Opt("File with the words to count.")] = ""
+
+
+@command
+def count(dataset: Annotated[str, Opt("A folder or URL.")], /, *, options: CountOptions) -> Summary:
     """Count something of a dataset.
 
     Example: dolma-dask count corpus/v0 --to counts
-
-    Parameters
-    ----------
-    dataset : str
-        A folder or URL.
-    to : str
-        Where the counts go.
-    words : str, optional
-        File with the words to count.
     """
-    planned = ("a.jsonl",) if options.get("dry_run") else ()
-    return Summary("count", to, done=1, counts={"documents": len(dataset)}, planned=planned)
+    planned = ("a.jsonl",) if options.dry_run else ()
+    return Summary("count", options.to, done=1, counts={"documents": len(dataset)}, planned=planned)
 
 
 def tables(step):

@@ -10,22 +10,22 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
-
-from cyclopts import Parameter
 
 from dolma_dask import clusters
 from dolma_dask.clusters.workers import stopped_by_sigterm
 from dolma_dask.errors import InterruptedStageError, UsageError
 from dolma_dask.io.publish import is_running, writer_space
 from dolma_dask.minhash.schemes import MinHash
-from dolma_dask.options.shared import Many, words_of
+from dolma_dask.options.base import WHAT, WHERE, Opt, Options
+from dolma_dask.options.command import command
 from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
 from dolma_dask.pipelines.estimate.model import estimate_stages, is_near, walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, draw, scan_entries, write_sample
 from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
-from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
+from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline, variables_of
 from dolma_dask.pipelines.stages import StagePlan, selected
 from dolma_dask.progress import one_display, progress_of
 from dolma_dask.questions.status.estimated import keep
@@ -45,46 +45,68 @@ _MAX_DOUBLINGS = 8
 """Of the workers that are looked at: 256."""
 
 
-def estimate(
-    path: str,
-    /,
-    *,
+def _worker_counts(given: Sequence[int]) -> tuple[int, ...]:
+    if wrong := [one for one in given if one < 1]:
+        raise UsageError(f"workers={wrong[0]}; expected numbers of processes from 1 on.")
+    return tuple(given)
+
+
+_BYTES = f"a number of bytes from 1 on, such as {SAMPLE_BYTES}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions(Options):
+    """Options of `estimate`."""
+
     variables: Annotated[
         Mapping[str, object] | Sequence[str],
-        Parameter(name="--set", consume_multiple=True, negative="", show_default=False),
-    ] = (),
-    only: Annotated[Sequence[str], Many] = (),
-    workers: Annotated[Sequence[int], Parameter(consume_multiple=True, negative="", show_default=False)] = (),
-    sample_bytes: int = SAMPLE_BYTES,
-    scan_bytes: int = SCAN_BYTES,
-    seed: int = 0,
-    scratch: str | None = None,
-    progress: bool | None = None,
+        SET,
+        Opt(
+            "Values for ${NAME} in the file. In Python a map.",
+            kind="list of NAME=VALUE",
+            convert=variables_of,
+        ),
+    ] = ()
+    only: Annotated[Sequence[str], Opt("Only these stages, by name or by verb.", group=WHAT)] = ()
+    workers: Annotated[
+        Sequence[int],
+        Opt(
+            "Numbers of workers to tell the wall time for; by default 1, 2, 4 and so on.",
+            group=WHERE,
+            convert=_worker_counts,
+        ),
+    ] = ()
+    sample_bytes: Annotated[int, Opt("Bytes of records to try the stages on.", min=1, expected=_BYTES)] = (
+        SAMPLE_BYTES
+    )
+    scan_bytes: Annotated[
+        int,
+        Opt(
+            "Stored bytes to read at most, to learn how many documents are copies of others.",
+            min=1,
+            expected=_BYTES,
+        ),
+    ] = SCAN_BYTES
+    seed: Annotated[int, Opt("Decides which records are drawn.")] = 0
+    scratch: Annotated[
+        str | None,
+        Opt(
+            "Folder for the sample and what is made of it, removed at the end; by default that of temporary files."
+        ),
+    ] = None
+    progress: Annotated[bool | None, Opt("Show a progress bar.", group=WHERE)] = None
+
+
+@command
+def estimate(
+    path: Annotated[str, Opt("The file of the pipeline, as `run` takes it.")],
+    /,
+    *,
+    options: EstimateOptions,
 ) -> Estimate:
     """Tell what a pipeline will cost: CPU-hours, wall time, memory, disk, files and a request to SLURM, from a small sample.
 
     Example: dolma-dask estimate configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --workers 8 64
-
-    Parameters
-    ----------
-    path : str
-        The file of the pipeline, as `run` takes it.
-    variables : list of NAME=VALUE, optional
-        Values for ${NAME} in the file. In Python a map.
-    only : list of str, optional
-        Only these stages, by name or by verb.
-    workers : list of int, optional
-        Numbers of workers to tell the wall time for; by default 1, 2, 4 and so on.
-    sample_bytes : int, optional
-        Bytes of records to try the stages on.
-    scan_bytes : int, optional
-        Stored bytes to read at most, to learn how many documents are copies of others.
-    seed : int, optional
-        Decides which records are drawn.
-    scratch : str, optional
-        Folder for the sample and what is made of it, removed at the end; by default that of temporary files.
-    progress : bool, optional
-        Show a progress bar.
 
     Returns
     -------
@@ -104,18 +126,24 @@ def estimate(
     stage do not shrink with a sample; their stages cost less than it says.
     """
     begun = time.monotonic()
-    stages = read_pipeline(file := str(path), variables_of(variables))
-    active = selected(stages, words_of("only", only), None, file)
-    check_stages(file, active, stages)
-    _check_numbers(workers, sample_bytes, scan_bytes)
+    variables = variables_of(options.variables)
+    stages = read_pipeline(path, variables)
+    active = selected(stages, options.only, None, path)
+    check_stages(path, active, stages)
     tried = [stage for stage in active if stage.verb != "download"]
-    with stopped_by_sigterm(), one_display("estimate"), _temporary(scratch) as folder:
+    with stopped_by_sigterm(), one_display("estimate"), _temporary(options.scratch) as folder:
         pipelines = {name: Moved(tried, folder / name) for name in (SMALL, LARGE)}
         entries = list(pipelines[SMALL].entries.values())
-        _check_there(entries, file)
+        _check_there(entries, path)
         try:
-            _sample(entries, pipelines, _near(tried), (seed, sample_bytes, scan_bytes), progress)
-            with progress_of("estimate-trials", 0, len(ORDER) * len(tried), progress is not False) as shown:
+            _sample(
+                entries,
+                pipelines,
+                _near(tried),
+                (options.seed, options.sample_bytes, options.scan_bytes),
+                options.progress,
+            )
+            with progress_of("estimate-trials", 0, len(ORDER) * len(tried), options.progress) as shown:
                 trials = run_trials(pipelines, lambda: shown.advance(0, 1))
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
@@ -124,12 +152,12 @@ def estimate(
     doublings = [1 << power for power in range(_MAX_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
     choices = [walls(found, number) for number in doublings]
     answer = Estimate(
-        file=file,
+        file=path,
         stages=found,
         here=walls(found, clusters.cpu_count()),
-        walls=tuple(walls(found, number) for number in sorted({*workers})) or tuple(choices),
+        walls=tuple(walls(found, number) for number in sorted({*options.workers})) or tuple(choices),
         request=fitting(choices, max(stage.memory for stage in found)),
-        command=_command(file, variables_of(variables)),
+        command=_command(path, variables),
         client_memory=CLIENT_BYTES * count * len(found),
         entry_files=count,
         entry_bytes=sum(entry.stored for entry in entries),
@@ -138,14 +166,6 @@ def estimate(
     )
     keep(answer.kept())
     return answer
-
-
-def _check_numbers(workers: Sequence[int], sample_bytes: int, scan_bytes: int) -> None:
-    for name, value in (("sample_bytes", sample_bytes), ("scan_bytes", scan_bytes)):
-        if value < 1:
-            raise UsageError(f"{name}={value}; expected a number of bytes from 1 on, such as {SAMPLE_BYTES}.")
-    if wrong := [one for one in workers if one < 1]:
-        raise UsageError(f"workers={wrong[0]}; expected numbers of processes from 1 on.")
 
 
 @contextmanager

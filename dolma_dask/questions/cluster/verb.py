@@ -3,26 +3,24 @@
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dolma_dask.clusters.places import profile_client
 from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.errors import UsageError
+from dolma_dask.options.base import OUTPUT, Opt, Options
+from dolma_dask.options.command import command
 from dolma_dask.questions.cluster.findings import ClusterReport, report_of
 from dolma_dask.questions.cluster.probe import look
 
 
-def cluster_script(profile: str, /) -> str:
+@command
+def cluster_script(profile: Annotated[str, Opt("slurm, lumi, or a YAML file with a profile.")], /) -> str:
     """Print the job script of a cluster profile, as it would be submitted for each of its jobs.
 
     Example: dolma-dask cluster script slurm
-
-    Parameters
-    ----------
-    profile : str
-        slurm, lumi, or a YAML file with a profile.
 
     Returns
     -------
@@ -42,17 +40,30 @@ def cluster_script(profile: str, /) -> str:
     return job_script(found).rstrip("\n")
 
 
-def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Options):
+    """Options of `cluster_check`."""
+
+    group = OUTPUT
+
+    folder: Annotated[
+        str,
+        Opt(
+            "Where your data is, on storage that workers should see; a file is written there, read from the other side, and removed."
+        ),
+    ] = "."
+
+
+@command
+def cluster_check(
+    profile: Annotated[str, Opt("slurm, lumi, allocation, laptop, or a YAML file with a profile.")],
+    /,
+    *,
+    options: CheckOptions,
+) -> ClusterReport:
     """Try a cluster profile with one small job, and say what to change; the job is cancelled in any case.
 
     Example: dolma-dask cluster check laptop --folder corpus
-
-    Parameters
-    ----------
-    profile : str
-        slurm, lumi, allocation, laptop, or a YAML file with a profile.
-    folder : str, optional
-        Where your data is, on storage that workers should see; a file is written there, read from the other side, and removed.
 
     Returns
     -------
@@ -71,7 +82,7 @@ def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
     with profile_client(found) as client:
         client.wait_for_workers(1)
         startup = time.monotonic() - began
-        return _compare(found, startup, client, Path(folder).absolute())
+        return _compare(found, startup, client, Path(options.folder).absolute())
 
 
 def _one_of(profile: Profile) -> dict[str, Any]:

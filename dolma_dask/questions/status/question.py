@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import structs
 
@@ -25,6 +25,9 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
+from dolma_dask.options.base import WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
 from dolma_dask.questions.status.estimated import Compared, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
 from dolma_dask.summary import Summary
@@ -280,21 +283,30 @@ class Origins:
         return self._origins[origin]
 
 
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions(DatasetOptions):
+    """Options of `status`."""
+
+    source: Annotated[str | None, Opt("Name of the folder of a source; with `version`.", group=WHAT)] = None
+
+
+@command
 def status(
-    dataset: str | Dataset | Summary, /, *, source: str | None = None, version: str | None = None
+    dataset: Annotated[
+        DatasetLike,
+        Opt(
+            "Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.",
+            kind="str or Dataset",
+            convert=same,
+        ),
+    ],
+    /,
+    *,
+    options: StatusOptions,
 ) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
 
     Example: dolma-dask status corpus/wiki/v0
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.
-    source : str, optional
-        Name of the folder of a source; with `version`.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -306,7 +318,7 @@ def status(
     UsageError
         Nothing is there that this tool knows.
     """
-    root = _root(dataset, source, version)
+    root = _root(dataset, options.source, options.version)
     return status_of(Listing(root), list(journals(root)))
 
 

@@ -7,6 +7,7 @@ a ratio.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -112,11 +113,12 @@ def text_bytes_of(dataset: Dataset) -> dict[str, int]:
     return found
 
 
-def check_ratio(ratio: float | None) -> None:
-    """Refuse what is no number of tokens per byte."""
+def check_ratio(ratio: Any) -> float | None:
+    """Return a number of tokens per byte; refuse what is none."""
     is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
     if ratio is not None and not (is_number and 0 < ratio < float("inf")):
         raise UsageError(f"tokens_per_byte={ratio!r}; expected a number above 0, such as 0.25.")
+    return ratio  # type: ignore[no-any-return]
 
 
 def measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
@@ -143,11 +145,6 @@ def ratio_of(
     dataset: Dataset, tokens_per_byte: float | None, tokenizer: str | None, seed: int
 ) -> tuple[float, str]:
     """Return tokens per byte, and where the number comes from."""
-    check_ratio(tokens_per_byte)
-    if tokens_per_byte is not None and tokenizer is not None:
-        raise UsageError(
-            "tokens_per_byte and tokenizer were given; expected one of them. Leave tokens_per_byte out to have it measured."
-        )
     if tokens_per_byte is not None:
         return float(tokens_per_byte), "as given"
     measured = None if tokenizer is None else measured_ratio(dataset, tokenizer, seed)

@@ -7,7 +7,7 @@ texts of examples.
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Unpack
+from typing import Annotated
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
@@ -16,17 +16,17 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import (
-    DatasetLike,
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import (
+    DatasetOptions,
     RuleLike,
-    RunArgs,
-    as_dataset,
+    RunOptions,
+    ShardOptions,
+    WithAttributes,
     check_outside,
-    checked,
     rule_of,
-    run_options,
-    selected,
+    same,
     target_of,
 )
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
@@ -36,6 +36,7 @@ from dolma_dask.questions.what_if.ladder import Ladder, ThresholdsLike, find_lad
 from dolma_dask.questions.what_if.measure import (
     ASSUMED,
     TOKENS_PER_BYTE,
+    check_ratio,
     find_length,
     measure_of,
     ratio_of,
@@ -50,62 +51,104 @@ from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import check_seed
 from dolma_dask.rules.thresholds import By, Thresholds
 
-MOST_EXAMPLES = 20
+MAX_EXAMPLES = 20
 
 FAILS = (
     "documents without a value count as dropped; mix and filter fail on the first of them, as nulls is fail"
 )
 
 
+def _page(to: object) -> str | None:
+    page = None if to is None else target_of(to)
+    if page is not None and not page.endswith(".html"):
+        raise UsageError(f"to is {to!r}; expected the path or URL of a page that ends in .html.")
+    return page
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfOptions(DatasetOptions, ShardOptions):
+    """Options of `what_if`."""
+
+    where: Annotated[
+        RuleLike,
+        Opt(
+            'In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just '
+            "inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.",
+            kind="str",
+            convert=rule_of,
+        ),
+    ] = None
+    to: Annotated[
+        str | None,
+        Opt(
+            "Page to write, ending in .html, with sliders for all rules; it needs no network.",
+            group=OUTPUT,
+            convert=_page,
+        ),
+    ] = None
+    examples: Annotated[
+        int | None,
+        Opt(
+            "Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page and for a rule, and none "
+            "elsewhere.",
+            min=0,
+            max=MAX_EXAMPLES,
+            expected=f"a number of documents, from 0 to {MAX_EXAMPLES}",
+        ),
+    ] = None
+    length: Annotated[
+        str | None,
+        Opt(
+            "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
+        ),
+    ] = None
+    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=check_ratio)] = None
+    tokenizer: Annotated[
+        str | None,
+        Opt(
+            "Measure it with this tokenizer, on some documents: a JSON file, or a folder with tokenizer.json."
+        ),
+    ] = None
+    name: Annotated[
+        str,
+        Opt("Name of the quantiles that levels are taken from.", group=OUTPUT, convert=check_name),
+    ] = "quantiles"
+    seed: Annotated[int, Opt("Seed of the sample of documents on the page.", convert=check_seed)] = 0
+
+    def check(self) -> None:
+        """Refuse two answers to one question."""
+        super().check()
+        if self.tokens_per_byte is not None and self.tokenizer is not None:
+            raise UsageError(
+                "tokens_per_byte and tokenizer were given; expected one of them. Leave tokens_per_byte out to have it measured."
+            )
+
+    @property
+    def shows_texts(self) -> bool:
+        """True if examples have the beginnings of their texts."""
+        is_default = self.to is not None or self.where is not None
+        return is_default if self.examples is None else self.examples > 0
+
+
+@command
 def what_if(
-    dataset: DatasetLike,
-    thresholds: ThresholdsLike | None = None,
+    dataset: WithAttributes,
+    thresholds: Annotated[
+        ThresholdsLike | None,
+        Opt(
+            "A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles() returned; "
+            "by default regular.",
+            kind="str or Thresholds",
+            convert=same,
+        ),
+    ] = None,
     /,
     *,
-    where: RuleLike = None,
-    to: str | None = None,
-    examples: int | None = None,
-    length: str | None = None,
-    tokens_per_byte: float | None = None,
-    tokenizer: str | None = None,
-    name: str = "quantiles",
-    seed: int = 0,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RunArgs],
+    options: WhatIfOptions,
 ) -> WhatIf:
     """Tell which rule of some thresholds drops what, and what a stricter level would cost, from attributes alone.
 
     Example: dolma-dask what-if corpus/wiki/v0 regular --to what_if.html
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ and attributes/ in it.
-    thresholds : str or Thresholds
-        A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles() returned;
-        by default regular.
-    where : str, optional
-        In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just
-        inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.
-    to : str, optional
-        Page to write, ending in .html, with sliders for all rules; it needs no network.
-    examples : int, optional
-        Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page and for a rule, and none elsewhere.
-    length : str, optional
-        Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words.
-    tokens_per_byte : float, optional
-        By default 0.25.
-    tokenizer : str, optional
-        Measure it with this tokenizer, on some documents: a JSON file, or a folder with tokenizer.json.
-    name : str, optional
-        Name of the quantiles that levels are taken from.
-    seed : int, optional
-        Seed of the sample of documents on the page.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -119,39 +162,41 @@ def what_if(
     StageError
         Some shards could not be read, for example because attributes do not line up.
     """
-    options = checked(what_if, options, RunArgs)
-    check_name(name)
-    to = None if to is None else target_of(to)
-    if to is not None and not to.endswith(".html"):
-        raise UsageError(f"to is {to!r}; expected the path or URL of a page that ends in .html.")
-    shown = _check_examples(examples, to)
-    found = as_dataset(dataset, source, version)
-    if to is not None:
-        check_outside(files.normalize(to), found.root)
-    part = selected(found, options)
-    bounds, given = _requested(thresholds, where)
-    asked = ask(part, bounds, name=name, examples=shown, length=length, seed=check_seed(seed), given=given)
-    if where is not None and not isinstance(rule_of(where), Thresholds):
+    found = options.open(dataset)
+    if options.to is not None:
+        check_outside(files.normalize(options.to), found.root)
+    part = options.selected(found)
+    bounds, given = _requested(thresholds, options.where)
+    shown = 2 if options.examples is None else options.examples
+    asked = ask(
+        part,
+        bounds,
+        name=options.name,
+        examples=shown,
+        length=options.length,
+        seed=options.seed,
+        given=given,
+    )
+    if options.where is not None and not isinstance(options.where, Thresholds):
         asked = replace(asked, notes=())  # a rule has no levels
     if len(part.shards) < len(found.shards):  # the quantiles are of all
         asked = replace(asked, ladder=replace(asked.ladder, sizes={}))
-    answer = asked.answer(run_options(options), *ratio_of(part, tokens_per_byte, tokenizer, seed))
+    ratio = ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
+    answer = asked.answer(options, *ratio)
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
-    if examples or (examples is None and (to is not None or where is not None)):
-        answer = with_excerpts(answer, part)
-    return answer.written(to) if to is not None else answer
+    answer = with_excerpts(answer, part) if options.shows_texts else answer
+    return answer if options.to is None else answer.written(options.to)
 
 
 def _requested(thresholds: ThresholdsLike | None, where: RuleLike) -> tuple[ThresholdsLike, Rule | None]:
     """Return the bounds to look at, and the conditions that are taken as given."""
-    rule = rule_of(where)
-    if rule is None:
+    if where is None:
         return "regular" if thresholds is None else thresholds, None
     if thresholds is not None:
         raise UsageError(
             "thresholds and where were given; expected one of them. Rules are joined by &: where=cuts & ~dk.duplicates()."
         )
-    return split(rule)
+    return split(where)
 
 
 @dataclass(frozen=True)
@@ -213,14 +258,6 @@ def ask(
     columns, ladder, size = _columns(dataset, ladder, length, given.names if given is not None else ())
     fails = (FAILS,) if ladder.nulls == "fail" else ()
     return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
-
-
-def _check_examples(examples: int | None, to: str | None) -> int:
-    if examples is None:
-        return 2
-    if isinstance(examples, bool) or not isinstance(examples, int) or not 0 <= examples <= MOST_EXAMPLES:
-        raise UsageError(f"examples={examples!r}; expected a number of documents, from 0 to {MOST_EXAMPLES}.")
-    return examples
 
 
 def _columns(

@@ -258,7 +258,7 @@ class MixBlock:
             changed = pc.if_else(pa.array(replaced.changed), replaced.texts, _NO_TEXT)
             edits["text"] = Edit("text", string_texts(changed))
         merges = options.merge_attributes and bool(self.recipe.objects)
-        moved = None if options.keep_spans else replaced
+        moved = replaced if options.moves_spans else None
         if ATTRIBUTES not in edits and (merges or moved is not None):
             attributes = self.objects() if merges else self.own
             edits[ATTRIBUTES] = Edit(

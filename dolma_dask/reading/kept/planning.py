@@ -19,7 +19,7 @@ from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.reading import AttributeSets, Catalog, Columns, check_clash, find_fields
 from dolma_dask.reading.kept.duplicates import duplicate_notes
-from dolma_dask.reading.kept.recipe import FilterKind, MixOptions, Recipe, SpanWork, columns_of, prefix_of
+from dolma_dask.reading.kept.recipe import FilterKind, Recipe, RecipeOptions, SpanWork, columns_of, prefix_of
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import Selection, conjuncts
 from dolma_dask.rules.filter_columns import (
@@ -38,7 +38,7 @@ from dolma_dask.rules.values import Name, unknown_name
 
 def make_mixture(
     selection: Selection,
-    options: MixOptions | None = None,
+    options: RecipeOptions | None = None,
     names: Sequence[str] = (),
     *,
     in_order: bool = False,
@@ -50,7 +50,7 @@ def make_mixture(
     several sets, of which later ones win, and all sets are read. `beside` are further columns to read. Raises `ExpressionError` for an expression that cannot be read, `UsageError` for an
     attribute that is in no set, or in several.
     """
-    return _Planner(selection, options or MixOptions(), tuple(names), in_order, beside).plan()
+    return _Planner(selection, options or RecipeOptions(), tuple(names), in_order, beside).plan()
 
 
 class _Planner:
@@ -59,7 +59,7 @@ class _Planner:
     def __init__(
         self,
         selection: Selection,
-        options: MixOptions,
+        options: RecipeOptions,
         names: tuple[str, ...],
         in_order: bool,
         beside: Columns | None,
@@ -226,7 +226,7 @@ class _Planner:
         )
 
 
-def _required(options: MixOptions) -> frozenset[str]:
+def _required(options: RecipeOptions) -> frozenset[str]:
     """Return the attributes without which an expression cannot be meant: all but those that filters guard, and spans that are replaced."""
     of_filters = (
         (attributes_in(text, options.syntax) or frozenset()) - guarded_in(text, options.syntax)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
-from dolma_dask.options.shared import from_json
+from dolma_dask.options.base import Opt, Options, fields_of, read_json, recorded
 from dolma_dask.rules.downsampling import Cuts
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
-from dolma_dask.rules.filters import Filter, Syntax, check_expression, check_syntax
+from dolma_dask.rules.filters import Filter, Syntax, check_expression
 from dolma_dask.rules.replacements import Replacement, make_replacement
 
 ReplaceLike = str | Mapping[str, Any] | Replacement
@@ -18,36 +18,105 @@ ReplaceLike = str | Mapping[str, Any] | Replacement
 FilterKind = Literal["where", "include", "exclude"]
 
 
-@dataclass(frozen=True)
-class MixOptions:
-    """Options of a mix that decide what is done to documents; see `dolma_dask.mix`."""
+def replacements_of(given: Any) -> tuple[Replacement, ...]:
+    """Return rules of span replacement, as the command line or Python gives them."""
+    several = [given] if isinstance(given, str | Mapping | Replacement) else given
+    expected = (
+        'an object in JSON, such as {"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
+    )
+    return tuple(
+        make_replacement(read_json("the replacement", item, expected) if isinstance(item, str) else item)
+        for item in several
+    )
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    syntax: Syntax = "jsonpath"
-    replacements: tuple[Replacement, ...] = ()
-    discard_fields: tuple[str, ...] = ()
-    min_text_length: int = 0
-    provenance: bool = False
-    merge_attributes: bool = False
-    keep_spans: bool = False  # attributes of texts that are changed stay as they are, though their spans point elsewhere then
-    sample: float | None = None
-    seed: int = 0  # of the sample
 
-    def __post_init__(self) -> None:
-        check_syntax(self.syntax)
+def _sample_of(given: Any) -> float | None:
+    is_rate = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < 1e6
+    if given is not None and not is_rate:
+        raise UsageError(f"sample={given!r}; expected how often each document is taken, such as 0.3 or 2.5.")
+    return given  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions(Options):
+    """Options that decide what is done to documents, as `mix` and the toolkit's mixer take them."""
+
+    include: Annotated[
+        Sequence[str],
+        Opt(
+            "Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is "
+            "an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.",
+            may_be_empty=True,
+        ),
+    ] = ()
+    exclude: Annotated[
+        Sequence[str],
+        Opt("Filters of the same kind: drop the documents that one of them matches.", may_be_empty=True),
+    ] = ()
+    syntax: Annotated[Syntax, Opt("Language of the filters.")] = "jsonpath"
+    replace: Annotated[
+        Sequence[ReplaceLike],
+        Opt(
+            "Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON: "
+            '\'{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}\'. '
+            "{} stands for the span's text.",
+            kind="list of dict",
+            convert=replacements_of,
+        ),
+    ] = ()
+    merge_attributes: Annotated[
+        bool,
+        Opt(
+            "Write the attributes of the sets in `attributes` into the documents, as the Dolma toolkit does."
+        ),
+    ] = False
+    discard_fields: Annotated[
+        Sequence[str], Opt("Fields that the new documents do not have.", may_be_empty=True)
+    ] = ()
+    min_text_length: Annotated[
+        int,
+        Opt(
+            "Bytes of text, without white space around it, that a document needs after replacement.",
+            min=0,
+            expected="a number of bytes, 0 or more",
+        ),
+    ] = 0
+    provenance: Annotated[
+        bool, Opt("Write into the metadata where each document comes from: file name and line.")
+    ] = False
+    sample: Annotated[
+        float | None,
+        Opt(
+            "How often each document is taken: 0.3 for three of ten, 2.5 for each twice and half of them once more; selected by a hash of source and "
+            "id.",
+            convert=_sample_of,
+        ),
+    ] = None
+    seed: Annotated[
+        int,
+        Opt(
+            "Seed of the hash of `sample` and `downsample`, and of the shuffle.",
+            min=0,
+            max=2**64 - 1,
+            expected="a whole number from 0 to 2**64 - 1",
+        ),
+    ] = 0
+
+    def check(self) -> None:
+        """Refuse filters that cannot be read."""
+        super().check()
         for text in (*self.include, *self.exclude):
             check_expression(text, self.syntax)
-        least, seed, sample = self.min_text_length, self.seed, self.sample
-        if isinstance(least, bool) or not isinstance(least, int) or least < 0:
-            raise UsageError(f"min_text_length={least!r}; expected a number of bytes, 0 or more.")
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-            raise UsageError(f"seed={seed!r}; expected a whole number from 0 to 2**64 - 1.")
-        is_rate = isinstance(sample, int | float) and not isinstance(sample, bool) and 0 < sample < 1e6
-        if sample is not None and not is_rate:
-            raise UsageError(
-                f"sample={sample!r}; expected how often each document is taken, such as 0.3 or 2.5."
-            )
+
+    @property
+    def replacements(self) -> tuple[Replacement, ...]:
+        """Rules of span replacement."""
+        return replacements_of(self.replace)
+
+    @property
+    def moves_spans(self) -> bool:
+        """True if spans in attributes of texts that are changed move with their text."""
+        return True
 
     @property
     def rate(self) -> float | None:
@@ -59,22 +128,17 @@ class MixOptions:
         if self.rate is not None and self.rate > 1:
             yield f"sample={self.rate:g} takes each document {self.rate:g} times; a share of them is a number below 1"
 
-    def params(self) -> dict[str, Any]:
-        """Return what decides the output, without what was not requested."""
-        params = {
-            "include": list(self.include),
-            "exclude": list(self.exclude),
+    def recipe_params(self) -> dict[str, Any]:
+        """Return what decides the documents, without what was not requested, for keys and journals."""
+        known = {field.name: getattr(self, field.name) for field in fields_of(RecipeOptions)}
+        params = known | {
             "syntax": self.syntax if self.include or self.exclude else None,
             "replace": [item.to_json() for item in self.replacements],
-            "discard_fields": list(self.discard_fields),
-            "min_text_length": self.min_text_length,
-            "provenance": self.provenance,
-            "merge_attributes": self.merge_attributes,
-            "keep_spans": self.keep_spans and bool(self.replacements),
+            "sample": None,
             "sample_rate": self.rate,
             "seed": None if self.rate is None else self.seed,
         }
-        return {name: value for name, value in params.items() if value}
+        return {name: recorded(value) for name, value in params.items() if value}
 
     @property
     def expressions(self) -> tuple[tuple[str, Syntax], ...]:
@@ -84,16 +148,21 @@ class MixOptions:
         return (*filters, *spans, *(item.selector() for item in self.replacements if item.selects))
 
 
-def replacements_of(given: Sequence[ReplaceLike] | ReplaceLike) -> tuple[Replacement, ...]:
-    """Return rules of span replacement, as the command line or Python gives them."""
-    several = [given] if isinstance(given, str | Mapping | Replacement) else given
-    expected = (
-        'an object in JSON, such as {"span": "$.attributes.<key>", "min_score": 0.5, "replacement": ""}.'
-    )
-    return tuple(
-        make_replacement(from_json("the replacement", item, expected) if isinstance(item, str) else item)
-        for item in several
-    )
+@dataclass(frozen=True, kw_only=True)
+class SpanOptions(RecipeOptions):
+    """`RecipeOptions`, and what happens to the spans of texts that are changed."""
+
+    keep_spans: bool = False  # attributes stay as they are, though their spans point elsewhere then
+
+    @property
+    def moves_spans(self) -> bool:
+        """True if spans in attributes of texts that are changed move with their text."""
+        return not self.keep_spans
+
+    def recipe_params(self) -> dict[str, Any]:
+        """Return what decides the documents; see `RecipeOptions`."""
+        params = super().recipe_params()
+        return params | ({"keep_spans": True} if self.keep_spans and self.replacements else {})
 
 
 @dataclass(frozen=True)
@@ -114,7 +183,7 @@ class SpanWork:
 class Recipe:
     """Everything that a worker does to the rows of a dataset."""
 
-    options: MixOptions
+    options: RecipeOptions
     filters: Mapping[tuple[FilterKind, str], Filter]
     """By kind and text: parts of the `where` rule, over columns of one set (`prefix_of`), and filters, over those of all (`ATTRIBUTE_PREFIX`)."""
     spans: tuple[SpanWork, ...]

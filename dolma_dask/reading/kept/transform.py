@@ -273,6 +273,6 @@ class Mixture:
             "where": None if rule is None else rule.canonical(),
             "attributes": list(self.sets.files) if self.sets else [],
             "source": self.dataset.source,
-            **self.recipe.options.params(),
+            **self.recipe.options.recipe_params(),
             **({} if cuts is None else cuts.params()),
         }

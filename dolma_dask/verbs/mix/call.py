@@ -11,18 +11,10 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import Job, remove_abandoned, run_jobs
 from dolma_dask.engine.documents import join_documents
-from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.options.shared import (
-    NO_SHARD,
-    ReadArgs,
-    check_format,
-    record_policy,
-    run_options,
-    without_empty,
-)
+from dolma_dask.options.base import without_empty
+from dolma_dask.options.groups import NO_SHARD, ReadOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.packed import Part
@@ -31,6 +23,7 @@ from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.summary import Summary
+from dolma_dask.verbs.mix.options import MixOptions
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.verbs.mix.drawn import DrawnTable
@@ -101,52 +94,38 @@ class Requested:
         return self.tokens.root
 
 
-def requested(
-    root: str,
-    *,
-    to: str | None,
-    tokens: "TokenOptions | None",
-    file_format: FileFormat | None,
-    name: str,
-    max_size: int | None,
-    shards: int | None,
-    seed: int | None,
-) -> Requested:
-    """Check the outputs of a mix of the dataset at `root`; `seed` is that of a shuffle.
+def requested(root: str, options: MixOptions, tokens: "TokenOptions | None") -> Requested:
+    """Return the outputs of a mix of the dataset at `root`.
 
     Refused is what would write over the input, or among its documents, and token files that cannot be made.
     """
-    check_format(file_format)
-    is_packed = max_size is not None or shards is not None or seed is not None
-    if max_size is not None and shards is not None:
-        raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")
-    if to is None and tokens is None:
-        raise UsageError(
-            "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
-        )
-    if to is None and is_packed:
-        raise UsageError(
-            "shuffle, max_size and shards without `to`; expected a root of new documents, since token files are made from the packed ones."
-        )
-    target = None if to is None else layout.dataset_root(files.normalize(to))
-    packing, shown = None, dict[str, Any](format=file_format)
-    if is_packed:
-        prefix = f"{layout.DOCUMENTS}/{layout.check_name(name, 'name')}"
-        size = DEFAULT_SIZE if max_size is None else max_size
-        packing = FilePacking(prefix, file_format or "jsonl.gz", size, seed, shards)
+    target = None if options.to is None else layout.dataset_root(files.normalize(options.to))
+    packing, shown = None, dict[str, Any](format=options.format)
+    if options.is_packed:
+        packing = _packing(options)
         shown |= {
-            "max_size": max_size,
-            "shards": shards,
-            "shuffle": seed is not None or None,
-            "seed": seed,
-            "name": name,
+            "max_size": options.max_size,
+            "shards": options.shards,
+            "shuffle": options.shuffle or None,
+            "seed": packing.seed,
+            "name": options.name,
         }
     if target is not None:
         check_apart(root, target)
     if tokens is not None:
         tokens.check([each for each in (root, target) if each is not None])
-    documents = None if target is None else DocumentOutput(target, file_format)
+    documents = None if target is None else DocumentOutput(target, options.format)
     return Requested(documents, packing, tokens, without_empty(shown))
+
+
+def _packing(options: MixOptions) -> FilePacking:
+    return FilePacking(
+        f"{layout.DOCUMENTS}/{layout.check_name(options.name, 'name')}",
+        options.format or "jsonl.gz",
+        DEFAULT_SIZE if options.max_size is None else options.max_size,
+        options.seed if options.shuffle else None,
+        options.shards,
+    )
 
 
 def run_mix(
@@ -155,13 +134,13 @@ def run_mix(
     outputs: Requested,
     shown: Mapping[str, Any],
     notes: tuple[str, ...],
-    options: ReadArgs,
+    options: ReadOptions,
 ) -> MixSummary:
     """Make what is left of all outputs: `mixture` is of the shards of `dataset` that are mixed, `shown` tells its options to people.
 
     Files of every kind are made for each shard from one reading; token files of packed documents are made from these.
     """
-    policy, documents, tokens = record_policy(options), outputs.documents, outputs.tokens
+    policy, documents, tokens = options.policy, outputs.documents, outputs.tokens
     name, asked = name_of(dataset), len(mixture.dataset.shards)
     if not asked:
         return MixSummary("mix", outputs.root, notes=(*notes, NO_SHARD))
@@ -178,9 +157,7 @@ def run_mix(
     if tokens is not None and outputs.packing is None:
         params = {**mixture.params(), "mix": transform.VERSION}
         jobs |= tokens.jobs(dataset, mixture, name, params, shown, policy)
-    first, *others = zip(
-        jobs, run_jobs(list(jobs.values()), run_options(options), join_documents), strict=True
-    )
+    first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
     mixed = summarize(replace(first[1], verb="mix"), notes)
     if documents is not None and outputs.packing is None and mixed.done:
         remove_abandoned(documents.root, "mix")  # by a packed mix that was stopped and is no longer requested

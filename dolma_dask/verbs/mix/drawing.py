@@ -8,7 +8,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import run_job
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.options.shared import ReadArgs, record_policy, run_options
+from dolma_dask.options.groups import ReadOptions
 from dolma_dask.reading import Columns, find_columns
 from dolma_dask.reading.columns import NUMERIC
 from dolma_dask.reading.kept.transform import Mixture
@@ -52,11 +52,11 @@ class Request:
         return cls(replace(wanted, by=by), columns, measure)
 
     def drawn(
-        self, root: str, name: str, mixture: Mixture, options: ReadArgs
+        self, root: str, name: str, mixture: Mixture, options: ReadOptions
     ) -> tuple[Mixture, DrawnTable | None]:
         """Return a mix with the cuts of its groups, and what is kept of each; None in a rehearsal that does not know them."""
-        job = Draw(root, name, mixture, self.wanted, self.measure, record_policy(options))
-        table = run_job(job, run_options(options)).table
+        job = Draw(root, name, mixture, self.wanted, self.measure, options.policy)
+        table = run_job(job, options).table
         if table is None:
             return mixture, None
         return replace(mixture, recipe=replace(mixture.recipe, cuts=table.cuts())), table

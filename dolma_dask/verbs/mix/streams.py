@@ -16,15 +16,14 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules, sum_counts
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import NO_SHARD, RunArgs, selected, without_empty
+from dolma_dask.options.base import without_empty
+from dolma_dask.options.groups import NO_SHARD, ReadOptions, ShardOptions
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.packed import Part
 from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.kept.recipe import MixOptions
+from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.reading.selection import Selection
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.verbs.mix.call import MixSummary, summarize
@@ -41,7 +40,7 @@ class Stream:
     documents: tuple[str, ...]  # paths, URLs and patterns; ``**`` stands for any folders
     attributes: tuple[str, ...]  # attribute sets, of which later ones win
     path: str  # output folder
-    options: MixOptions  # what is done to the documents
+    options: RecipeOptions  # what is done to the documents
     packing: FilePacking | None
     """How output files are cut, with the name as their prefix; None: there is one for each input file."""
     input_format: FileFormat | None = None  # None: that of each input file
@@ -57,16 +56,14 @@ class Stream:
                 "max_size": self.packing and self.packing.max_bytes,
                 "format": self.output_format,
                 "shuffle": self.packing and self.packing.seed,
-                **self.options.params(),
+                **self.options.recipe_params(),
             }
         )
 
 
-def mix_stream(
-    stream: Stream, full: Set[str], policy: RecordPolicy, options: RunOptions, args: RunArgs
-) -> MixSummary:
-    """Run a stream, or the shards of it that ``only``, ``share`` and ``prune`` of `args` leave; `full` holds all `folders_of` the call."""
-    parts, notes, is_narrowed = _parts(stream, args)
+def mix_stream(stream: Stream, full: Set[str], options: ReadOptions) -> MixSummary:
+    """Run a stream, or the shards of it that ``only``, ``share`` and ``prune`` leave; `full` holds all `folders_of` the call."""
+    parts, notes, is_narrowed = _parts(stream, options)
     root, prefix = output_folder(stream.path, full)
     above = f"/{prefix}".partition(_FOLDER)[0].strip("/")
     output = DocumentOutput(root, stream.output_format, prefix, f"mix/{above}".rstrip("/"))
@@ -76,7 +73,7 @@ def mix_stream(
     target = files.join(root, above)
     if not parts:
         return MixSummary("mix", target, notes=(*notes, NO_SHARD))
-    job = documents_job(output, packing, parts, policy, stream.params(), notes, is_narrowed)
+    job = documents_job(output, packing, parts, options.policy, stream.params(), notes, is_narrowed)
     return summarize(replace(run_job(job, options), target=target))
 
 
@@ -85,11 +82,11 @@ def folders_of(streams: Iterable[Stream]) -> set[str]:
     return {files.resolved(files.normalize(stream.path)) for stream in streams if stream.packing is not None}
 
 
-def _parts(stream: Stream, args: RunArgs) -> tuple[list[Part], tuple[str, ...], bool]:
+def _parts(stream: Stream, options: ShardOptions) -> tuple[list[Part], tuple[str, ...], bool]:
     """Return the shards of a stream in order that options leave, with what is done to them; notes; and whether some were left out."""
     matching, notes = _matching(stream)
     every = Dataset(f"stream {stream.name!r}", tuple(shard for _, shard in matching), source="")
-    kept = set(map(id, selected(every, args).shards))
+    kept = set(map(id, options.selected(every).shards))
     shards = [(root, shard) for root, shard in matching if id(shard) in kept]
     datasets: dict[str, list[Shard]] = {}
     for root, shard in shards:

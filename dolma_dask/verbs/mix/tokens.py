@@ -13,14 +13,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.shared import (
-    ReadArgs,
-    TokensLike,
-    as_dataset,
-    check_outside,
-    record_policy,
-    run_options,
-)
+from dolma_dask.options.groups import ReadOptions, TokensLike, as_dataset, check_outside
 from dolma_dask.outputs.hdf5.job import Documents
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
@@ -96,29 +89,22 @@ class TokenOptions:
         return jobs
 
     def of_packed(
-        self, target: str, source: str | None, name: str, options: ReadArgs
+        self, target: str, source: str | None, name: str, options: ReadOptions
     ) -> list[tuple[str, Summary]]:
         """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
-        passed = options.copy()
-        for selecting in ("only", "share", "prune"):  # from the files that were mixed
-            passed.pop(selecting, None)  # type: ignore[misc]
         made: list[tuple[str, Summary]] = []
-        opened, shown, policy = as_dataset(target, source), {"source": source}, record_policy(passed)
+        opened, shown, policy = as_dataset(target, source), {"source": source}, options.policy
         mixture = make_mixture(select(opened, None, ()))
         params = mixture.params()
         if self.ragged is not None:
             output = self.ragged.output(self.ragged.to)
             plan = output.plan(mixture, opened, self.ragged.name or name, params, shown, policy)
             # the files that it is made from were all made anew, perhaps of another number
-            made.append(
-                ("ragged", make_arrays(replace(plan, replaces_own=True), mixture, run_options(passed)))
-            )
+            made.append(("ragged", make_arrays(replace(plan, replaces_own=True), mixture, options)))
         if self.hdf5 is not None:
             notes = (*dataset_notes(opened), *mixture.notes)
             documents = Documents(opened.root, mixture.sources, params, shown, notes)
-            made.append(
-                ("hdf5", run_job(make_job(documents, self.hdf5.to, self.hdf5, policy), run_options(passed)))
-            )
+            made.append(("hdf5", run_job(make_job(documents, self.hdf5.to, self.hdf5, policy), options)))
         return made
 
 

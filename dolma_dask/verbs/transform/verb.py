@@ -5,34 +5,20 @@ what mix costs, and the function: with one Python call per text some 90 MB of te
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, Unpack
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from dolma_dask import engine
 from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    ReadArgs,
-    RuleLike,
-    as_dataset,
-    check_format,
-    checked,
-    record_policy,
-    rule_of,
-    run_options,
-    selected,
-    without_empty,
-    words_of,
-)
-from dolma_dask.outputs.documents import check_apart, document_plan
+from dolma_dask.options.base import OUTPUT, WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import Documents, KeptOptions, ReadOptions, RuleLike, rule_of
+from dolma_dask.outputs.documents import DocumentFormat, check_apart, document_plan
 from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.kept.recipe import MixOptions
 from dolma_dask.reading.selection import rule_notes, select
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.summary import Summary
@@ -40,46 +26,50 @@ from dolma_dask.verbs.transform.rewriting import Rewriting
 from dolma_dask.verbs.transform.stage import TransformStage
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransformOptions(KeptOptions, ReadOptions):
+    """Options of `transform`."""
+
+    unrecorded = frozenset({"to"})
+
+    to: Annotated[str, Opt("Root of the new version; its documents/ is written.", group=OUTPUT)]
+    where: Annotated[
+        RuleLike,
+        Opt("Keep and rewrite only documents for which this holds, as in mix.", kind="str", convert=rule_of),
+    ] = None
+    attributes: Annotated[
+        Sequence[str],
+        Opt("Attribute sets to read for the rule; by default those that it needs.", group=WHAT),
+    ] = ()
+    provenance: Annotated[
+        bool,
+        Opt(
+            "Write into the metadata where each document comes from, file name and line, and into that of changed ones the name and digest of the "
+            "function."
+        ),
+    ] = False
+    format: DocumentFormat = None
+
+
+@command
 def transform(
-    dataset: DatasetLike,
+    dataset: Documents,
     /,
-    function: FunctionLike,
+    function: Annotated[
+        FunctionLike,
+        Opt(
+            "Where the function is: file.py:name or module:name. From Python also the function itself. It gets a text and returns a text, or nothing to "
+            "drop the document. If its first parameter has the type dict, or the name document, doc or record, it gets the whole document and returns "
+            "that; with the type pyarrow.Array, or the name texts, all texts of a block, and returns as many, null where a document is dropped.",
+            kind="str",
+        ),
+    ],
     *,
-    to: str,
-    where: RuleLike = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    provenance: bool = False,
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[ReadArgs],
+    options: TransformOptions,
 ) -> Summary:
     """Rewrite the texts of documents by a function of yours, and write them as a new version of the dataset.
 
     Example: dolma-dask transform corpus/wiki/v0 --function clean.py:strip_menus --to corpus/wiki/clean
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it.
-    function : str
-        Where the function is: file.py:name or module:name. From Python also the function itself. It gets a text and returns a text, or nothing to drop
-        the document. If its first parameter has the type dict, or the name document, doc or record, it gets the whole document and returns that; with the
-        type pyarrow.Array, or the name texts, all texts of a block, and returns as many, null where a document is dropped.
-    to : str
-        Root of the new version; its documents/ is written.
-    where : str, optional
-        Keep and rewrite only documents for which this holds, as in mix.
-    attributes : list of str, optional
-        Attribute sets to read for the rule; by default those that it needs.
-    provenance : bool, optional
-        Write into the metadata where each document comes from, file name and line, and into that of changed ones the name and digest of the function.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the new documents; by default that of each input file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -99,19 +89,15 @@ def transform(
     -----
     Documents keep their ids. Attributes of the old version are not copied: tag the new one.
     """
-    options = checked(transform, options, ReadArgs)
-    check_format(format)
-    rewriting = Rewriting.of(function, bool(provenance))
-    names = words_of("attributes", attributes)
-    opened = as_dataset(dataset, source, version)
-    target = layout.dataset_root(files.normalize(to))
+    rewriting = Rewriting.of(function, options.provenance)
+    opened = options.open(dataset)
+    target = layout.dataset_root(files.normalize(options.to))
     check_apart(opened.root, target, "transform")
-    asked = selected(opened, options)
-    selection = select(asked.with_current_attributes(), rule_of(where), names)
-    mixture = make_mixture(selection, MixOptions(), names)
-    output = DocumentOutput(target, format, verb="transform")
-    policy = record_policy(options)
-    stage = TransformStage((output,), policy, "transform", rewriting, opened.root)
+    asked = options.selected(opened)
+    selection = select(asked.with_current_attributes(), options.where, options.attributes)
+    mixture = make_mixture(selection, names=options.attributes)
+    output = DocumentOutput(target, options.format, verb="transform")
+    stage = TransformStage((output,), options.policy, "transform", rewriting, opened.root)
     every = [output.path(shard) for shard in opened.shards]
     layout.check_no_collision(every)
     key = stage.key(mixture)
@@ -119,19 +105,14 @@ def transform(
     tasks = [
         stage.task(mixture.source(shard), Unit(output.path(shard), key)) for shard in mixture.dataset.shards
     ]
-    params = {
-        "from": opened.root,
-        "function": rewriting.function.name,
-        "function_version": rewriting.function.version,
-        "where": None if rule is None else str(rule),
-        "attributes": list(names),
-        "provenance": bool(provenance) or None,
-        "format": format,
-        "source": source,
-    }
-    notes = (*dataset_notes(opened), *mixture.notes)
-    plan = document_plan(
-        stage, output, tasks, every, without_empty(params), key=key, origin=opened.root, notes=notes
+    params = options.params(
+        **{"from": opened.root},
+        function=rewriting.function.name,
+        function_version=rewriting.function.version,
+        where=None if rule is None else str(rule),
+        provenance=options.provenance or None,
     )
-    summary = engine.run(plan, run_options(options)).summary
+    notes = (*dataset_notes(opened), *mixture.notes)
+    plan = document_plan(stage, output, tasks, every, params, key=key, origin=opened.root, notes=notes)
+    summary = engine.run(plan, options).summary
     return replace(summary, notes=tuple(dict.fromkeys((*summary.notes, *rule_notes(summary)))))

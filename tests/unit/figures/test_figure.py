@@ -25,7 +25,7 @@ from dolma_dask.figures.axes import positions
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges
-from dolma_dask.options.pictures import check_target
+from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.rules.thresholds import Bounds, Thresholds
 
 HOSTILE = "\N{CJK UNIFIED IDEOGRAPH-4E2D}</script><img src=x onerror=alert(1)> $x^2$ $$\\frac\\[ \x1b[31m"
@@ -284,7 +284,7 @@ def test_without_matplotlib_text_is_shown_and_the_extra_named(monkeypatch: pytes
     assert shown["text/plain"].startswith(str(figure))
     assert "dolma-dask[report]" in shown["text/plain"]
     with pytest.raises(UsageError, match="matplotlib"):
-        check_target("words.png")
+        PictureOptions(to="words.png")
 
 
 @pytest.mark.slow

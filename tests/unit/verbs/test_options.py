@@ -8,7 +8,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import UsageError
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.options.shared import words_of
+from dolma_dask.options.base import words_of
 
 from .conftest import document, write_lines
 
