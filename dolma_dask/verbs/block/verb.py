@@ -21,7 +21,7 @@ from dolma_dask.io.id_lists import ListFacts, check_list, read_facts, set_name
 from dolma_dask.journal import Journal
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
+from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions, same
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.verbs.block.job import Blocking
 from dolma_dask.verbs.block.summary import BlockSummary
@@ -31,15 +31,6 @@ SMALL_BYTES = 64_000_000
 
 MOST_IN_MEMORY = 5_000_000
 """Entries of a list that is held in the memory of each process (150 MB); a longer one goes through the exchange."""
-
-
-def _list_url(list_file: object) -> str:
-    """Return the URL of a list; refuse what is none."""
-    if not isinstance(list_file, str | PathLike):
-        raise UsageError(f"the list is of type {type(list_file).__name__}; expected a path or URL of a file.")
-    url = files.normalize(fspath(list_file))
-    check_list(url)
-    return url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +64,7 @@ def block(
         Opt(
             'A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and '
             "perhaps source; each also .gz or .zst. An id without source stands for that id in every source.",
-            convert=_list_url,
+            convert=same,
         ),
     ],
     /,
@@ -107,12 +98,13 @@ def block(
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
     of them makes the exit status 1.
     """
-    name = set_name(list_file, "Give it another: --name") if options.name is None else options.name
+    url = _list_url(list_file)
+    name = set_name(url, "Give it another: --name") if options.name is None else options.name
     layout.check_name(name, "name")
     found = options.open(dataset)
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in found.shards])
-    facts = _known_facts(Journal(found.root, "block"), name, list_file)
-    facts = facts or _read_facts(list_file, options.exchange)
+    journal = Journal(found.root, "block")
+    facts = _known_facts(journal, name, url) or _read_facts(url, options.exchange)
     is_long = facts.entries > MOST_IN_MEMORY
     job = Blocking(
         dataset=found,
@@ -121,11 +113,20 @@ def block(
         name=name,
         file_format=options.format,
         policy=options.policy,
-        params=options.params(list=list_file, name=name),
+        params=options.params(list=url, name=name),
         facts=facts,
         by_exchange=is_long if options.exchange is None else options.exchange,
     )
     return run_job(job, options)
+
+
+def _list_url(list_file: object) -> str:
+    """Return the URL of a list; refuse what is none."""
+    if not isinstance(list_file, str | PathLike):
+        raise UsageError(f"the list is of type {type(list_file).__name__}; expected a path or URL of a file.")
+    url = files.normalize(fspath(list_file))
+    check_list(url)
+    return url
 
 
 def _read_facts(url: str, exchange: bool | None) -> ListFacts:
