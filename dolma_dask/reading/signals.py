@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
-from dolma_dask.options.shared import words_of
+from dolma_dask.options.base import words_of
 from dolma_dask.reading import Catalog, Columns, find_columns
 from dolma_dask.reading.columns import NUMERIC, label_kind
 from dolma_dask.reading.selection import select

@@ -12,7 +12,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, is_same_file
-from dolma_dask.options.shared import words_of
+from dolma_dask.options.base import words_of
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.lumi_thresholds import from_lumi, is_lumi
