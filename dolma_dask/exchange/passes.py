@@ -9,7 +9,7 @@ largest range twice while it is sorted) and what the reducer gives out once. A p
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -123,11 +123,12 @@ def exchange(
     return Exchanged(reduced.infos, emitted, (yield from by_shard(work, reduced.staged, limits=limits)))
 
 
-def check_shuffle(shuffle: str) -> None:
-    """Refuse a way to regroup records that is unknown, or of an earlier release."""
+def check_shuffle(shuffle: Any) -> Shuffle:
+    """Return a way to regroup records; refuse one that is unknown, or of an earlier release."""
     if shuffle not in ("files", "dask"):
         renamed = "; 'p2p' is called 'dask' now" if shuffle == "p2p" else ""
         raise UsageError(f"shuffle={shuffle!r}; expected 'files' or 'dask'{renamed}.")
+    return cast(Shuffle, shuffle)
 
 
 def scatter(

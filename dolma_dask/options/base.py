@@ -7,6 +7,7 @@ A field says its type, its default and `Opt`, the words and limits that people s
         max_seq_length: Annotated[int, Opt("Tokens of a row.", min=2)] = 2048
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
@@ -34,6 +35,9 @@ from dolma_dask.errors import UsageError
 
 OWN, WHAT, OUTPUT, BAD, WHERE = "Options", "What to work on", "Output", "Bad records", "Where it runs"
 """Groups of options in the help, in this order."""
+
+ABOVE_0 = math.ulp(0.0)
+"""The least number above 0, as the `min` of an option that cannot be 0."""
 
 
 @dataclass(frozen=True)

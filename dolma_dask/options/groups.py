@@ -239,6 +239,16 @@ WithAttributes = Annotated[
 ]
 """The dataset that a command reads with its attributes."""
 
+PublishedDocuments = Annotated[
+    DatasetLike,
+    Opt(
+        "Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).",
+        kind="str or Dataset",
+        convert=same,
+    ),
+]
+"""The dataset of a command that meets published tables by their ids."""
+
 
 def budget(policy: RecordPolicy) -> float:
     """Return the share of bad rows that a run may end with."""

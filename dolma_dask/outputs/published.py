@@ -1,8 +1,8 @@
 """Tables as RedPajama-V2 publishes them, one for each shard of documents, beside those of other components."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
@@ -14,23 +14,22 @@ from dolma_dask.formats.redpajama import Component
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.shared import (
-    ReadArgs,
-    RuleLike,
-    budget,
-    check_outside,
-    record_policy,
-    rule_of,
-    run_options,
-    selected,
-    without_empty,
-    words_of,
-)
+from dolma_dask.options.base import Opt, without_empty
+from dolma_dask.options.groups import KeptOptions, ReadOptions, RuleLike, budget, check_outside, rule_of
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select
 from dolma_dask.sinks.sink import DocumentRows, Output
 from dolma_dask.summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedOptions(KeptOptions, ReadOptions):
+    """Options of commands that write published tables."""
+
+    where: Annotated[
+        RuleLike, Opt("Only documents for which this holds, as in mix.", kind="str", convert=rule_of)
+    ] = None
 
 
 class PublishedOutput(Output[DocumentRows], Protocol):
@@ -42,22 +41,15 @@ class PublishedOutput(Output[DocumentRows], Protocol):
 
 
 def write_tables(
-    dataset: Dataset,
-    output: PublishedOutput,
-    component: Component,
-    where: RuleLike,
-    attributes: Sequence[str],
-    options: ReadArgs,
+    dataset: Dataset, output: PublishedOutput, component: Component, options: PublishedOptions
 ) -> Summary:
     """Write a table for each shard, beside those of other components.
 
     Raises `UsageError`: published files were combined in the shards.
     """
     _check_not_combined(dataset)
-    attributes = words_of("attributes", attributes)
-    where = rule_of(where)
-    policy = record_policy(options)
-    mixture = make_mixture(select(selected(dataset, options), where, attributes))
+    policy, where = options.policy, options.where
+    mixture = make_mixture(select(options.selected(dataset), where, options.attributes))
     stage, key = DocumentStage((output,), policy, output.verb), output.key(mixture.params(), policy)
     shown = {"where": None if where is None else str(where), "source": dataset.source}
     tables = {shard.path: component.path(shard.path) for shard in dataset.shards}
@@ -76,7 +68,7 @@ def write_tables(
         max_bad_fraction=budget(policy),
         notes=dataset_notes(dataset),
     )
-    summary = engine.run(plan, run_options(options)).summary
+    summary = engine.run(plan, options).summary
     return replace(summary, notes=(*summary.notes, *rule_notes(summary)))
 
 

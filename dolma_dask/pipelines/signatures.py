@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
-from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, Options, fields_of, members
+from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, fields_of, members
 from dolma_dask.options.command import Command
 from dolma_dask.registry import VERBS
 
@@ -26,88 +26,7 @@ class Argument(NamedTuple):
 
 def command_of(verb: Callable[..., Any]) -> Command:
     """Return what is known of a command."""
-    return getattr(verb, "command", None) or _legacy(verb)
-
-
-def _legacy(verb: Callable[..., Any]) -> Command:
-    """TRANSITION: describe a function that is not yet made by `command`."""
-    from dataclasses import MISSING
-    from typing import get_type_hints
-
-    from dolma_dask.options.base import Opt, field_of
-
-    doc = inspect.cleandoc(verb.__doc__ or "")
-    entry = re.compile(r"^(\w+(?:, \w+)*) : (.*)\n((?: .*\n?|\n)*)", re.MULTILINE)
-    texts = {
-        n: (k, " ".join(t.split()))
-        for ns, k, t in entry.findall(_sections(doc).get("Parameters", ""))
-        for n in ns.split(", ")
-    }
-    groups = (
-        dict.fromkeys(("source", "version", "attributes", "only", "share", "prune", "from_"), WHAT)
-        | dict.fromkeys(
-            (
-                "to",
-                "ragged",
-                "hdf5",
-                "format",
-                "name",
-                "experiment",
-                "folder",
-                "report",
-                "overwrite",
-                "dry_run",
-            ),
-            OUTPUT,
-        )
-        | dict.fromkeys(("on_bad_record", "max_record_bytes", "max_bad_fraction"), BAD)
-        | dict.fromkeys(("scheduler", "workers", "cluster", "progress"), WHERE)
-    )
-    hints = get_type_hints(verb, include_extras=True)
-    fields: list[Any] = []
-    positions: dict[str, Any] = {}
-    more: Any
-    for item in inspect.signature(verb).parameters.values():
-        if item.kind is item.VAR_KEYWORD:
-            for name, hint in get_type_hints(get_args(hints[item.name])[0], include_extras=True).items():
-                inner, *more = get_args(hint)
-                parameter = next(one for one in more if isinstance(one, Parameter))
-                fields.append(
-                    field_of(
-                        name,
-                        Annotated[
-                            (
-                                inner,
-                                Opt(
-                                    str(parameter.help),
-                                    group=groups[name],
-                                    is_flag=parameter.negative == ("",),
-                                ),
-                            )
-                        ],
-                        None,
-                    )
-                )
-                positions[name] = item.KEYWORD_ONLY
-        else:
-            kind, text = texts.get(item.name, ("", ""))
-            hint = hints[item.name]
-            inner, more = (
-                (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-            )
-            is_own = item.name in ("source", "attributes") and "dataset" not in hints
-            group = OWN if is_own else groups.get(item.name, OWN)
-            more = tuple(one for one in more if not isinstance(one, Parameter) or one.name)
-            option = Opt(text, kind=kind.removesuffix(", optional"), group=group)
-            fields.append(
-                field_of(
-                    item.name,
-                    Annotated[(inner, option, *more)],
-                    MISSING if item.default is item.empty else item.default,
-                )
-            )
-            positions[item.name] = item.kind if item.kind is item.POSITIONAL_ONLY else item.KEYWORD_ONLY
-    return Command(verb.__name__, doc, tuple(fields), positions, Options, hints.get("return"))
+    return verb.command  # type: ignore[attr-defined, no-any-return]
 
 
 def arguments_of(verb: Callable[..., Any]) -> dict[str, Argument]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, Self, Unpack, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,18 +33,9 @@ from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.redpajama import SignalBlock, TableBlock, read_duplicates, read_signals
 from dolma_dask.io.stream import MAX_RECORD_BYTES, StoredFile
 from dolma_dask.journal import Journal, work_key
-from dolma_dask.options.shared import (
-    DatasetLike,
-    RecordArgs,
-    as_dataset,
-    check_choice,
-    check_format,
-    checked,
-    record_policy,
-    run_options,
-    selected,
-    without_empty,
-)
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Format, PublishedDocuments, RecordOptions
 from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.published import (
     PLACED,
@@ -70,39 +61,46 @@ Missing = Literal["fail", "null"]
 """What happens to a shard without a table."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttachOptions(DatasetOptions, RecordOptions):
+    """Options of `attach`."""
+
+    name: Annotated[
+        str,
+        Opt(
+            'Attribute set to write. Signals keep their names; a flag is named as the set: mix --where "NAME is None" keeps the others.',
+            group=OUTPUT,
+        ),
+    ]
+    missing: Annotated[
+        Missing,
+        Opt("A shard without a table fails, or its documents get no values; such shards are counted."),
+    ] = "fail"
+    format: Format = None
+
+    def check(self) -> None:
+        """Refuse a name that is none of a folder."""
+        super().check()
+        layout.check_name(self.name, "attribute set")
+
+
+@command
 def attach(
-    dataset: DatasetLike,
-    tables: str,
+    dataset: PublishedDocuments,
+    tables: Annotated[
+        str,
+        Opt(
+            "Folder or URL of quality_signals or duplicates, in folders as the shards below documents/: "
+            "<snapshot>/<shard>/<lang>_<bucket>.signals.json.gz or .duplicates.parquet."
+        ),
+    ],
     /,
     *,
-    name: str,
-    missing: Missing = "fail",
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RecordArgs],
+    options: AttachOptions,
 ) -> Summary:
     """Make attributes of what RedPajama-V2 publishes beside its documents: quality signals, or flags of duplicates.
 
     Example: dolma-dask attach corpus/rpv2/v0 raw/quality_signals --name rps
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
-    tables : str
-        Folder or URL of quality_signals or duplicates, in folders as the shards below documents/: <snapshot>/<shard>/<lang>_<bucket>.signals.json.gz
-        or .duplicates.parquet.
-    name : str
-        Attribute set to write. Signals keep their names; a flag is named as the set: mix --where "NAME is None" keeps the others.
-    missing : {"fail", "null"}
-        A shard without a table fails, or its documents get no values; such shards are counted.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -121,29 +119,25 @@ def attach(
     Rows and documents meet by the number at the end of their ids. Values stay as they are published, byte for byte in JSON lines; a score that is
     null is a missing value.
     """
-    options = checked(attach, options, RecordArgs)
-    layout.check_name(name, "attribute set")
-    check_choice("missing", missing, get_args(Missing))
-    check_format(format)
-    opened = as_dataset(dataset, source, version)
-    shards = selected(opened, options).shards
+    opened = options.open(dataset)
+    shards = options.selected(opened).shards
     published = _find_tables(opened.root, files.normalize(tables), [shard.path for shard in opened.shards])
-    output = AttachedOutput(opened.root, name, published.component, format)
-    policy = record_policy(options)
-    stage = Map((output,), policy, output.verb)
+    output = AttachedOutput(opened.root, options.name, published.component, options.format)
+    stage = Map((output,), options.policy, output.verb)
     every = [output.path(shard) for shard in opened.shards]
     layout.check_no_collision(every)
-    if not options.get("overwrite"):
+    if not options.overwrite:
         _check_component(output)
     tasks = []
     for shard in shards:
         documents = AlignedShard(opened.root, shard, output.reads, default_source=opened.source)
-        beside = DocumentsWithTable(documents, output, published.of_shard(shard.path), published.url, missing)
-        key = beside.key(policy, is_complete=shard.path not in published.incomplete)
+        table = published.of_shard(shard.path)
+        beside = DocumentsWithTable(documents, output, table, published.url, options.missing)
+        key = beside.key(options.policy, is_complete=shard.path not in published.incomplete)
         tasks.append(stage.task(beside, Unit(output.path(shard), key)))
-    params = {"tables": published.url, "name": name, "missing": missing, "format": format, "source": source}
-    plan = attribute_plan(stage, opened, (name,), tasks, every, without_empty(params))
-    return _with_note(engine.run(plan, run_options(options)).summary)
+    params = options.params(tables=published.url)
+    plan = attribute_plan(stage, opened, (options.name,), tasks, every, params)
+    return _with_note(engine.run(plan, options).summary)
 
 
 def _with_note(summary: Summary) -> Summary:

@@ -5,9 +5,9 @@
 of 2 kB.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Unpack
+from typing import Annotated, Any, ClassVar, Literal
 
 from dolma_dask.engine import Unit
 from dolma_dask.errors import UsageError
@@ -18,15 +18,10 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.minhash.published import PUBLISHED
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    ReadArgs,
-    RuleLike,
-    as_dataset,
-    checked,
-)
-from dolma_dask.outputs.published import write_tables
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import PublishedDocuments
+from dolma_dask.outputs.published import PublishedOptions, write_tables
 from dolma_dask.sinks.redpajama import DuplicateTable, MinHashTable
 from dolma_dask.sinks.sink import DocumentRows, FileSink
 from dolma_dask.summary import Summary
@@ -35,39 +30,35 @@ VERSION = 1
 """Raised whenever sign writes other rows for the same documents."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SignOptions(PublishedOptions):
+    """Options of `sign`."""
+
+    component: Annotated[
+        Literal["minhash", "duplicates"],
+        Opt(
+            'What to write. Duplicates are documents for which `where` holds, in .duplicates.parquet files: --where "exact is not None" for those '
+            "that dedupe has flagged."
+        ),
+    ] = "minhash"
+
+
+@command
 def sign(
-    dataset: DatasetLike,
-    to: str,
+    dataset: PublishedDocuments,
+    to: Annotated[
+        str,
+        Opt(
+            "Output folder. `dedupe` takes signatures from there: --how fuzzy --scheme redpajama_v2 --signatures FOLDER."
+        ),
+    ],
     /,
     *,
-    component: Literal["minhash", "duplicates"] = "minhash",
-    where: RuleLike = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[ReadArgs],
+    options: SignOptions,
 ) -> Summary:
     """Write MinHash signatures of documents, or a list of duplicates, as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet.
 
     Example: dolma-dask sign corpus/rpv2/v0 out/minhash
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
-    to : str
-        Output folder. `dedupe` takes signatures from there: --how fuzzy --scheme redpajama_v2 --signatures FOLDER.
-    component : {"minhash", "duplicates"}
-        What to write. Duplicates are documents for which `where` holds, in .duplicates.parquet files: --where "exact is not None" for those
-        that dedupe has flagged.
-    where : str, optional
-        Only documents for which this holds, as in mix.
-    attributes : list of str, optional
-        Attribute sets to read; by default those that the rule needs.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -85,17 +76,14 @@ def sign(
     13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. Tables are of published files, one each: of a
     dataset in which `convert` has combined them there are none. `dedupe` needs no tables.
     """
-    options = checked(sign, options, ReadArgs)
-    opened = as_dataset(dataset, source, version)
-    if component == "minhash":
-        return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, where, attributes, options)
-    if component != "duplicates":
-        raise UsageError(f"component={component!r}; expected minhash or duplicates.")
-    if where is None:
+    opened = options.open(dataset)
+    if options.component == "minhash":
+        return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, options)
+    if options.where is None:
         raise UsageError(
             'which documents are duplicates is not said; expected a rule. Name the flags of dedupe: --where "exact is not None".'
         )
-    return write_tables(opened, DuplicateOutput(files.normalize(to)), DUPLICATES, where, attributes, options)
+    return write_tables(opened, DuplicateOutput(files.normalize(to)), DUPLICATES, options)
 
 
 @dataclass(frozen=True)

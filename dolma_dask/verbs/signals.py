@@ -6,7 +6,7 @@ Signals of models (``rps_doc_ml_*``, ``*_importance``) are not among them. Memor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, ClassVar
 
 from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
@@ -17,16 +17,10 @@ from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    ReadArgs,
-    RuleLike,
-    as_dataset,
-    checked,
-    without_empty,
-)
-from dolma_dask.outputs.published import write_tables
+from dolma_dask.options.base import Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import PublishedDocuments
+from dolma_dask.outputs.published import PublishedOptions, write_tables
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import DocumentRows, FileSink
 from dolma_dask.summary import Summary
@@ -43,38 +37,27 @@ TAGGERS = (redpajama_v2_ccnet, redpajama_v2_doc, redpajama_v2_lines)
 _FIELDS = ("cc_segment", "url", "source_domain", "language")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SignalOptions(PublishedOptions):
+    """Options of `signals`."""
+
+    artifacts: Annotated[
+        str | None,
+        Opt("Folder with lists of words and domains, as in tag; signals without their list are null."),
+    ] = None
+
+
+@command
 def signals(
-    dataset: DatasetLike,
-    to: str,
+    dataset: PublishedDocuments,
+    to: Annotated[str, Opt("Output folder.")],
     /,
     *,
-    artifacts: str | None = None,
-    where: RuleLike = None,
-    attributes: Annotated[Sequence[str], Many] = (),
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[ReadArgs],
+    options: SignalOptions,
 ) -> Summary:
     """Write the rule-based quality signals of all documents as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.signals.json.gz.
 
     Example: dolma-dask signals corpus/rpv2/v0 out/quality_signals --artifacts lists
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
-    to : str
-        Output folder.
-    artifacts : str, optional
-        Folder with lists of words and domains, as in tag; signals without their list are null.
-    where : str, optional
-        Only documents for which this holds, as in mix.
-    attributes : list of str, optional
-        Attribute sets to read; by default those that the rule needs.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -91,11 +74,9 @@ def signals(
     -----
     Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
     """
-    options = checked(signals, options, ReadArgs)
-    opened = as_dataset(dataset, source, version)
-    used = Artifacts() if artifacts is None else Artifacts.of(artifacts, TAGGERS)
-    output = SignalOutput(files.normalize(to), used)
-    return write_tables(opened, output, QUALITY_SIGNALS, where, attributes, options)
+    opened = options.open(dataset)
+    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, TAGGERS)
+    return write_tables(opened, SignalOutput(files.normalize(to), used), QUALITY_SIGNALS, options)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,9 @@ def estimate(
                 (options.seed, options.sample_bytes, options.scan_bytes),
                 options.progress,
             )
-            with progress_of("estimate-trials", 0, len(ORDER) * len(tried), options.progress) as shown:
+            with progress_of(
+                "estimate-trials", 0, len(ORDER) * len(tried), options.progress is not False
+            ) as shown:
                 trials = run_trials(pipelines, lambda: shown.advance(0, 1))
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None

@@ -4,8 +4,9 @@ A list of up to five million entries is held in the memory of each process, and 
 documents in the exchange: 24 bytes per entry and document go through files, and memory does not depend on the list. Both write the same bytes.
 """
 
+from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Unpack
+from typing import Annotated
 
 import msgspec
 
@@ -14,22 +15,13 @@ from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts, check_list, read_facts, set_name
 from dolma_dask.journal import Journal
-from dolma_dask.options.shared import (
-    DatasetLike,
-    RecordArgs,
-    as_dataset,
-    check_format,
-    checked,
-    record_policy,
-    run_options,
-    selected,
-    without_empty,
-)
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions, same
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.verbs.block.job import Blocking
 from dolma_dask.verbs.block.summary import BlockSummary
@@ -41,40 +33,47 @@ MOST_IN_MEMORY = 5_000_000
 """Entries of a list that is held in the memory of each process (150 MB); a longer one goes through the exchange."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions(DatasetOptions, RecordOptions):
+    """Options of `block`."""
+
+    unrecorded = frozenset({"exchange"})
+
+    name: Annotated[
+        str | None,
+        Opt(
+            "Attribute set to write, and its only key; by default the name of the file without its suffix.",
+            group=OUTPUT,
+        ),
+    ] = None
+    format: Format = None
+    exchange: Annotated[
+        bool | None,
+        Opt(
+            "Sort the list together with all documents on disk, instead of holding it in memory; by default only for more than five million "
+            "entries. Not a byte of the output depends on it."
+        ),
+    ] = None
+
+
+@command
 def block(
-    dataset: DatasetLike,
-    list_file: str,
+    dataset: Documents,
+    list_file: Annotated[
+        str,
+        Opt(
+            'A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and '
+            "perhaps source; each also .gz or .zst. An id without source stands for that id in every source.",
+            convert=same,
+        ),
+    ],
     /,
     *,
-    name: str | None = None,
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    exchange: bool | None = None,
-    **options: Unpack[RecordArgs],
+    options: BlockOptions,
 ) -> BlockSummary:
     """Flag the documents that are in a list of ids, or of sources and ids, and write the flags beside the documents.
 
     Example: dolma-dask block corpus/wiki/v0 takedown.txt --name takedown
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it.
-    list_file : str
-        A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
-        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
-    name : str, optional
-        Attribute set to write, and its only key; by default the name of the file without its suffix.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    exchange : bool, optional
-        Sort the list together with all documents on disk, instead of holding it in memory; by default only for more than five million
-        entries. Not a byte of the output depends on it.
 
     Returns
     -------
@@ -99,31 +98,30 @@ def block(
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
     of them makes the exit status 1.
     """
-    options = checked(block, options, RecordArgs)
-    check_format(format)
     url = _list_url(list_file)
-    name = set_name(url, "Give it another: --name") if name is None else layout.check_name(name, "name")
-    found = as_dataset(dataset, source, version)
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
-    if exchange is not None and not isinstance(exchange, bool):
-        raise UsageError(f"exchange={exchange!r}; expected True, False or nothing.")
+    name = set_name(url, "Give it another: --name") if options.name is None else options.name
+    layout.check_name(name, "name")
+    found = options.open(dataset)
+    layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in found.shards])
     journal = Journal(found.root, "block")
-    facts = _known_facts(journal, name, url) or _read_facts(url, exchange)
+    facts = _known_facts(journal, name, url) or _read_facts(url, options.exchange)
+    is_long = facts.entries > MOST_IN_MEMORY
     job = Blocking(
         dataset=found,
-        selected=selected(found, options),
+        selected=options.selected(found),
         columns=find_columns(found, COLUMNS),
         name=name,
-        file_format=format,
-        policy=record_policy(options),
-        params=without_empty({"list": url, "name": name, "format": format, "source": source}),
+        file_format=options.format,
+        policy=options.policy,
+        params=options.params(list=url, name=name),
         facts=facts,
-        by_exchange=facts.entries > MOST_IN_MEMORY if exchange is None else exchange,
+        by_exchange=is_long if options.exchange is None else options.exchange,
     )
-    return run_job(job, run_options(options))
+    return run_job(job, options)
 
 
 def _list_url(list_file: object) -> str:
+    """Return the URL of a list; refuse what is none."""
     if not isinstance(list_file, str | PathLike):
         raise UsageError(f"the list is of type {type(list_file).__name__}; expected a path or URL of a file.")
     url = files.normalize(fspath(list_file))

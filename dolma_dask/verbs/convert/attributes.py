@@ -4,10 +4,9 @@ Values stay byte for byte. The file is read beside its documents first, so that 
 the journal has of the old file goes over to the new one; what was made of a file without a proof has none either.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Unpack
 
 import pyarrow as pa
 
@@ -22,7 +21,8 @@ from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Record, work_key
-from dolma_dask.options.shared import ReadArgs, RunArgs, run_options, selected, without_empty
+from dolma_dask.options.base import without_empty
+from dolma_dask.options.groups import ShardOptions
 from dolma_dask.reading import (
     CONVERTED,
     AlignedShard,
@@ -44,7 +44,7 @@ RESERVED = frozenset({"id", "source", "attributes", "error"})
 
 
 def convert_attributes(
-    dataset: Dataset, name: str, *, form: Form, rename: str | None = None, **options: Unpack[ReadArgs]
+    dataset: Dataset, name: str, form: Form, rename: str | None, options: ShardOptions
 ) -> Summary:
     """Write an attribute set in another form, as a further set of the same dataset; by default ``-nested`` or ``-flat`` is added to its name."""
     target = layout.check_name(rename or f"{name}-{form}", "attribute set")
@@ -52,32 +52,28 @@ def convert_attributes(
         raise UsageError(
             f"attribute set {name!r} cannot be converted in place; expected another name in `rename`."
         )
-    shown = selected(dataset, options)
+    shown = options.selected(dataset)
     sets = open_attributes(shown, [name])
     stage = AttributeFormStage(dataset.root, dataset.source, target, form)
     tasks = [stage.task(shard, sets) for shard in shown.shards]
     every = [layout.attribute_path(target, shard.path) for shard in dataset.shards]
     params = without_empty({"attributes": name, "form": form, "rename": target})
     plan = attribute_plan(stage, dataset, (target,), tasks, every, params)
-    return engine.run(plan, run_options(options)).summary
+    return engine.run(plan, options).summary
 
 
-def check_convertible(inputs: Sequence[str], raw: Sequence[str], options: Mapping[str, object]) -> str:
+def check_convertible(inputs: Sequence[str], raw: Sequence[str]) -> str:
     """Return the dataset whose attributes are to be converted; refuse several inputs, and options for raw files (`raw`: those given)."""
     if len(inputs) != 1:
         raise UsageError(
             f"attributes are converted in one dataset; expected its folder or URL, found {len(inputs)} inputs."
         )
-    given = [*raw, *(name for name in ReadArgs.__annotations__ if name in options and name not in _RUNS)]
-    if given:
+    if raw:
         raise UsageError(
-            f"{', '.join(given)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
+            f"{', '.join(raw)}: for raw files only; attributes are converted with form, rename, source, only, prune and the like. "
             "Leave it out."
         )
     return inputs[0]
-
-
-_RUNS = frozenset(RunArgs.__annotations__)
 
 
 @dataclass(frozen=True)

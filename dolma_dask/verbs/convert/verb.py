@@ -4,13 +4,12 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
-import inspect
 import posixpath
 from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, Unpack, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,22 +26,13 @@ from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike, UserFunction, user_function
 from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.options.shared import (
-    Many,
-    ReadArgs,
-    as_dataset,
-    budget,
-    check_choice,
-    checked,
-    record_policy,
-    run_options,
-    skipped_notes,
-    without_empty,
-    words_of,
-)
+from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import ReadOptions, ShardOptions, as_dataset, budget, same, skipped_notes
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
@@ -60,81 +50,141 @@ VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
 
 
+_OF_MAPPING = ("mapping", "id", "text", "source_field", "added", "created", "metadata")
+"""Options that say which field is what."""
+
+_OF_ATTRIBUTES = frozenset(
+    {"to", "source", "attributes", "form", "rename", *(field.name for field in fields_of(ShardOptions))}
+)
+"""Options that attributes are converted with; the others are for raw files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(ReadOptions):
+    """Options of `convert`."""
+
+    to: Annotated[str, Opt("Root of the dataset; its documents/ is written.", group=OUTPUT)]
+    mapping: Annotated[
+        str,
+        Opt(
+            "Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia. Signals, "
+            "MinHash and duplicates of redpajama_v2 among the inputs are left out, and its ids are the published ones."
+        ),
+    ] = "dolma"
+    id: Annotated[
+        str | None,
+        Opt(
+            "Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row."
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        Opt(
+            "Field that becomes the text; a dot goes into objects (content.body). Text files are taken as they are, with their paths as ids."
+        ),
+    ] = None
+    source_field: Annotated[str | None, Opt("Field that holds the source.")] = None
+    added: Annotated[str | None, Opt("Field that becomes the time stamp added.")] = None
+    created: Annotated[str | None, Opt("Field that becomes the time stamp created.")] = None
+    source: Annotated[str | None, Opt("Source of all records, or of those without the field.")] = None
+    metadata: Annotated[
+        Sequence[str] | None,
+        Opt("Further fields to keep under metadata; by default all, byte for byte.", may_be_empty=True),
+    ] = None
+    generated_id: Annotated[
+        str | None,
+        Opt(
+            "Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders above "
+            'it) and {row}; default "{stem}-{row:08d}". With `under`, that folder stands before it, so that ids of different sources differ; not '
+            "with {place}."
+        ),
+    ] = None
+    function: Annotated[
+        FunctionLike | None,
+        Opt(
+            "A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as "
+            "a dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever "
+            "else it should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.",
+            convert=same,
+        ),
+    ] = None
+    under: Annotated[
+        str | None,
+        Opt(
+            "Folder below documents/ to write to, so that several sources can be converted into one dataset."
+        ),
+    ] = None
+    shard_bytes: Annotated[
+        int | None,
+        Opt(
+            "Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a "
+            "shard; by default 1,000,000,000.",
+            min=1,
+            expected="a number of bytes from 1 on, such as 1000000000",
+        ),
+    ] = None
+    combine: Annotated[
+        Combine | None,
+        Opt(
+            "Put the files of each language, or of each language and bucket, of redpajama_v2 together: shards such as en/00000.jsonl.gz or "
+            "en_head/00000.jsonl.gz, each of neighbouring whole files. Few files are made of many, for file systems that count them."
+        ),
+    ] = None
+    format: Annotated[FileFormat, Opt("Format of the documents.", group=OUTPUT)] = "jsonl.gz"
+    attributes: Annotated[
+        str | None,
+        Opt(
+            "Instead of raw files, convert this attribute set of the dataset `inputs`; `to` is the same dataset."
+        ),
+    ] = None
+    form: Annotated[
+        Form, Opt("Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.")
+    ] = "nested"
+    rename: Annotated[
+        str | None, Opt("Name of the converted attribute set; default: the old name with the form behind it.")
+    ] = None
+
+    def check(self) -> None:
+        """Refuse options of attributes without these, and options of a mapping beside a function."""
+        super().check()
+        if self.attributes is not None:
+            return
+        if self.rename is not None or self.form != "nested":
+            raise UsageError(
+                "form and rename are of attributes; expected the set to convert in attributes too."
+            )
+        if self.function is not None:
+            _check_alone([name for name in _OF_MAPPING if name in self.given()])
+
+    def field_mapping(self, folder: str) -> FieldMapping:
+        """Return which field is what; generated ids begin with a folder, since they differ between sources."""
+        given: dict[str, Any] = {
+            "id": self.id,
+            "text": self.text,
+            "source": self.source_field,
+            "added": self.added,
+            "created": self.created,
+            "source_name": self.source,
+            "metadata_fields": self.metadata,
+            "generated_id": self.generated_id,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        fields = replace(preset(self.mapping), **known)
+        if "{place}" in fields.generated_id:  # a place differs between sources by itself
+            return fields
+        return replace(fields, generated_id=folder + fields.generated_id)
+
+
+@command
 def convert(
-    inputs: Annotated[Sequence[str] | str, Many],
+    inputs: Annotated[Sequence[str] | str, Opt("Files, folders or globs, local or URLs.")],
     /,
     *,
-    to: str,
-    mapping: str = "dolma",
-    id: str | None = None,
-    text: str | None = None,
-    source_field: str | None = None,
-    added: str | None = None,
-    created: str | None = None,
-    source: str | None = None,
-    metadata: Annotated[Sequence[str] | None, Many] = None,
-    generated_id: str | None = None,
-    function: FunctionLike | None = None,
-    under: str | None = None,
-    shard_bytes: int | None = None,
-    combine: Combine | None = None,
-    format: FileFormat = "jsonl.gz",
-    attributes: str | None = None,
-    form: Form = "nested",
-    rename: str | None = None,
-    **options: Unpack[ReadArgs],
+    options: ConvertOptions,
 ) -> Summary:
     """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
-
-    Parameters
-    ----------
-    inputs : list of str
-        Files, folders or globs, local or URLs.
-    to : str
-        Root of the dataset; its documents/ is written.
-    mapping : str, optional
-        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia. Signals,
-        MinHash and duplicates of redpajama_v2 among the inputs are left out, and its ids are the published ones.
-    id : str, optional
-        Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
-    text : str, optional
-        Field that becomes the text; a dot goes into objects (content.body). Text files are taken as they are, with their paths as ids.
-    added : str, optional
-        Field that becomes the time stamp added.
-    created : str, optional
-        Field that becomes the time stamp created.
-    source_field : str, optional
-        Field that holds the source.
-    source : str, optional
-        Source of all records, or of those without the field.
-    metadata : list of str, optional
-        Further fields to keep under metadata; by default all, byte for byte.
-    generated_id : str, optional
-        Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders
-        above it) and {row}; default "{stem}-{row:08d}".
-        With `under`, that folder stands before it, so that ids of different sources differ; not with {place}.
-    function : str, optional
-        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a dict, the
-        JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it should hold, several
-        in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
-    under : str, optional
-        Folder below documents/ to write to, so that several sources can be converted into one dataset.
-    shard_bytes : int, optional
-        Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard; by
-        default 1,000,000,000.
-    combine : {"language", "bucket"}, optional
-        Put the files of each language, or of each language and bucket, of redpajama_v2 together: shards such as en/00000.jsonl.gz or
-        en_head/00000.jsonl.gz, each of neighbouring whole files. Few files are made of many, for file systems that count them.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the documents.
-    attributes : str, optional
-        Instead of raw files, convert this attribute set of the dataset `inputs`; `to` is the same dataset.
-    form : {"nested", "flat"}, optional
-        Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
-    rename : str, optional
-        Name of the converted attribute set; default: the old name with the form behind it.
 
     Returns
     -------
@@ -153,82 +203,33 @@ def convert(
     -----
     Members of tar archives that are no files, such as links, and hidden ones are skipped, counted and named in a note.
     """
-    given = locals()
-    options = checked(convert, options, ReadArgs)
-    inputs = words_of("inputs", inputs)
-    check_choice("format", format, layout.FORMATS)
-    check_choice("form", form, get_args(Form))
-    if combine is not None:
-        check_choice("combine", combine, get_args(Combine))
-    if attributes is not None:
-        defaults = inspect.signature(convert).parameters
-        raw = [name for name in _RAW_OPTIONS if given[name] != defaults[name].default]
-        dataset = as_dataset(check_convertible(inputs, raw, options), source)
-        if layout.dataset_root(files.normalize(to)) != dataset.root:
-            raise UsageError(
-                f"attributes are converted inside their dataset {dataset.root}; expected --to {dataset.root}, found {to}."
-            )
-        return convert_attributes(dataset, attributes, form=form, rename=rename, **options)
-    if rename is not None or form != "nested":
-        raise UsageError("form and rename are of attributes; expected the set to convert in attributes too.")
-    if shard_bytes is not None and shard_bytes < 1:
-        raise UsageError(
-            f"shard_bytes={shard_bytes}; expected a number of bytes from 1 on, such as 1000000000."
-        )
-    made_by = None
-    if function is not None:
-        defaults = inspect.signature(convert).parameters
-        check_alone([name for name in MAPPING_OPTIONS if given[name] != defaults[name].default])
-        made_by = user_function(function, ("record",))
-    published = preset(mapping)
-    base, found = list_raw(inputs)
-    raw_files = [info for info in found if not is_sibling(mapping, info.path)]
-    left_out = len(found) - len(raw_files)
-    if not raw_files:
-        raise UsageError(
-            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {found[0].path}; expected documents. Name their folder."
-        )
-    folder = _folder(under)
-    fields = _mapping(
-        published,
-        id=id,
-        text=text,
-        source=source_field,
-        added=added,
-        created=created,
-        source_name=source,
-        metadata_fields=None if metadata is None else words_of("metadata", metadata, may_be_empty=True),
-        generated_id=generated_id,
-    )
-    if "{place}" not in fields.generated_id:  # a place differs between sources by itself
-        fields = replace(fields, generated_id=folder + fields.generated_id)
-    target = layout.dataset_root(files.normalize(to))
+    if options.attributes is not None:
+        return _attributes_converted(inputs, options.attributes, options)
+    made_by = None if options.function is None else user_function(options.function, ("record",))
+    folder = _folder(options.under)
+    fields = options.field_mapping(folder)
+    base, raw_files, left_out = _raw_files(inputs, options.mapping)
+    target = layout.dataset_root(files.normalize(options.to))
     _check_outside(inputs, target)
-    policy = record_policy(options)
-    planned = plan_shards(raw_files)
-    if combine is None:
-        stage = ConvertStage(target, base, fields, shard_bytes, policy, function=made_by)
-        shards = _outputs(planned, shard_bytes, format, folder)
-    else:
-        stage = ConvertStage(target, base, fields, None, policy, is_combined=True, function=made_by)
-        together = combined(planned, partial(group_of, mapping, combine), shard_bytes or COMBINED_BYTES)
-        shards = _outputs(together, None, format, folder)
+    is_combined = options.combine is not None
+    cut = None if is_combined else options.shard_bytes
+    stage = ConvertStage(target, base, fields, cut, options.policy, is_combined, made_by)
+    shards = _shards(raw_files, folder, options)
     every = frozenset(layout.document_path(shard.path) for shard in shards)
-    requested = _selected(shards, options)
     plan = Plan(
         stage=stage,
         root=target,
-        tasks=[stage.task(shard) for shard in requested],
+        tasks=[stage.task(shard) for shard in _selected(shards, options)],
         params=without_empty(
             {
                 "inputs": base,
                 "mapping": fields.canonical(),
                 "function": made_by and made_by.name,
                 "function_version": made_by and made_by.version,
-                "under": under,
-                "shard_bytes": shard_bytes,
-                "combine": combine,
-                "format": format,
+                "under": options.under,
+                "shard_bytes": options.shard_bytes,
+                "combine": options.combine,
+                "format": options.format,
             }
         ),
         writes=(f"{layout.DOCUMENTS}/{folder}",),
@@ -238,28 +239,44 @@ def convert(
         reads=layout.DOCUMENT_SUFFIXES,
         all_units=every,
         other_formats=layout.other_formats(every),
-        max_bad_fraction=budget(policy),
+        max_bad_fraction=budget(options.policy),
     )
-    ran = engine.run(plan, run_options(options))
-    without: tuple[str, ...] = (
-        (f"{counted(left_out, 'file')} left out, which hold no documents of {mapping}",) if left_out else ()
-    )
-    if combine is not None:
-        without += (f"{counted(len(raw_files), 'raw file')} became {counted(len(shards), 'shard')}",)
+    ran = engine.run(plan, options)
+    notes = [*ran.summary.notes]
+    if left_out:
+        notes.append(f"{counted(left_out, 'file')} left out, which hold no documents of {options.mapping}")
+    if is_combined:
+        notes.append(f"{counted(len(raw_files), 'raw file')} became {counted(len(shards), 'shard')}")
     if bad := ran.summary.counts.get("bad_records"):
-        folder = files.join(target, f"{layout.QUARANTINE}/convert")
-        without += (f"{counted(int(bad), 'record')} set aside in {folder}/",)
-    return replace(ran.summary, notes=(*ran.summary.notes, *without, *skipped_notes(ran.records.values())))
+        place = files.join(target, f"{layout.QUARANTINE}/convert")
+        notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
+    return replace(ran.summary, notes=(*notes, *skipped_notes(ran.records.values())))
 
 
-MAPPING_OPTIONS = ("mapping", "id", "text", "source_field", "added", "created", "metadata")
-"""Options that say which field is what."""
+def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOptions) -> Summary:
+    """Convert an attribute set; refuse what is for raw files."""
+    raw = [given for given in options.given() if given not in _OF_ATTRIBUTES]
+    dataset = as_dataset(check_convertible(inputs, raw), options.source)
+    if layout.dataset_root(files.normalize(options.to)) != dataset.root:
+        raise UsageError(
+            f"attributes are converted inside their dataset {dataset.root}; expected --to {dataset.root}, found {options.to}."
+        )
+    return convert_attributes(dataset, name, options.form, options.rename, options)
 
-_RAW_OPTIONS = (*MAPPING_OPTIONS, "generated_id", "function", "under", "shard_bytes", "combine", "format")  # fmt: skip
-"""Options for raw files alone."""
+
+def _raw_files(inputs: Sequence[str], mapping: str) -> tuple[str, list[FileInfo], int]:
+    """Return the raw folder, the files of it that hold documents, and how many others were left out."""
+    base, found = list_raw(inputs)
+    raw_files = [info for info in found if not is_sibling(mapping, info.path)]
+    left_out = len(found) - len(raw_files)
+    if not raw_files:
+        raise UsageError(
+            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {found[0].path}; expected documents. Name their folder."
+        )
+    return base, raw_files, left_out
 
 
-def check_alone(given: Sequence[str]) -> None:
+def _check_alone(given: Sequence[str]) -> None:
     """Refuse options of a mapping beside a function."""
     if given:
         raise UsageError(
@@ -285,9 +302,14 @@ def _check_outside(inputs: Sequence[str], target: str) -> None:
             )
 
 
-def _mapping(base: FieldMapping, **fields: Any) -> FieldMapping:
-    """Return `base` with the fields that are given."""
-    return replace(base, **{name: value for name, value in fields.items() if value is not None})
+def _shards(raw_files: Sequence[FileInfo], folder: str, options: ConvertOptions) -> list[RawShard]:
+    """Return the shards that raw files become."""
+    planned = plan_shards(raw_files)
+    if options.combine is None:
+        return _outputs(planned, options.shard_bytes, options.format, folder)
+    group = partial(group_of, options.mapping, options.combine)
+    together = combined(planned, group, options.shard_bytes or COMBINED_BYTES)
+    return _outputs(together, None, options.format, folder)
 
 
 def _outputs(
@@ -305,14 +327,14 @@ def _outputs(
     ]
 
 
-def _selected(shards: Sequence[RawShard], options: ReadArgs) -> Sequence[RawShard]:
-    only, prune = tuple(options.get("only", ())), options.get("prune")
+def _selected(shards: Sequence[RawShard], options: ShardOptions) -> Sequence[RawShard]:
+    only, prune = options.only or (), options.prune
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no shard; expected 1 or more.")
     kept = [shard for shard in shards if not only or _is_named(shard, only)]
     if not kept:
         raise UsageError(f"no input matches {' '.join(only)!r}; the first output is {shards[0].path!r}.")
-    return share_of(kept, options.get("share"))[:prune]
+    return share_of(kept, options.share)[:prune]
 
 
 def _is_named(shard: RawShard, only: Sequence[str]) -> bool:

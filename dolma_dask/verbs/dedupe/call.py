@@ -1,110 +1,73 @@
 """A call of `dedupe` as jobs: the columns that decide are found in each of its datasets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange import Shuffle
 from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.exchange.flagging import check_written
-from dolma_dask.formats.layout import FileFormat
-from dolma_dask.options.shared import RecordArgs, record_policy, selected, without_empty
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
-from dolma_dask.rules.rules import Rule
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.minhash_tables import find_tables
+from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """What is requested, whatever the dataset; see `dolma_dask.verbs.dedupe.verb.dedupe`."""
+def job_of(datasets: Sequence[Dataset], options: DedupeOptions) -> Deduplication:
+    """Return the job of all datasets; the first one does the work.
 
-    how: str
-    by: str
-    choice: Choice  # with names as they were given
-    where: str | Rule | None
-    attributes: Sequence[str]
-    comparison: Comparison
-    signatures: str | None
-    name: str
-    file_format: FileFormat | None
-    shuffle: Shuffle
-    rank: str | None
-    source: str | None
-    options: RecordArgs
+    Raises `UsageError`: a column has not one value per document, is written itself, or is another one elsewhere.
+    """
+    roots = [dataset.root for dataset in datasets]
+    first, *others = (_job(dataset, roots[1:], options) for dataset in datasets)
+    for other in others:
+        _check_same_columns(first, other)
+    return replace(first, others=tuple(others))
 
-    def job(self, datasets: Sequence[Dataset]) -> Deduplication:
-        """Return the job of all datasets; the first one does the work.
 
-        Raises `UsageError`: a column has not one value per document, is written itself, or is another one elsewhere.
-        """
-        roots = [dataset.root for dataset in datasets]
-        first, *others = (self._job(dataset, roots[1:]) for dataset in datasets)
-        for other in others:
-            _check_same_columns(first, other)
-        return replace(first, others=tuple(others))
+def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Deduplication:
+    columns, choice, column = _resolved(dataset, options)
+    check_written(columns, options.set_name)
+    common: dict[str, Any] = {
+        "dataset": dataset,
+        "selected": options.selected(dataset),
+        "columns": columns,
+        "name": options.set_name,
+        "file_format": options.format,
+        "policy": options.policy,
+        "shuffle": options.shuffle,
+        "params": options.params_of(others),
+    }
+    if options.how == "exact":
+        return ExactDeduplication(**common, recipe=KeyRecipe(column, choice))
+    comparison, published = options.comparison, None
+    if options.signatures is not None:
+        paths = (shard.path for shard in dataset.shards)
+        published = find_tables(dataset.root, options.signatures, comparison.minhash, paths)
+    return FuzzyDeduplication(**common, comparison=comparison, choice=choice, published=published)
 
-    def _job(self, dataset: Dataset, others: Sequence[str]) -> Deduplication:
-        columns, choice, column = self._resolved(dataset)
-        check_written(columns, self.name)
-        common: dict[str, Any] = {
-            "dataset": dataset,
-            "selected": selected(dataset, self.options),
-            "columns": columns,
-            "name": self.name,
-            "file_format": self.file_format,
-            "policy": record_policy(self.options),
-            "shuffle": self.shuffle,
-            "params": self._params(others),
-        }
-        if self.how == "exact":
-            return ExactDeduplication(**common, recipe=KeyRecipe(column, choice))
-        published = None
-        if self.signatures is not None:
-            paths = (shard.path for shard in dataset.shards)
-            published = find_tables(dataset.root, self.signatures, self.comparison.minhash, paths)
-        return FuzzyDeduplication(**common, comparison=self.comparison, choice=choice, published=published)
 
-    def _params(self, others: Sequence[str]) -> dict[str, Any]:
-        """Return what was given, for journals and reports."""
-        given = {
-            "how": self.how,
-            "keep": self.choice.keep,
-            "rank": self.rank,
-            "where": None if self.where is None else str(self.where),
-            "within": self.choice.within,
-            "name": self.name,
-            "format": self.file_format,
-            "source": self.source,
-            "others": list(others),
-        }
-        if self.how == "exact":
-            return without_empty({**given, "by": self.by})
-        return without_empty({**given, "signatures": self.signatures, **self.comparison.params()})
-
-    def _resolved(self, dataset: Dataset) -> tuple[Columns, Choice, str]:
-        """Find the columns that decide; return them, and the choice and the column `by` with their full names."""
-        by, choice = self.by, self.choice
-        requested = [*COLUMNS, *(name for name in (by, choice.rank, choice.within) if name)]
-        requested = list(dict.fromkeys(requested))
-        columns = find_columns(dataset, requested, self.attributes)
-        full = dict(zip(requested, columns.names, strict=True))
-        rank, within = (full.get(name or "") for name in (choice.rank, choice.within))
-        _check_kinds({name: columns.kinds[full[name]] for name in requested}, by, choice)
-        rule = None if self.where is None else select(dataset, self.where, self.attributes).rule
-        choice = replace(choice, rank=rank, within=within, where=rule)
-        every = list(dict.fromkeys([*columns.names, *choice.names]))
-        if len(every) > len(columns.names):
-            columns = find_columns(dataset, every, self.attributes)
-        return columns, choice, full[by]
+def _resolved(dataset: Dataset, options: DedupeOptions) -> tuple[Columns, Choice, str]:
+    """Find the columns that decide; return them, and the choice and the column `by` with their full names."""
+    by, choice, sets = options.by, options.choice, options.attributes
+    requested = [*COLUMNS, *(name for name in (by, choice.rank, choice.within) if name)]
+    requested = list(dict.fromkeys(requested))
+    columns = find_columns(dataset, requested, sets)
+    full = dict(zip(requested, columns.names, strict=True))
+    rank, within = (full.get(name or "") for name in (choice.rank, choice.within))
+    _check_kinds({name: columns.kinds[full[name]] for name in requested}, by, choice)
+    rule = None if options.where is None else select(dataset, options.where, sets).rule
+    choice = replace(choice, rank=rank, within=within, where=rule)
+    every = list(dict.fromkeys([*columns.names, *choice.names]))
+    if len(every) > len(columns.names):
+        columns = find_columns(dataset, every, sets)
+    return columns, choice, full[by]
 
 
 def _check_same_columns(first: Deduplication, other: Deduplication) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -107,24 +107,12 @@ def comparison_of(given: Mapping[str, Any]) -> Comparison:
     Raises `UsageError`: a value that an option cannot have, or bands of more values than a signature has.
     """
     known = {name: value for name, value in given.items() if value is not None}
-    _check_similarity(known.get("similarity"))
     known = {**_OF_SCHEME.get(str(known.get("scheme")), {}), **known}
     names = ("scheme", "ngram", "unit", "num_perm", "seed")
     minhash = MinHash(**{name: known[name] for name in names if name in known})
     bands = _bands(known, minhash.num_perm)
     bands.check(minhash.num_perm)
-    verify = known.get("verify", "signatures")
-    if verify not in get_args(Verify):
-        raise UsageError(f"verify={verify!r}; expected one of {', '.join(get_args(Verify))}.")
-    return Comparison(minhash, bands, known.get("similarity", SIMILARITY), verify)
-
-
-def _check_similarity(similarity: object) -> None:
-    """Refuse what is no similarity."""
-    if similarity is not None and not (isinstance(similarity, int | float) and 0 <= similarity <= 1):
-        raise UsageError(
-            f"similarity={similarity!r}; expected a number from 0 to 1, such as 0.8 for documents that share 80 % of their n-grams."
-        )
+    return Comparison(minhash, bands, known.get("similarity", SIMILARITY), known.get("verify", "signatures"))
 
 
 def _bands(known: Mapping[str, Any], num_perm: int) -> Bands:

@@ -36,8 +36,8 @@ from dolma_dask.exchange.flagging import Flagging, dataset_unit
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
+from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import without_empty
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of

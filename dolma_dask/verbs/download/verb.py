@@ -6,8 +6,8 @@ Each object is a unit with a record: its size, its tag at the source, the checks
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Annotated, Any, Unpack, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import dolma_dask
 from dolma_dask import engine
@@ -21,16 +21,9 @@ from dolma_dask.io.objects import Version, shown
 from dolma_dask.io.partial import remove_outdated, set_free
 from dolma_dask.io.web import Web
 from dolma_dask.journal import Journal, Record
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import (
-    Many,
-    RunArgs,
-    check_choice,
-    checked,
-    run_options,
-    without_empty,
-    words_of,
-)
+from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary, show
 from dolma_dask.verbs.download.selection import Selection, Wanted, wanted_of
@@ -47,57 +40,93 @@ MAX_PREFIXES = 400
 """Folders that a run announces; more are put together."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DownloadOptions(ShardOptions):
+    """Options of `download`."""
+
+    to: Annotated[
+        str,
+        Opt(
+            "Folder or URL to write to. Files keep the paths that they are published under: documents/2023-06/0000/de_head.json.gz.",
+            group=OUTPUT,
+        ),
+    ]
+    snapshots: Annotated[
+        Sequence[str], Opt("Snapshots of RedPajama-V2, such as 2023-06; in the web they must be given.")
+    ] = ()
+    languages: Annotated[Sequence[str], Opt("Languages: de, en, es, fr, it; by default all.")] = ()
+    buckets: Annotated[
+        Sequence[str],
+        Opt(
+            "Buckets of quality: head, middle, tail; by default of a listing head and middle, of a list of URLs all."
+        ),
+    ] = ()
+    components: Annotated[
+        Sequence[str], Opt("Components: documents, quality_signals, minhash, duplicates; by default all.")
+    ] = ()
+    base: Annotated[
+        str | None,
+        Opt(
+            "URL that other files keep their paths below, and that the shards of a listing of yours lie below."
+        ),
+    ] = None
+    connections: Annotated[int, Opt("Connections at once to one host, and files at once.", min=1)] = 8
+    on_missing: Annotated[
+        Handling, Opt("What to do where the source has no such file (404): list it, or fail.")
+    ] = "record"
+    on_broken: Annotated[Handling, Opt("The same for files that are damaged at the source.")] = "fail"
+    refresh: Annotated[
+        bool,
+        Opt(
+            "Ask the source about every file, and fetch what has changed there; by default what was fetched stays."
+        ),
+    ] = False
+    timeout: Annotated[
+        float,
+        Opt(
+            "Seconds without a byte after which a connection is made anew.",
+            min=ABOVE_0,
+            expected="more than 0",
+        ),
+    ] = 30.0
+    patience: Annotated[
+        float,
+        Opt("Seconds without an answer after which a host is given up.", min=ABOVE_0, expected="more than 0"),
+    ] = 300.0
+
+    @property
+    def selection(self) -> Selection:
+        """What is wanted of RedPajama-V2."""
+        words = (self.snapshots, self.languages, self.buckets, self.components)
+        return Selection(*map(tuple, words))
+
+    @property
+    def root(self) -> str | None:
+        """URL that files keep their paths below."""
+        return None if self.base is None else files.normalize(self.base)
+
+    @property
+    def server(self) -> Web:
+        """How sources are read."""
+        return Web(self.connections, self.timeout, self.patience)
+
+
+@command
 def download(
-    inputs: Annotated[Sequence[str] | str, Many],
+    inputs: Annotated[
+        Sequence[str] | str,
+        Opt(
+            "Lists of URLs (.txt); trees as RedPajama-V2 publishes them, https://data.together.xyz/redpajama-data-v2/v1.0.0, which have listings "
+            "(in a store they need none); listings of such trees; or URLs of files."
+        ),
+    ],
     /,
     *,
-    to: str,
-    snapshots: Annotated[Sequence[str], Many] = (),
-    languages: Annotated[Sequence[str], Many] = (),
-    buckets: Annotated[Sequence[str], Many] = (),
-    components: Annotated[Sequence[str], Many] = (),
-    base: str | None = None,
-    connections: int = 8,
-    on_missing: Handling = "record",
-    on_broken: Handling = "fail",
-    refresh: bool = False,
-    timeout: float = 30.0,
-    patience: float = 300.0,
-    **options: Unpack[RunArgs],
+    options: DownloadOptions,
 ) -> Summary:
     """Fetch published files over http(s) or from any store: each is whole, proved, and goes on where it broke off.
 
     Example: dolma-dask download urls/minhash-urls.txt --to raw/rpv2 --snapshots 2023-06 --languages de
-
-    Parameters
-    ----------
-    inputs : list of str
-        Lists of URLs (.txt); trees as RedPajama-V2 publishes them, https://data.together.xyz/redpajama-data-v2/v1.0.0, which have listings (in a store they need none);
-        listings of such trees; or URLs of files.
-    to : str
-        Folder or URL to write to. Files keep the paths that they are published under: documents/2023-06/0000/de_head.json.gz.
-    snapshots : list of str, optional
-        Snapshots of RedPajama-V2, such as 2023-06; in the web they must be given.
-    languages : list of str, optional
-        Languages: de, en, es, fr, it; by default all.
-    buckets : list of str, optional
-        Buckets of quality: head, middle, tail; by default of a listing head and middle, of a list of URLs all.
-    components : list of str, optional
-        Components: documents, quality_signals, minhash, duplicates; by default all.
-    base : str, optional
-        URL that other files keep their paths below, and that the shards of a listing of yours lie below.
-    connections : int, optional
-        Connections at once to one host, and files at once.
-    on_missing : {"record", "fail"}, optional
-        What to do where the source has no such file (404): list it, or fail.
-    on_broken : {"record", "fail"}, optional
-        The same for files that are damaged at the source.
-    refresh : bool, optional
-        Ask the source about every file, and fetch what has changed there; by default what was fetched stays.
-    timeout : float, optional
-        Seconds without a byte after which a connection is made anew.
-    patience : float, optional
-        Seconds without an answer after which a host is given up.
 
     Returns
     -------
@@ -119,32 +148,17 @@ def download(
     Files that are missing or broken at the source are listed below _quarantine/download/ of the target. gzip and zstd data are inflated to their ends, and footers of Parquet
     files are read. A login is taken from ~/.netrc; a URL that holds one is refused, and queries of URLs are shown nowhere.
     """
-    options = checked(download, options, RunArgs)
-    inputs = words_of("inputs", inputs)
-    selection = Selection(
-        words_of("snapshots", snapshots),
-        words_of("languages", languages),
-        words_of("buckets", buckets),
-        words_of("components", components),
-    )
-    for name, given in (("on_missing", on_missing), ("on_broken", on_broken)):
-        check_choice(name, given, get_args(Handling))
-    for name, number in (("connections", connections), ("timeout", timeout), ("patience", patience)):
-        if not number > 0:
-            raise UsageError(f"{name}={number}; expected more than 0.")
-    target = files.normalize(to)
+    target = files.normalize(options.to)
     _check_outside(inputs, target)
-    base = None if base is None else files.normalize(base)
-    source = Web(connections, timeout, patience)
+    base, selection, source = options.root, options.selection, options.server
     wanted = wanted_of(source, inputs, base, selection)
     wanted = _requested(wanted, options)
     origin = resume.origin_of(target, _origin(wanted))
-    stage = DownloadStage(target, origin, source, on_missing, on_broken)
-    run = run_options(options)
+    stage = DownloadStage(target, origin, source, options.on_missing, options.on_broken)
     with one_display(stage.verb):
-        plan, is_estimate = _planned(stage, wanted, refresh, run.progress)
+        plan, is_estimate = _planned(stage, wanted, options.refresh, options.progress)
         plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
-        return _run(plan, replace(run, workers=run.workers or connections), is_estimate)
+        return _run(plan, replace(options, workers=options.workers or options.connections), is_estimate)
 
 
 def _check_outside(inputs: Sequence[str], target: str) -> None:
@@ -190,15 +204,15 @@ def _run(plan: Plan, run: RunOptions, is_estimate: bool) -> Summary:
     return replace(ran.summary, notes=(*ran.summary.notes, *note, *sentences(plan.root, ran.records)))
 
 
-def _requested(wanted: list[Wanted], options: RunArgs) -> list[Wanted]:
+def _requested(wanted: list[Wanted], options: ShardOptions) -> list[Wanted]:
     """Return the objects that ``only``, ``share`` and ``prune`` leave."""
-    only, prune = tuple(options.get("only", ())), options.get("prune")
+    only, prune = options.only or (), options.prune
     if prune is not None and prune < 1:
         raise UsageError(f"prune={prune} leaves no file; expected 1 or more.")
     kept = [one for one in wanted if not only or matches(one.path, only)]
     if not kept:
         raise UsageError(f"no file matches {' '.join(only)!r}; the first is {wanted[0].path!r}.")
-    return list(share_of(kept, options.get("share")))[:prune]
+    return list(share_of(kept, options.share))[:prune]
 
 
 def _origin(wanted: Sequence[Wanted]) -> str:

@@ -5,28 +5,18 @@ a few blocks per worker.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats import layout
-from dolma_dask.formats.layout import FileFormat
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RecordArgs,
-    as_dataset,
-    check_format,
-    checked,
-    record_policy,
-    run_options,
-    selected,
-    without_empty,
-    words_of,
-)
+from dolma_dask.options.base import OUTPUT, WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Format, RecordOptions, WithAttributes
 from dolma_dask.reading import find_columns
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.signals import check_signal
@@ -48,50 +38,63 @@ ThresholdsOfLevels = Sequence[str | Thresholds] | str | Thresholds | QuantilesSu
 """Files of thresholds or thresholds, the loosest first; or quantiles, of which all four levels are taken."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions(DatasetOptions, RecordOptions):
+    """Options of `filter`."""
+
+    unrecorded = frozenset({"attributes"})
+
+    quantiles: Annotated[
+        str | None,
+        Opt(
+            "In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular, "
+            'strict, even_stricter and strictest. By default "quantiles".'
+        ),
+    ] = None
+    tails: Annotated[
+        Mapping[str, str] | Sequence[str],
+        Opt(
+            "Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default as for "
+            "quantiles.",
+            may_be_empty=True,
+        ),
+    ] = ()
+    nulls: Annotated[
+        NullPolicy | None,
+        Opt(
+            "A document without a value of a signal passes no level of its rule, all levels of its group, or is an error; by default as the "
+            "thresholds say, of quantiles none."
+        ),
+    ] = None
+    name: Annotated[str, Opt("Attribute set to write.", group=OUTPUT)] = "quality"
+    attributes: Annotated[
+        Sequence[str], Opt("Attribute sets to look for signals in; by default all.", group=WHAT)
+    ] = ()
+    format: Format = None
+
+    def check(self) -> None:
+        """Refuse a name that is none of a folder."""
+        super().check()
+        layout.check_name(self.name, "name")
+
+
+@command
 def filter(
-    dataset: DatasetLike,
+    dataset: WithAttributes,
     /,
-    thresholds: Annotated[ThresholdsOfLevels, Many] = None,
+    thresholds: Annotated[
+        ThresholdsOfLevels,
+        Opt(
+            "Files of thresholds (quantiles --level), one for each level from the loosest to the strictest. From Python also thresholds, or what "
+            "quantiles returned."
+        ),
+    ] = None,
     *,
-    quantiles: str | None = None,
-    tails: Annotated[Mapping[str, str] | Sequence[str], Many] = (),
-    nulls: NullPolicy | None = None,
-    name: str = "quality",
-    attributes: Annotated[Sequence[str], Many] = (),
-    format: FileFormat | None = None,
-    source: str | None = None,
-    version: str | None = None,
-    **options: Unpack[RecordArgs],
+    options: FilterOptions,
 ) -> FilterSummary:
     """Write how many levels of thresholds each document passes, in each rule, beside the documents.
 
     Example: dolma-dask filter corpus/wiki/v0 --quantiles quantiles --name quality
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ and attributes/ in it.
-    thresholds : list of str, optional
-        Files of thresholds (quantiles --level), one for each level from the loosest to the strictest. From Python also thresholds, or what quantiles
-        returned.
-    quantiles : str, optional
-        In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular, strict,
-        even_stricter and strictest. By default "quantiles".
-    tails : list of str, optional
-        Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default as for quantiles.
-    nulls : {"drop", "keep", "fail"}, optional
-        A document without a value of a signal passes no level of its rule, all levels of its group, or is an error; by default as the thresholds say, of
-        quantiles none.
-    name : str
-        Attribute set to write.
-    attributes : list of str, optional
-        Attribute sets to look for signals in; by default all.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
-        Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
 
     Returns
     -------
@@ -112,51 +115,36 @@ def filter(
     mix --where "quality.level >= 2 and quality.perplexity >= 3". Bounds are inclusive. When signals are made again, the levels made before are
     refused by readers until filter has run; quantiles that are made again change no level before that.
     """
-    options = checked(filter, options, RecordArgs)
-    check_format(format)
-    layout.check_name(name, "name")
-    found = as_dataset(dataset, source, version)
-    layout.check_no_collision([layout.with_format(shard.path, format) for shard in found.shards])
-    levels = Levels.of(_all_levels(found, thresholds, quantiles, tails), nulls)
-    columns = find_columns(found, levels.columns, words_of("attributes", attributes))
+    found = options.open(dataset)
+    layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in found.shards])
+    tails = tails_in_words(options.tails)
+    levels = Levels.of(_all_levels(found, thresholds, options.quantiles, tails), options.nulls)
+    columns = find_columns(found, levels.columns, options.attributes)
     levels = levels.renamed(dict(zip(levels.columns, columns.names, strict=True)))
-    check_written(columns, name)
+    check_written(columns, options.name)
     for rule in levels.rules:
         check_signal(columns, rule.signal)
     job = Filtering(
         dataset=found,
-        selected=selected(found, options),
+        selected=options.selected(found),
         columns=columns,
-        output=LevelOutput(found.root, name, levels),
-        policy=record_policy(options),
-        file_format=format,
-        params=without_empty(
-            {
-                "thresholds": _files_of(thresholds),
-                "quantiles": quantiles,
-                "tails": dict(tails_in_words(tails)),
-                "nulls": nulls,
-                "name": name,
-                "format": format,
-                "source": source,
-            }
-        ),
+        output=LevelOutput(found.root, options.name, levels),
+        policy=options.policy,
+        file_format=options.format,
+        params=options.params(thresholds=_files_of(thresholds), tails=dict(tails)),
     )
-    return run_job(job, run_options(options))
+    return run_job(job, options)
 
 
 def _all_levels(
-    dataset: Dataset,
-    thresholds: ThresholdsOfLevels,
-    quantiles: str | None,
-    tails: Mapping[str, str] | Sequence[str],
+    dataset: Dataset, thresholds: ThresholdsOfLevels, quantiles: str | None, tails: Mapping[str, str]
 ) -> list[Thresholds]:
     """Return the thresholds of each level, the loosest first."""
     if thresholds is None or thresholds == () or isinstance(thresholds, QuantilesSummary):
         given: Any = (
             thresholds if isinstance(thresholds, QuantilesSummary) else _quantiles_of(dataset, quantiles)
         )
-        return [thresholds_from(given, level, tails=tails_in_words(tails)) for level in LEVELS]
+        return [thresholds_from(given, level, tails=tails) for level in LEVELS]
     if quantiles is not None or tails:
         raise UsageError(
             "thresholds were given, with quantiles or tails, of which thresholds are made; expected the one or the other."

@@ -19,8 +19,8 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.shared import without_empty
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import (
     QUANTILES,

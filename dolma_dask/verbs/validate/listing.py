@@ -11,7 +11,7 @@ import xxhash
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
-from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttributesError, UsageError
+from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
@@ -23,14 +23,8 @@ from dolma_dask.verbs.validate.shard import ShardWork, Written
 
 def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
     """Return the dataset with a share of its shards, at least one: those whose path has the smallest hash under `seed`."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UsageError(f"seed={seed!r}; expected a whole number.")
     if fraction is None:
         return dataset
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-        raise UsageError(
-            f"sample={fraction!r}; expected a share of the files above 0 and at most 1, such as 0.01."
-        )
     count = max(1, math.ceil(fraction * len(dataset.shards)))
     drawn = sorted(
         dataset.shards,

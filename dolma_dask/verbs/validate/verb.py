@@ -7,8 +7,8 @@ unless files change. The report is the same for any number of workers. Memory: a
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, Unpack
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
@@ -17,17 +17,9 @@ from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.options.shared import (
-    DatasetLike,
-    Many,
-    RunArgs,
-    as_dataset,
-    checked,
-    run_options,
-    selected,
-    words_of,
-)
-from dolma_dask.summary import Summary
+from dolma_dask.options.base import ABOVE_0, BAD, OUTPUT, WHAT, Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions, as_dataset, same
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
@@ -38,51 +30,71 @@ KEPT = 20
 """Problems per kind and shard that a journal keeps, unless more are to be shown."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions(DatasetOptions, ShardOptions):
+    """Options of `validate`."""
+
+    against: Annotated[
+        DatasetLike | None,
+        Opt(
+            "Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version` also "
+            "the name of another version of the same source.",
+            kind="str or Dataset",
+            convert=same,
+        ),
+    ] = None
+    attributes: Annotated[
+        Sequence[str] | None, Opt("Attribute sets to check; by default all.", group=WHAT, may_be_empty=True)
+    ] = None
+    source: Annotated[
+        str | None,
+        Opt(
+            "Source of all documents, for files that lack the field; with `version`, the name of its folder, and documents need the field.",
+            group=WHAT,
+        ),
+    ] = None
+    sample: Annotated[
+        float | None,
+        Opt(
+            "Look at this share of the files only, such as 0.01; the report says what was not looked at.",
+            min=ABOVE_0,
+            max=1,
+            expected="a share of the files above 0 and at most 1, such as 0.01",
+        ),
+    ] = None
+    seed: Annotated[int, Opt("Draws another sample.")] = 0
+    to: Annotated[str | None, Opt("Write the report there too, as JSON.", group=OUTPUT)] = None
+    problems: Annotated[
+        int, Opt("Problems of each kind that are shown, the first by file and row; all are counted.", min=1)
+    ] = 10
+    max_record_bytes: Annotated[int, Opt("Longer records are bad.", group=BAD, min=1)] = MAX_RECORD_BYTES
+    shuffle: Annotated[
+        Shuffle,
+        Opt(
+            "How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.",
+            convert=check_shuffle,
+        ),
+    ] = "files"
+
+
+@command
 def validate(
-    dataset: DatasetLike,
+    dataset: Annotated[
+        DatasetLike,
+        Opt(
+            "Folder or URL with documents/ in it; with `version`, a root of sources. On the command line also a root of datasets: all below it are "
+            "checked.",
+            kind="str or Dataset",
+            convert=same,
+        ),
+    ],
     /,
     *,
-    against: str | Dataset | Summary | None = None,
-    attributes: Annotated[Sequence[str] | None, Many] = None,
-    source: str | None = None,
-    version: str | None = None,
-    sample: float | None = None,
-    seed: int = 0,
-    to: str | None = None,
-    problems: int = 10,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-    shuffle: Shuffle = "files",
-    **options: Unpack[RunArgs],
+    options: ValidateOptions,
 ) -> ValidateSummary:
     """Check every file and every row: records, unique ids, attributes that line up, spans inside of texts, order between versions.
 
     Example: dolma-dask validate corpus/wiki/v1 --against corpus/wiki/v0
-
-    Parameters
-    ----------
-    dataset : str or Dataset
-        Folder or URL with documents/ in it; with `version`, a root of sources. On the command line also a root of datasets: all below it are checked.
-    against : str or Dataset, optional
-        Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version`
-        also the name of another version of the same source.
-    attributes : list of str, optional
-        Attribute sets to check; by default all.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder, and documents need the field.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    sample : float, optional
-        Look at this share of the files only, such as 0.01; the report says what was not looked at.
-    seed : int, optional
-        Draws another sample.
-    to : str, optional
-        Write the report there too, as JSON.
-    problems : int, optional
-        Problems of each kind that are shown, the first by file and row; all are counted.
-    max_record_bytes : int, optional
-        Longer records are bad.
-    shuffle : {"files", "dask"}, optional
-        How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
 
     Returns
     -------
@@ -123,29 +135,27 @@ def validate(
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
     compared among the selected files only, and with `sample` only with the earlier files of their names.
     """
-    options = checked(validate, options, RunArgs)
-    _check_numbers(problems, max_record_bytes)
-    check_shuffle(shuffle)
-    target = None if to is None else _report_url(to, options)
-    found = _open(dataset, source, version)
-    earlier = None if against is None else _open_against(against, dataset, found, source, version)
-    names = _sets(found, attributes)
-    part = sampled(selected(found, options), sample, seed)
-    keep = max(KEPT, problems)
+    target = None if options.to is None else _report_url(options.to, options.overwrite)
+    found = _open(dataset, options)
+    earlier = None if options.against is None else _open_against(options.against, dataset, found, options)
+    names = _sets(found, options.attributes)
+    part = sampled(options.selected(found), options.sample, options.seed)
+    is_sample = options.sample is not None
+    keep = max(KEPT, options.problems)
     listing = list_work(found, part, names, keep)
-    stage = ValidateStage(found.root, found.source, keep, max_record_bytes)
-    identities = Identities(stage, found, part, earlier, sample is not None, shuffle)
+    stage = ValidateStage(found.root, found.source, keep, options.max_record_bytes)
+    identities = Identities(stage, found, part, earlier, is_sample, options.shuffle)
     scope = {
         "files": len(part.shards),
         "files_of": len(found.shards),
         "attributes": list(names),
         "against": None if earlier is None else last_names(earlier.root),
-        "sample": sample,
-        "seed": seed if sample is not None else None,
+        "sample": options.sample,
+        "seed": options.seed if is_sample else None,
     }
-    check = Check(stage, found, part, listing, identities, scope, problems)
-    summary = run_job(check, run_options(options))
-    if not options.get("dry_run"):
+    check = Check(stage, found, part, listing, identities, scope, options.problems)
+    summary = run_job(check, options)
+    if not options.dry_run:
         check.remember(summary.report())
         if target is not None:
             _publish(target, summary)
@@ -155,22 +165,16 @@ def validate(
 # ------------------------------------------------------------------------------------------------ arguments
 
 
-def _check_numbers(problems: int, max_record_bytes: int) -> None:
-    for name, value in (("problems", problems), ("max_record_bytes", max_record_bytes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UsageError(f"{name}={value!r}; expected a whole number from 1 on.")
-
-
-def _open(dataset: DatasetLike, source: str | None, version: str | None) -> Dataset:
-    opened = as_dataset(dataset, source, version)
-    return opened if version is None else replace(opened, source=None)
+def _open(dataset: DatasetLike, options: ValidateOptions) -> Dataset:
+    opened = options.open(dataset)
+    return opened if options.version is None else replace(opened, source=None)
 
 
 def _open_against(
-    against: DatasetLike, dataset: DatasetLike, found: Dataset, source: str | None, version: str | None
+    against: DatasetLike, dataset: DatasetLike, found: Dataset, options: ValidateOptions
 ) -> Dataset:
-    if isinstance(against, str) and version and source and "/" not in against:
-        earlier = _open(dataset, source, against)
+    if isinstance(against, str) and options.version and options.source and "/" not in against:
+        earlier = _open(dataset, replace(options, version=against))
     else:
         earlier = as_dataset(against, found.source)
     if files.resolved(earlier.root) == files.resolved(found.root):
@@ -184,23 +188,22 @@ def _open_against(
 def _sets(dataset: Dataset, attributes: Sequence[str] | None) -> tuple[str, ...]:
     if attributes is None:
         return dataset.attributes
-    names = tuple(dict.fromkeys(words_of("attributes", attributes, may_be_empty=True)))
-    unknown = [name for name in names if name not in dataset.attributes]
+    unknown = [name for name in attributes if name not in dataset.attributes]
     if unknown:
         raise UsageError(
             f"{dataset.root} has no attribute set {unknown[0]!r}; it has: {', '.join(dataset.attributes) or 'none'}."
         )
-    return names
+    return tuple(dict.fromkeys(attributes))
 
 
-def _report_url(to: str, options: RunArgs) -> str:
+def _report_url(to: str, overwrite: bool) -> str:
     """Return the URL of the report; refuse to replace a file that is none."""
     target = files.normalize(to)
     if not target.endswith(".json"):
         raise UsageError(
             f"to is {to!r}; expected the path or URL of a file that ends in .json, such as report.json."
         )
-    if not options.get("overwrite") and files.stat(target):
+    if not overwrite and files.stat(target):
         with files.open_read(target) as handle:
             if f'"format": "{FORMAT}"'.encode() not in handle.read(4096):
                 raise UsageError(

@@ -267,7 +267,7 @@ def test_what_is_refused(world):
     for arguments, message in (
         ({"name": "a/b"}, "folder name"),
         ({"name": "char_length_v1"}, "not made by this command"),
-        ({"exchange": "yes"}, "expected True, False"),
+        ({"exchange": "yes"}, "expected True or False"),
         ({"format": "csv"}, "expected one of"),
     ):
         with pytest.raises(UsageError, match=message):

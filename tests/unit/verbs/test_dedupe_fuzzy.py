@@ -385,7 +385,7 @@ def test_a_run_that_was_stopped_goes_on(world, finished, monkeypatch, stop):
             "20 bands of 20 rows use 400 signature values",
         ),
         ({"how": "fuzzy", "similarity": "0.7"}, "similarity='0.7'"),
-        ({"how": "fuzzy", "num_bands": 2.5, "rows_per_band": 2}, "2.5 bands of 2 rows"),
+        ({"how": "fuzzy", "num_bands": 2.5, "rows_per_band": 2}, "num_bands=2.5; expected a whole number"),
         ({"how": "fuzzy", "within": ""}, "within=''"),
         ({"how": "fuzzy", "similarity": 80}, "similarity=80; expected a number from 0 to 1"),
         ({"how": "fuzzy", "scheme": "simhash"}, "scheme='simhash'"),

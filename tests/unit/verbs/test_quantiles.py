@@ -413,7 +413,7 @@ def test_thresholds_files_are_read_and_wrong_ones_told(corpus, tmp_path):
         ),
         ({"level": ["x=strict"]}, UsageError, "no level for all other"),
         ({"nulls": "keep"}, UsageError, "there is no level"),
-        ({"level": "strict", "nulls": "skip"}, UsageError, "drop, keep or fail"),
+        ({"level": "strict", "nulls": "skip"}, UsageError, "drop, keep, fail"),
         ({"where": "xx > 1"}, ExpressionError, "xx"),
         ({"probabilities": [2]}, UsageError, "probabilities"),
         ({"sample": 0}, UsageError, "sample"),

@@ -252,5 +252,5 @@ def test_tables_of_duplicates(world):
     assert dk.attach(str(world / "v0"), str(world / "d"), name="same", **HERE).counts["duplicates"] == 2
     with pytest.raises(UsageError, match="which documents are duplicates is not said"):
         dk.sign(str(world / "v0"), str(world / "other"), **options)
-    with pytest.raises(UsageError, match="component='x'; expected minhash or duplicates"):
+    with pytest.raises(UsageError, match="component='x'; expected one of minhash, duplicates"):
         dk.sign(str(world / "v0"), str(world / "other"), **{**options, "component": "x"})
