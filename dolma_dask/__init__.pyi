@@ -56,17 +56,17 @@ def attach(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> Summary:
     """Make attributes of what RedPajama-V2 publishes beside its documents: quality signals, or flags of duplicates.
 
@@ -77,8 +77,8 @@ def attach(
     dataset : str or Dataset
         Folder or URL with documents/ in it, whose ids are those of RedPajama-V2 (convert --mapping redpajama_v2 makes them).
     tables : str
-        Folder or URL of quality_signals or duplicates, in folders as the shards below documents/: <snapshot>/<shard>/<lang>_<bucket>.signals.json.gz
-        or .duplicates.parquet.
+        Folder or URL of quality_signals or duplicates, in folders as the shards below documents/:
+        <snapshot>/<shard>/<lang>_<bucket>.signals.json.gz or .duplicates.parquet.
     name : str
         Attribute set to write. Signals keep their names; a flag is named as the set: mix --where "NAME is None" keeps the others.
     missing : {"fail", "null"}
@@ -89,6 +89,28 @@ def attach(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -115,20 +137,20 @@ def block(
     *,
     name: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
+    exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
-    exchange: bool | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> BlockSummary:
     """Flag the documents that are in a list of ids, or of sources and ids, and write the flags beside the documents.
 
@@ -145,13 +167,35 @@ def block(
         Attribute set to write, and its only key; by default the name of the file without its suffix.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
+    exchange : bool, optional
+        Sort the list together with all documents on disk, instead of holding it in memory; by default only for more than five million entries.
+        Not a byte of the output depends on it.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    exchange : bool, optional
-        Sort the list together with all documents on disk, instead of holding it in memory; by default only for more than five million
-        entries. Not a byte of the output depends on it.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -245,18 +289,18 @@ def convert(
     attributes: str | None = None,
     form: Literal["nested", "flat"] = "nested",
     rename: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
-    max_bad_fraction: float = ...,
+    max_bad_fraction: float = 0.01,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> Summary:
     """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
 
@@ -268,47 +312,71 @@ def convert(
         Files, folders or globs, local or URLs.
     to : str
         Root of the dataset; its documents/ is written.
-    mapping : str, optional
-        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia. Signals,
-        MinHash and duplicates of redpajama_v2 among the inputs are left out, and its ids are the published ones.
+    mapping : str
+        Field names of published data: dolma, c4, fineweb, pile, redpajama_v1, redpajama_v2, refinedweb, slimpajama, wikipedia. Signals, MinHash
+        and duplicates of redpajama_v2 among the inputs are left out, and its ids are the published ones.
     id : str, optional
         Field that becomes the id; a dot goes into objects (meta.id). Records without an id get one from file and row.
     text : str, optional
         Field that becomes the text; a dot goes into objects (content.body). Text files are taken as they are, with their paths as ids.
+    source_field : str, optional
+        Field that holds the source.
     added : str, optional
         Field that becomes the time stamp added.
     created : str, optional
         Field that becomes the time stamp created.
-    source_field : str, optional
-        Field that holds the source.
     source : str, optional
         Source of all records, or of those without the field.
     metadata : list of str, optional
         Further fields to keep under metadata; by default all, byte for byte.
     generated_id : str, optional
-        Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders
-        above it) and {row}; default "{stem}-{row:08d}".
-        With `under`, that folder stands before it, so that ids of different sources differ; not with {place}.
+        Pattern of the ids of records without one, over {path} and {stem} (below the input folder), {place} (the file and two folders above it)
+        and {row}; default "{stem}-{row:08d}". With `under`, that folder stands before it, so that ids of different sources differ; not with
+        {place}.
     function : str, optional
-        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a dict, the
-        JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it should hold, several
-        in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
+        A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a
+        dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it
+        should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
-        Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard; by
-        default 1,000,000,000.
+        Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard;
+        by default 1,000,000,000.
     combine : {"language", "bucket"}, optional
         Put the files of each language, or of each language and bucket, of redpajama_v2 together: shards such as en/00000.jsonl.gz or
         en_head/00000.jsonl.gz, each of neighbouring whole files. Few files are made of many, for file systems that count them.
-    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
+    format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}
         Format of the documents.
     attributes : str, optional
         Instead of raw files, convert this attribute set of the dataset `inputs`; `to` is the same dataset.
-    form : {"nested", "flat"}, optional
+    form : {"nested", "flat"}
         Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
     rename : str, optional
         Name of the converted attribute set; default: the old name with the form behind it.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -352,21 +420,21 @@ def dedupe(
     others: Sequence[str | Dataset | Summary] = (),
     name: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
-    source: str | None = None,
-    version: str | None = None,
     attributes: Sequence[str] = (),
     shuffle: Literal["files", "dask"] = "files",
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
+    source: str | None = None,
+    version: str | None = None,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> DedupeSummary:
     """Flag every document but one of those that are equal or similar, over all shards, and write the flags beside the documents.
 
@@ -383,32 +451,34 @@ def dedupe(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     how : {"exact", "fuzzy"}
-        Documents are duplicates if they are equal in `by`, or if their texts are similar: MinHash signatures of their n-grams share a band and, with `verify`,
-        agree in enough values.
+        Documents are duplicates if they are equal in `by`, or if their texts are similar: MinHash signatures of their n-grams share a band and,
+        with `verify`, agree in enough values.
     by : str
-        "text"; "id", which means source and id together; another field of documents; "metadata.<field>", at any depth ("metadata.page.hash"); or an
-        attribute key with one value per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers are
-        compared by all of their digits.
+        "text"; "id", which means source and id together; another field of documents; "metadata.<field>", at any depth ("metadata.page.hash");
+        or an attribute key with one value per document (a unique ending is enough). A document without a value is nobody's duplicate. Integers
+        are compared by all of their digits.
     keep : {"first", "longest", "newest", "oldest", "highest", "lowest"}
-        Which document of a cluster survives: the first in the listing, that with the longest text, the newest or oldest, or that with the highest or
-        lowest `rank`. Among equals the first in the listing survives; a document without rank comes behind those that have one.
+        Which document of a cluster survives: the first in the listing, that with the longest text, the newest or oldest, or that with the
+        highest or lowest `rank`. Among equals the first in the listing survives; a document without rank comes behind those that have one.
     rank : str, optional
-        An attribute key or a field of the documents or their metadata. For "highest" and "lowest" a number, compared in double precision. For "newest"
-        and "oldest" a number or a time in ISO 8601 ("2024-05-01", "2024-05-01T12:30:59.5Z", "2024-05-01 12:30:59 +0200"; UTC where no zone is
-        given), by default `created`; what is no time counts as missing.
+        An attribute key or a field of the documents or their metadata. For "highest" and "lowest" a number, compared in double precision. For
+        "newest" and "oldest" a number or a time in ISO 8601 ("2024-05-01", "2024-05-01T12:30:59.5Z", "2024-05-01 12:30:59 +0200"; UTC where no
+        zone is given), by default `created`; what is no time counts as missing.
     where : str, optional
-        Only documents for which this rule holds take part, as in mix: the others are in no cluster, so that none of them survives in place of one that is
-        kept, and they get no flag.
+        Only documents for which this rule holds take part, as in mix: the others are in no cluster, so that none of them survives in place of
+        one that is kept, and they get no flag.
     within : str, optional
-        An attribute key or a field of the documents or their metadata, with one value per document: documents with different values, of different
-        languages for example, are not in one cluster, and those without a value in none.
+        An attribute key or a field of the documents or their metadata, with one value per document: documents with different values, of
+        different languages for example, are not in one cluster, and those without a value in none.
     similarity : float, optional
         Jaccard similarity of n-grams from which documents are duplicates (fuzzy), from 0 to 1; by default 0.7, with scheme="redpajama_v2" 0.8.
         Higher is stricter: fewer are removed. Given, it decides the shape of the bands too, unless `num_bands` and `rows_per_band` do.
     verify : {"signatures", "ngrams", "none"}, optional
-        Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default); if their sets of n-grams
-        are, which reads the texts twice more; or all of them (with scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
-    num_bands, rows_per_band : int, optional
+        Join documents that share a band only if their signatures say that they are as similar as `similarity` (the default); if their sets of
+        n-grams are, which reads the texts twice more; or all of them (with scheme="redpajama_v2" the default), as RedPajama-V2 does (fuzzy).
+    num_bands : int, optional
+        Shape of the bands (fuzzy), both or none; by default 14 bands of 8 rows, or what fits `similarity`.
+    rows_per_band : int, optional
         Shape of the bands (fuzzy), both or none; by default 14 bands of 8 rows, or what fits `similarity`.
     ngram : int, optional
         Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.
@@ -422,26 +492,50 @@ def dedupe(
     scheme : {"dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"}, optional
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
     signatures : str, optional
-        Folder or URL of published MinHash tables, <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet, from which signatures are taken instead of
-        making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is nobody's duplicate.
-    audit : bool
-        Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were found,
-        beside how many should be (fuzzy). All documents may be in the sample, whatever `where` and `within` say. Needs the space of two thousand documents in the temporary folder.
+        Folder or URL of published MinHash tables, <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet, from which signatures are taken instead
+        of making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is nobody's
+        duplicate.
+    audit : bool, optional
+        Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were
+        found, beside how many should be (fuzzy). All documents may be in the sample, whatever `where` and `within` say. Needs the space of two
+        thousand documents in the temporary folder.
     others : list of str or Dataset, optional
-        Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags of
-        its own. Flags hold while none of the datasets changes or is gone.
+        Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags
+        of its own. Flags hold while none of the datasets changes or is gone.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
-    source : str, optional
-        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     attributes : list of str, optional
         Attribute sets to look for `by`, `rank`, `within` and the names in `where` in; by default all.
     shuffle : {"files", "dask"}
         How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -522,15 +616,15 @@ def download(
     refresh: bool = False,
     timeout: float = 30.0,
     patience: float = 300.0,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> Summary:
     """Fetch published files over http(s) or from any store: each is whole, proved, and goes on where it broke off.
 
@@ -539,8 +633,8 @@ def download(
     Parameters
     ----------
     inputs : list of str
-        Lists of URLs (.txt); trees as RedPajama-V2 publishes them, https://data.together.xyz/redpajama-data-v2/v1.0.0, which have listings (in a store they need none);
-        listings of such trees; or URLs of files.
+        Lists of URLs (.txt); trees as RedPajama-V2 publishes them, https://data.together.xyz/redpajama-data-v2/v1.0.0, which have listings (in
+        a store they need none); listings of such trees; or URLs of files.
     to : str
         Folder or URL to write to. Files keep the paths that they are published under: documents/2023-06/0000/de_head.json.gz.
     snapshots : list of str, optional
@@ -553,18 +647,36 @@ def download(
         Components: documents, quality_signals, minhash, duplicates; by default all.
     base : str, optional
         URL that other files keep their paths below, and that the shards of a listing of yours lie below.
-    connections : int, optional
+    connections : int
         Connections at once to one host, and files at once.
-    on_missing : {"record", "fail"}, optional
+    on_missing : {"record", "fail"}
         What to do where the source has no such file (404): list it, or fail.
-    on_broken : {"record", "fail"}, optional
+    on_broken : {"record", "fail"}
         The same for files that are damaged at the source.
     refresh : bool, optional
         Ask the source about every file, and fetch what has changed there; by default what was fetched stays.
-    timeout : float, optional
+    timeout : float
         Seconds without a byte after which a connection is made anew.
-    patience : float, optional
+    patience : float
         Seconds without an answer after which a host is given up.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -646,8 +758,8 @@ def estimate(
 def filter(
     dataset: str | Dataset | Summary,
     /,
-    *,
     thresholds: Sequence[str | Thresholds] | str | Thresholds | QuantilesSummary | None = None,
+    *,
     quantiles: str | None = None,
     tails: Mapping[str, str] | Sequence[str] = (),
     nulls: Literal["drop", "keep", "fail"] | None = None,
@@ -656,17 +768,17 @@ def filter(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> FilterSummary:
     """Write how many levels of thresholds each document passes, in each rule, beside the documents.
 
@@ -677,16 +789,16 @@ def filter(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     thresholds : list of str, optional
-        Files of thresholds (quantiles --level), one for each level from the loosest to the strictest. From Python also thresholds, or what quantiles
-        returned.
+        Files of thresholds (quantiles --level), one for each level from the loosest to the strictest. From Python also thresholds, or what
+        quantiles returned.
     quantiles : str, optional
-        In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular, strict,
-        even_stricter and strictest. By default "quantiles".
+        In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular,
+        strict, even_stricter and strictest. By default "quantiles".
     tails : list of str, optional
         Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default as for quantiles.
     nulls : {"drop", "keep", "fail"}, optional
-        A document without a value of a signal passes no level of its rule, all levels of its group, or is an error; by default as the thresholds say, of
-        quantiles none.
+        A document without a value of a signal passes no level of its rule, all levels of its group, or is an error; by default as the
+        thresholds say, of quantiles none.
     name : str
         Attribute set to write.
     attributes : list of str, optional
@@ -697,6 +809,28 @@ def filter(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -1182,8 +1316,8 @@ def mix(
 def quantiles(
     dataset: str | Dataset | Summary,
     /,
-    *,
     signals: Sequence[str] | str | None = None,
+    *,
     by: Sequence[str] | str | None = "source",
     level: Mapping[str, str] | Sequence[str] | None = None,
     tails: Mapping[str, str] | Sequence[str] = (),
@@ -1197,17 +1331,17 @@ def quantiles(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> QuantilesSummary:
     """Find the quantiles of signals, for all documents and for each group of them, exactly.
 
@@ -1219,21 +1353,21 @@ def quantiles(
         Folder or URL with documents/ and attributes/ in it. The result is written to its quantiles/.
     signals : list of str, optional
         Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
-    by : list of str, optional
-        Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools or
-        few numbers; at most 1,000 groups. Those of several columns are named as in en/head. "none" makes no groups. The group "all" is always
-        there; a value "all" is named "=all".
+    by : list of str
+        Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools
+        or few numbers; at most 1,000 groups. Those of several columns are named as in en/head. "none" makes no groups. The group "all" is
+        always there; a value "all" is named "=all".
     level : {"regular", "strict", "even_stricter", "strictest"} or list of str, optional
         Also write thresholds: the quantiles 0.1 and 0.9, 0.2 and 0.8, 0.3 and 0.7, 0.4 and 0.6. Behind it, others for some groups and signals:
         strict de=regular perplexity=strictest en.perplexity=regular.
     tails : list of str, optional
-        Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the
-        LUMI chain for the signals that it uses, under RedPajama-V2's names, and both for others.
-    nulls : {"drop", "keep", "fail"}, optional
+        Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the LUMI
+        chain for the signals that it uses, under RedPajama-V2's names, and both for others.
+    nulls : {"drop", "keep", "fail"}
         Fate of a document without a value of a signal, for mix with these thresholds: it is dropped, it is kept, or mix fails and names it.
     probabilities : list of float, optional
         Quantiles to find, from 0 to 1; by default 0.01 to 0.99, with all that the levels need.
-    over : {"all", "kept"}, optional
+    over : {"all", "kept"}
         All documents, or only those that no set of duplicates flags, of dedupe or attached.
     where : str, optional
         Only documents for which this holds, as in mix.
@@ -1242,7 +1376,7 @@ def quantiles(
         with it.
     seed : int, optional
         Seed of that hash.
-    name : str, optional
+    name : str
         Name of the file, quantiles/<name>.json. Quantiles of other options need another name, or `overwrite`.
     attributes : list of str, optional
         Attribute sets to look in; by default all.
@@ -1250,6 +1384,28 @@ def quantiles(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -1633,18 +1789,18 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
-    max_bad_fraction: float = ...,
+    max_bad_fraction: float = 0.01,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> Summary:
     """Write MinHash signatures of documents, or a list of duplicates, as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet.
 
@@ -1667,6 +1823,30 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -1695,18 +1875,18 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
-    on_bad_record: Literal["fail", "quarantine"] = ...,
-    max_record_bytes: int = ...,
-    max_bad_fraction: float = ...,
+    max_bad_fraction: float = 0.01,
+    on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_record_bytes: int = 64000000,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> Summary:
     """Write the rule-based quality signals of all documents as RedPajama-V2 publishes them: <snapshot>/<shard>/<lang>_<bucket>.signals.json.gz.
 
@@ -1728,6 +1908,30 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
+    on_bad_record : {"fail", "quarantine"}
+        Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_record_bytes : int
+        Longer lines are bad records, and Parquet pages that need more are refused.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -1957,25 +2161,25 @@ def validate(
     dataset: str | Dataset | Summary,
     /,
     *,
+    source: str | None = None,
     against: str | Dataset | Summary | None = None,
     attributes: Sequence[str] | None = None,
-    source: str | None = None,
-    version: str | None = None,
     sample: float | None = None,
     seed: int = 0,
     to: str | None = None,
     problems: int = 10,
     max_record_bytes: int = 64000000,
     shuffle: Literal["files", "dask"] = "files",
-    only: Sequence[str] = ...,
-    share: str = ...,
-    prune: int = ...,
-    overwrite: bool = ...,
-    dry_run: bool = ...,
-    scheduler: str = ...,
-    workers: int = ...,
-    cluster: str = ...,
-    progress: bool = ...,
+    version: str | None = None,
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
 ) -> ValidateSummary:
     """Check every file and every row: records, unique ids, attributes that line up, spans inside of texts, order between versions.
 
@@ -1984,28 +2188,47 @@ def validate(
     Parameters
     ----------
     dataset : str or Dataset
-        Folder or URL with documents/ in it; with `version`, a root of sources. On the command line also a root of datasets: all below it are checked.
-    against : str or Dataset, optional
-        Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version`
-        also the name of another version of the same source.
-    attributes : list of str, optional
-        Attribute sets to check; by default all.
+        Folder or URL with documents/ in it; with `version`, a root of sources. On the command line also a root of datasets: all below it are
+        checked.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder, and documents need the field.
-    version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    against : str or Dataset, optional
+        Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version` also the
+        name of another version of the same source.
+    attributes : list of str, optional
+        Attribute sets to check; by default all.
     sample : float, optional
         Look at this share of the files only, such as 0.01; the report says what was not looked at.
     seed : int, optional
         Draws another sample.
     to : str, optional
         Write the report there too, as JSON.
-    problems : int, optional
+    problems : int
         Problems of each kind that are shown, the first by file and row; all are counted.
-    max_record_bytes : int, optional
+    max_record_bytes : int
         Longer records are bad.
-    shuffle : {"files", "dask"}, optional
+    shuffle : {"files", "dask"}
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------

@@ -65,7 +65,7 @@ def definition(command: Command, doc: str, types: "Types") -> str:
 
 def shown(default: Any, kind: str) -> str:
     """Return a default as an editor shows it."""
-    is_plain = isinstance(default, str | int | float | tuple) or "None" in kind  # TRANSITION: see `_legacy`
+    is_plain = isinstance(default, str | int | float | tuple) or default is None
     return repr(default) if is_plain else "..."
 
 
