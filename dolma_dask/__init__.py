@@ -29,7 +29,7 @@ _EXPORTS = {
     "pipeline": "dolma_dask.pipelines.opened_pipeline:pipeline",
     "demo_corpus": "dolma_dask.pipelines.demonstration:demo_corpus",
     "open_dataset": "dolma_dask.dataset:open_dataset",
-    "Summary": "dolma_dask.summary:Summary",
+    "Summary": "dolma_dask.results.summary:Summary",
     "cluster": "dolma_dask.clusters:cluster",
     "thresholds": "dolma_dask.reading.thresholds:thresholds",
     "read_thresholds": "dolma_dask.reading.thresholds:read_thresholds",
@@ -78,9 +78,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors (tests/unit/te
     from dolma_dask.questions.what_if.question import what_if as what_if
     from dolma_dask.reading.thresholds import read_thresholds as read_thresholds
     from dolma_dask.reading.thresholds import thresholds as thresholds
+    from dolma_dask.results.summary import Summary as Summary
     from dolma_dask.rules.rules import duplicates as duplicates
     from dolma_dask.rules.rules import listed as listed
-    from dolma_dask.summary import Summary as Summary
     from dolma_dask.taggers.registry import get_tagger as get_tagger
     from dolma_dask.taggers.registry import list_taggers as list_taggers
     from dolma_dask.taggers.registry import tagger as tagger

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask import fragments
 from dolma_dask.clusters.dashboard import tunnel
 from dolma_dask.clusters.places import check_workers, profile_client
 from dolma_dask.clusters.profiles import read_profile
 from dolma_dask.clusters.this_process import has_own_client, of_default
 from dolma_dask.clusters.watching import of_client
 from dolma_dask.display import UNKNOWN, byte_size, counted
+from dolma_dask.results import notebook
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -67,10 +67,10 @@ class Cluster:
 
     def _repr_html_(self) -> str:
         link = html.escape(self.rows()[-1][1])
-        shown = fragments.pairs("cluster", self.rows())
+        shown = notebook.pairs("cluster", self.rows())
         if link.startswith("http"):
             shown = shown.replace(link, f"<a href='{link}'>{link}</a>")
-        return fragments.fragment(shown)
+        return notebook.fragment(shown)
 
 
 _open_clusters: set[Cluster] = set()

@@ -31,7 +31,7 @@ from dolma_dask.io.quarantine import OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal, Record, dataset_notes, work_key
 from dolma_dask.options.shared import DatasetLike, as_dataset, check_format, without_empty, words_of
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -19,8 +19,8 @@ from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import work_key
 from dolma_dask.options.shared import budget, check_choice, without_empty
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -14,7 +14,7 @@ from dolma_dask.frames.targets import check_target
 from dolma_dask.io.quarantine import MAX_BAD_FRACTION, OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.outputs.ragged import names_of, open_output
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -21,8 +21,8 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import NAMED_MEMBERS, OnBadRecord, RecordPolicy
 from dolma_dask.journal import Record, check_budget
 from dolma_dask.options.run import RunOptions
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.rules import Rule
-from dolma_dask.summary import Summary
 
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
 """A list on the command line: ``--taggers a b`` or the option repeated."""

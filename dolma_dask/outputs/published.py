@@ -30,8 +30,8 @@ from dolma_dask.options.shared import (
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.sink import Output
-from dolma_dask.summary import Summary
 
 
 class PublishedOutput(Output, Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, shown_name
 from dolma_dask.engine import Input
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
@@ -25,7 +25,6 @@ from dolma_dask.pages.history import (
     find_origin,
     public_name,
     read_history,
-    shown_name,
 )
 from dolma_dask.pages.model import ReportData
 from dolma_dask.pages.publication import Made

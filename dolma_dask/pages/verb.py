@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Unpack
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import last_name
 from dolma_dask.errors import UsageError
 from dolma_dask.extras import require
 from dolma_dask.formats import layout
@@ -35,10 +36,9 @@ from dolma_dask.options.shared import (
     words_of,
 )
 from dolma_dask.pages.compare import Compared, compared
-from dolma_dask.pages.history import last_name
 from dolma_dask.pages.publication import Page, json_url
 from dolma_dask.pages.subject import Subject, subject
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 def report(

@@ -23,8 +23,8 @@ from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_
 from dolma_dask.options.shared import ReadArgs, checked, record_policy, run_options, words_of
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.reading.kept.recipe import MixOptions, replacements_of
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.filters import check_syntax
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 

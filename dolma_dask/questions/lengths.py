@@ -1,7 +1,7 @@
 """lengths: how many tokens the documents of token shards have, from their lengths alone, and what a sequence length makes of them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask import engine, fragments
-from dolma_dask.display import counted, integer, percent, text_table
+from dolma_dask import engine
+from dolma_dask.display import counted, integer, percent
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
@@ -20,7 +20,10 @@ from dolma_dask.io import files
 from dolma_dask.loaders.ragged import TokenShard, open_ragged
 from dolma_dask.options.pictures import check_target, save_figure
 from dolma_dask.options.shared import RunArgs, checked, run_options
-from dolma_dask.summary import Summary
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Part
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 from dolma_dask.text.kernels import Counts
 from dolma_dask.tokens.packing import count_document_rows, stream_rows
 
@@ -178,7 +181,7 @@ def _add(counts: dict[str, TokenCounts], new: Mapping[str, TokenCounts]) -> None
 
 
 @dataclass(frozen=True, repr=False)
-class Lengths:
+class Lengths(Answer):
     """Numbers of tokens of documents; prints as a table by group.
 
     Attributes
@@ -188,7 +191,6 @@ class Lengths:
     """
 
     groups: Mapping[str, TokenCounts]
-    exit_status: int = 0
 
     @cached_property
     def all(self) -> TokenCounts:
@@ -289,42 +291,23 @@ class Lengths:
         groups = [self._row(name, counts) for name, counts in self._parts()]
         return {"groups": groups, "waste": self._waste(SEQ_LENGTHS)}
 
-    def tables(self) -> list[tuple[str, list[list[str]]]]:
-        """Return tables with their captions, the first row the heading."""
+    def parts(self) -> Iterator[Part]:
         rows = [self._row(name, counts) for name, counts in self._parts()]
-        groups = [
-            [name.removesuffix("_tokens") for name in rows[0]],
-            *([_cell(value) for value in row.values()] for row in rows),
-        ]
-        waste = [
-            ["sequence length", "a row per document", "padding", "documents cut", "packed rows", "padding"]
-        ]
-        for row in self._waste(SEQ_LENGTHS):
-            length, alone, alone_padding, cut, packed, packed_padding = row.values()
-            waste.append(
-                [
-                    integer(length),
-                    integer(alone),
-                    percent(alone_padding),
-                    integer(cut),
-                    integer(packed),
-                    percent(packed_padding),
-                ]
-            )
-        return [("tokens in a document", groups), ("rows of a sequence length", waste)]
-
-    def __str__(self) -> str:
-        parts = [[caption, *(f"  {line}" for line in text_table(rows))] for caption, rows in self.tables()]
-        return "\n\n".join("\n".join(part) for part in parts)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return fragments.fragment(*(fragments.table(caption, rows) for caption, rows in self.tables()))
+        group, *numbers = (name.removesuffix("_tokens") for name in rows[0])
+        columns = (Column(group, "name"), *map(Column, numbers))
+        yield Table("tokens in a document", columns, [tuple(row.values()) for row in rows])
+        waste = [tuple(row.values()) for row in self._waste(SEQ_LENGTHS)]
+        yield Table("rows of a sequence length", _WASTE, waste)
 
 
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else integer(value)
+_WASTE = (
+    Column("sequence length"),
+    Column("a row per document"),
+    Column("padding", "share"),
+    Column("documents cut"),
+    Column("packed rows"),
+    Column("padding", "share"),
+)
 
 
 def _checked(seq_lengths: Sequence[int]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from dolma_dask.options.shared import (
 from dolma_dask.outputs.ragged import make_arrays, open_output
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 def ragged(

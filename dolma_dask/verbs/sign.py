@@ -28,9 +28,9 @@ from dolma_dask.options.shared import (
     checked,
 )
 from dolma_dask.outputs.published import write_tables
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.redpajama import DuplicateTable, MinHashTable
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
-from dolma_dask.summary import Summary
 
 VERSION = 1
 """Raised whenever sign writes other rows for the same documents."""

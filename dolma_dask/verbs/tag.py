@@ -42,8 +42,8 @@ from dolma_dask.options.shared import (
     selected,
     without_empty,
 )
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeWriter
-from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.lifting import as_tagger
 from dolma_dask.taggers.registry import get_tagger

@@ -19,13 +19,13 @@ from dolma_dask.formats import ragged as ragged_format
 from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.outputs import cutting as mix_packing
+from dolma_dask.outputs import ragged
 from dolma_dask.outputs.hdf5 import job as hdf5_packing
 from dolma_dask.reading.kept import transform as mix_transform
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import BUILT_IN, get_tagger
-from dolma_dask.outputs import ragged
 from dolma_dask.verbs import attach, signals, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes

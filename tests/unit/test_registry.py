@@ -8,11 +8,11 @@ import pytest
 
 from dolma_dask import cli, registry
 from dolma_dask.options.shared import RunArgs
+from dolma_dask.pages.content import result_tables
 from dolma_dask.pages.history import History, Step
-from dolma_dask.pages.model import ResultTable
-from dolma_dask.pages.results import result_tables
 from dolma_dask.pipelines.pipeline import run
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 
 
 def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArgs]) -> Summary:
@@ -34,7 +34,7 @@ def count(dataset: str, /, *, to: str, words: str = "", **options: Unpack[RunArg
 
 
 def tables(step):
-    yield ResultTable("Counts", step.root, ("What",), [("one",)])
+    yield Table(step.root, (Column("what", "name"),), [("one",)], section="Counts")
 
 
 @pytest.fixture(autouse=True)

@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dolma_dask.dataset import Shard
-from dolma_dask.display import byte_size, counted, integer, isolated, percent, real, text_table
+from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.conditions import spelled
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.questions.what_if.measure import Amount, Measure
 from dolma_dask.questions.what_if.stage import Tally
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Notes, Part, Sentences
+from dolma_dask.results.summary import shortened
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, note_without_values, shown_by
-from dolma_dask.summary import shortened
 from dolma_dask.text.kernels import Counts
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SHOWN = 12
+MAX_SHOWN = 12
 """Groups that tables in a terminal have a column or line for; how many more there are is told."""
 
 
@@ -80,7 +83,7 @@ class ExampleRow:
 
 
 @dataclass(frozen=True, repr=False)
-class WhatIf:
+class WhatIf(Answer):
     """What thresholds drop, and what other levels would; prints as tables.
 
     Attributes
@@ -122,7 +125,6 @@ class WhatIf:
     scale: Measure = field(compare=False)
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
-    exit_status: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values."""
@@ -163,15 +165,21 @@ class WhatIf:
             [asdict(row) for row in self.examples], columns=[each.name for each in fields(ExampleRow)]
         )
 
-    def __str__(self) -> str:
-        return "\n".join(_lines(self))
-
-    __repr__ = __str__
+    def parts(self) -> Iterator[Part]:
+        yield from _parts_of(self)
 
     def _repr_html_(self) -> str:
         from dolma_dask.questions.what_if.page import embedded
 
         return embedded(self)
+
+    def rule_table(self) -> Table:
+        """Return what each rule drops, the most costly first."""
+        return _rule_table(self)
+
+    def level_table(self) -> Table:
+        """Return what each level keeps."""
+        return _level_table(self)
 
     def written(self, to: str) -> "WhatIf":
         """Write the page; return the answer that knows where it is."""
@@ -413,25 +421,18 @@ def unread_note(answer: WhatIf) -> list[str]:
     return [note] if answer.unreadable else []
 
 
-def _lines(answer: WhatIf) -> Iterator[str]:
+def _parts_of(answer: WhatIf) -> Iterator[Part]:
     by = f" by {shown_by(answer.by)}" if answer.by else ""
-    yield f"what if: {answer.level or _rule(answer)}{by}, {answer.root}"
-    yield from (f"  {line}" for line in sentences(answer))
-    yield ""
-    yield from _table(_rule_table(answer))
-    yield ""
-    yield from _table(_level_table(answer))
+    yield Heading(f"what if: {answer.level or _rule(answer)}{by}, {answer.root}")
+    yield Sentences(sentences(answer))
+    yield answer.rule_table()
+    yield answer.level_table()
     if len(answer.rule_names) > 1:
-        yield ""
-        yield "  of the documents that a rule drops, the share that another drops too"
-        yield from _table(_overlap_table(answer))
-    if not answer.page and any(row.excerpt for row in answer.examples):
-        yield ""
-        yield from _table(_example_table(answer))
-    notes = [*unread_note(answer), answer.measure, *answer.notes]
-    yield from (f"  note: {note}" for note in notes)
-    if answer.page:
-        yield f"  page: {answer.page}"
+        yield _overlap_table(answer)
+    if not answer.page:
+        yield _example_table(answer)
+    yield Notes([*unread_note(answer), answer.measure, *answer.notes])
+    yield Sentences([f"page: {answer.page}"] if answer.page else [])
 
 
 def _rule(answer: WhatIf) -> str:
@@ -441,27 +442,34 @@ def _rule(answer: WhatIf) -> str:
     return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    return (f"  {line}" for line in text_table(rows))
+_RULES = (
+    Column("rule", "name"),
+    Column("keeps", "words"),
+    Column("missing"),
+    Column("drops"),
+    Column("share", "share"),
+    Column("tokens"),
+    Column("no other drops"),
+    Column("one level stricter"),
+)
 
 
-def _rule_table(answer: WhatIf) -> list[list[str]]:
+def _rule_table(answer: WhatIf) -> Table:
     every = answer.groups[0].documents.documents
-    head = ["rule", "keeps", "missing", "drops", "share", "tokens", "no other drops", "one level stricter"]
     rows = [
-        [
+        (
             row.rule,
             _bounds(row, answer),
-            integer(row.missing),
-            integer(row.alone.documents),
-            percent(row.alone.documents, every),
-            integer(row.alone.tokens),
-            integer(row.only.documents),
-            "" if row.stricter is None else integer(row.stricter.documents),
-        ]
-        for row in sorted(answer.of_group(ALL), key=lambda row: -row.alone.documents)
+            row.missing,
+            row.alone.documents,
+            row.alone.documents / every if every else None,
+            row.alone.tokens,
+            row.only.documents,
+            None if row.stricter is None else row.stricter.documents,
+        )
+        for row in sorted(answer.of_group(ALL), key=lambda row: (-row.only.documents, -row.alone.documents))
     ]
-    return [head, *rows]
+    return Table("What each rule drops", _RULES, rows)
 
 
 def _bounds(row: RuleRow, answer: WhatIf) -> str:
@@ -482,55 +490,63 @@ def _bound(sign: str, end: float) -> str:
     return f"{sign} {real(end)}"
 
 
-def _level_table(answer: WhatIf) -> list[list[str]]:
-    groups = [row.group for row in answer.groups][: MOST_SHOWN + 1]
-    more = len(answer.groups) - len(groups)
-    head = ["kept", *groups, *([f"and {more:,} more"] if more else [])]
+def _level_table(answer: WhatIf) -> Table:
+    groups = [row.group for row in answer.groups][: MAX_SHOWN + 1]
+    left = len(answer.groups) - len(groups)
     lines: list[tuple[str, list[GroupRow] | list[LevelRow]]] = [("with these bounds", list(answer.groups))]
     for level in dict.fromkeys(row.level for row in answer.levels):
         lines.append((_words(level), [row for row in answer.levels if row.level == level]))
-    totals = [integer(row.documents.documents) for row in answer.groups]
-    found = [["of all documents", *totals[: len(groups)], *([""] if more else [])]]
-    for name, rows in lines:
-        cells = [integer(row.kept.documents) for row in rows][: len(groups)]
-        found.append([name, *cells, *([""] if more else [])])
-    return [head, *found]
+    rows: list[tuple[str | int, ...]] = [
+        ("all documents", *(row.documents.documents for row in answer.groups[: len(groups)]))
+    ]
+    rows += [(name, *(row.kept.documents for row in kept[: len(groups)])) for name, kept in lines]
+    more = f"; {left:,} more groups" if left else ""
+    columns = (Column("level", "words"), *(Column(group, is_data=True) for group in groups))
+    return Table(f"What each level keeps{more}", columns, rows)
 
 
-def _overlap_table(answer: WhatIf) -> list[list[str]]:
+def _overlap_table(answer: WhatIf) -> Table:
     names, matrix = answer.rule_names, answer.overlap[ALL]
     rows = [
-        [
-            f"{name} ({number})",
+        (
+            f"{name} ({number + 1})",
             *(
-                ""
-                if number - 1 == other
-                else _share(matrix[number - 1][other], matrix[number - 1][number - 1])
+                None if number == other or not row[number] else row[other] / row[number]
                 for other in range(len(names))
             ),
-        ]
-        for number, name in enumerate(names, 1)
+        )
+        for number, (name, row) in enumerate(zip(names, matrix, strict=True))
     ]
-    return [["rule", *(f"({number})" for number in range(1, len(names) + 1))], *rows]
+    columns = (
+        Column("rule", "words"),
+        *(Column(f"({number})", "share", is_always=True) for number in range(1, len(names) + 1)),
+    )
+    return Table("Of the documents that a rule drops, the share that another drops too", columns, rows)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "\N{EN DASH}"
+_EXAMPLES = (
+    Column("rule", "name"),
+    Column("group", "name"),
+    Column("bound", "words"),
+    Column("side", "words"),
+    Column("value", "real"),
+    Column("id", "name"),
+    Column("text", "words"),
+)
 
 
-def _example_table(answer: WhatIf) -> list[list[str]]:
-    head = ["rule", "group", "bound", "side", "value", "id", "text"]
+def _example_table(answer: WhatIf) -> Table:
     rows = [
-        [
+        (
             row.rule,
             row.group,
             _bound(">=" if row.bound == "lower" else "<=", row.limit),
             row.side,
-            real(row.value),
+            row.value,
             row.id,
             " ".join(row.excerpt.split())[:60],
-        ]
+        )
         for row in answer.examples
         if row.excerpt
     ]
-    return [head, *rows]
+    return Table("Documents beside the bounds", _EXAMPLES, rows)

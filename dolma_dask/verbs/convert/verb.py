@@ -44,6 +44,7 @@ from dolma_dask.options.shared import (
     without_empty,
     words_of,
 )
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
@@ -51,7 +52,6 @@ from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.sources.plan import combined, is_text
 from dolma_dask.sources.text import own_fields
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 
 COMBINED_BYTES = 1_000_000_000

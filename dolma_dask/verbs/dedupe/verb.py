@@ -34,7 +34,7 @@ from dolma_dask.options.shared import (
     without_empty,
     words_of,
 )
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.call import Call
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of

@@ -33,7 +33,7 @@ from dolma_dask.outputs.ragged import RaggedOutput, make_arrays, open_output
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import select
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
 
 Kind = TypeVar("Kind")
