@@ -25,7 +25,7 @@ from dolma_dask.pages import markup, story, views
 from dolma_dask.pages.markup import visible
 from dolma_dask.pages.model import VERSION, ReportData
 from dolma_dask.questions.what_if.page import page_script
-from dolma_dask.results.plain import plain
+from dolma_dask.results.plain import plain, script_json
 from dolma_dask.results.table import MAX_ROWS, written
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
@@ -35,7 +35,7 @@ def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
     drawn = [signal for signal in data.signals if views.is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
-    items = map(script_json, interactive.figure_items([*drawn, *drawn_results]))
+    items = (Markup(script_json(item)) for item in interactive.figure_items([*drawn, *drawn_results]))
     signals, results = (
         views.signal_views(data.signals, items, views.kept_of_all(data)),
         views.result_views(data, items),
@@ -131,9 +131,3 @@ def grouped(items: Sequence[Any], name: str) -> list[tuple[str, list[Any]]]:
     for item in items:
         groups.setdefault(getattr(item, name), []).append(item)
     return list(groups.items())
-
-
-def script_json(value: Any) -> Markup:
-    """Return JSON that can stand inside a script element: no ``<``, ``>`` or ``&`` in it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

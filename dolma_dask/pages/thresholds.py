@@ -18,11 +18,12 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.options.run import RunOptions
 from dolma_dask.pages.model import StageRow, ThresholdsPart
-from dolma_dask.questions.what_if.answer import WhatIf, sentences
+from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import Asked, ask
+from dolma_dask.questions.what_if.tables import level_table, rule_table, sentences
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.results.table import Table
@@ -183,5 +184,5 @@ def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[Table
     if answer is None:
         return ()
     caption = " ".join(sentences(answer, "" if is_used else "With these bounds, "))
-    drops = replace(answer.rule_table(), caption=caption, section=SECTION)
-    return (drops, replace(answer.level_table(), section=SECTION)) if answer.levels else (drops,)
+    drops = replace(rule_table(answer), caption=caption, section=SECTION)
+    return (drops, replace(level_table(answer), section=SECTION)) if answer.levels else (drops,)

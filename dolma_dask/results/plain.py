@@ -1,6 +1,7 @@
 """Outcomes as values that JSON knows."""
 
 import dataclasses
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -27,3 +28,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that can stand inside a script element: no ``<``, ``>`` or ``&`` in it, and nothing that is no number."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
