@@ -41,7 +41,7 @@ from dolma_dask.journal import Record
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.processes import WORKER_ENVIRONMENT
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 from dolma_dask.verbs.dedupe.bands import KEYS

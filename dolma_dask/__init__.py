@@ -29,7 +29,7 @@ _EXPORTS = {
     "pipeline": "dolma_dask.pipelines.opened_pipeline:pipeline",
     "demo_corpus": "dolma_dask.pipelines.demonstration:demo_corpus",
     "open_dataset": "dolma_dask.dataset:open_dataset",
-    "Summary": "dolma_dask.summary:Summary",
+    "Summary": "dolma_dask.results.summary:Summary",
     "cluster": "dolma_dask.clusters:cluster",
     "thresholds": "dolma_dask.reading.thresholds:thresholds",
     "read_thresholds": "dolma_dask.reading.thresholds:read_thresholds",

@@ -27,12 +27,12 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import read_thresholds as read_thresholds
 from dolma_dask.reading.thresholds import thresholds as thresholds
+from dolma_dask.results.summary import Summary as Summary
 from dolma_dask.rules.replacements import Replacement
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.rules import duplicates as duplicates
 from dolma_dask.rules.rules import listed as listed
 from dolma_dask.rules.thresholds import Thresholds
-from dolma_dask.summary import Summary as Summary
 from dolma_dask.taggers.base import Tagger
 from dolma_dask.taggers.registry import get_tagger as get_tagger
 from dolma_dask.taggers.registry import list_taggers as list_taggers
@@ -41,7 +41,7 @@ from dolma_dask.verbs.block.summary import BlockSummary
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.filter.summary import FilterSummary
 from dolma_dask.verbs.mix.call import MixSummary
-from dolma_dask.verbs.validate.problems import ValidateSummary
+from dolma_dask.verbs.validate.summary import ValidateSummary
 
 __version__: str
 __all__: list[str]

@@ -6,16 +6,11 @@ Units are decimal (MB = 10^6 bytes); an en dash stands for the unknown.
 import math
 import re
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 UNKNOWN = "\N{EN DASH}"
 """Shown where a number is not known; never 0."""
-
-
-_NUMBER = re.compile(
-    r"[-\N{EN DASH}\N{MINUS SIGN}]?|\d{4}-\d\d-\d\d [\d:]{8}Z|[-+<>\N{MINUS SIGN} ]*[\d\N{INFINITY}][\d,.]*(e-?\d+)?( [%a-zA-Z]{1,7}( \d+ [a-z]+)?)?"
-)
-"""A cell of a column of numbers: empty, unknown, a moment, or a number with or without its unit."""
 
 _RIGHT_TO_LEFT = re.compile(
     "[\u0590-\u08ff\u200f\u202b\u202e\u2067\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
@@ -41,6 +36,16 @@ def isolated(name: str) -> str:
     return f"\u2068{tame}\u2069" if _RIGHT_TO_LEFT.search(name) else tame
 
 
+def last_name(url: str) -> str:
+    """Return the last part of a URL or path: which may be shown to anybody."""
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def shown_name(url: str) -> str:
+    """Return the last part of a URL or path for a sentence."""
+    return isolated(last_name(url))
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as in a sentence."""
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
@@ -58,30 +63,6 @@ def pointed(text: str, start: int, end: int) -> str:
     before, after = "..." * (first > 0), "..." * (first + _SURROUNDINGS < len(shown))
     carets = "^" * max(1, min(end, first + _SURROUNDINGS) - start)
     return f"  {before}{shown[first : first + _SURROUNDINGS]}{after}\n  {' ' * (start - first + len(before))}{carets}"
-
-
-def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of aligned cells: columns of numbers to the right, others to the left. Characters that move or color others are spelled as Python does.
-
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        All of one length; the first is the heading.
-    """
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    signs = [">" if is_number else "<" for is_number in number_columns(rows)]
-    return [
-        "  ".join(
-            f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def number_columns(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Tell of each column of a table whether all cells below its heading are numbers or empty."""
-    return [all(map(_NUMBER.fullmatch, column[1:])) for column in zip(*rows, strict=True)]
 
 
 def quoted_if_blank(text: str) -> str:
@@ -125,6 +106,11 @@ def seconds(value: float | None) -> str:
         return f"{whole // 60} min {whole % 60} s"
     minutes = round(value / 60)
     return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def moment(value: float) -> str:
+    """Write seconds since 1970 as a moment in UTC, to the second; nothing for 0."""
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
 
 
 def percent(part: float | None, whole: float | None = 1.0) -> str:

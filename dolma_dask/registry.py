@@ -21,7 +21,7 @@ class Verb(NamedTuple):
     writes_with: tuple[str, ...] = ()  # options with which it writes beside the documents too
     makes: Literal["documents", "tokens", "page", ""] = ""  # what readers of journals have to tell apart
     needs: str = ""  # package that only it needs; see `dolma_dask.extras`
-    # what it adds to a report: "module:function", from its `Step` of the history to `ResultTable`s
+    # what it adds to a report: "module:function", from what its journal tells (`results.recorded`) to `Table`s
     tables: str = ""
     # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
     toolkit: str = ""
@@ -62,7 +62,7 @@ VERBS = _by_name(
         "dolma_dask.verbs.validate.verb:validate",
         "Check every file and every row of a dataset.",
         reads=("dataset", "against"),
-        tables="dolma_dask.pages.results:checks",
+        tables="dolma_dask.verbs.validate.summary:recorded_tables",
         over_all=True,
     ),
     Verb(
@@ -85,7 +85,7 @@ VERBS = _by_name(
         "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
         writes=("dataset", "others"),
-        tables="dolma_dask.pages.results:duplicates",
+        tables="dolma_dask.verbs.dedupe.recorded:recorded_tables",
     ),
     Verb(
         "sign",
@@ -113,7 +113,7 @@ VERBS = _by_name(
         "Find quantiles of signals, and thresholds, per group of documents.",
         reads=("dataset",),
         writes=("dataset",),
-        tables="dolma_dask.pages.results:quantiles",
+        tables="dolma_dask.verbs.quantiles.recorded:recorded_tables",
     ),
     Verb(
         "filter",
@@ -122,7 +122,7 @@ VERBS = _by_name(
         reads=("dataset",),
         files=("thresholds",),
         writes=("dataset",),
-        tables="dolma_dask.pages.results:levels",
+        tables="dolma_dask.verbs.filter.summary:recorded_tables",
     ),
     Verb(
         "mix",
@@ -132,7 +132,7 @@ VERBS = _by_name(
         files=("block", "allow", "thresholds", "tokenizer"),
         writes_with=("block", "allow"),
         makes="documents",
-        tables="dolma_dask.pages.results:downsampled",
+        tables="dolma_dask.verbs.mix.drawn:recorded_tables",
         toolkit="dolma_dask.pipelines.dolma_mix:mix_config",
     ),
     Verb(
@@ -156,7 +156,7 @@ VERBS = _by_name(
         "Pack documents into HDF5 rows for Cerebras systems.",
         reads=("dataset",),
         files=("tokenizer",),
-        tables="dolma_dask.pages.results:packed_rows",
+        tables="dolma_dask.verbs.hdf5.recorded:recorded_tables",
     ),
     Verb(
         "report",

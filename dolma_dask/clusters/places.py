@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask import fragments
 from dolma_dask.clusters.local import local_client, shared_client, shared_now
 from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.this_process import (
@@ -25,6 +24,7 @@ from dolma_dask.clusters.workers import of_client, of_default, tunnel
 from dolma_dask.display import UNKNOWN, byte_size, counted
 from dolma_dask.errors import UsageError
 from dolma_dask.placement import choose
+from dolma_dask.results import notebook as fragments
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -27,7 +27,7 @@ from dolma_dask.io.publish import sweep
 from dolma_dask.journal import Journal, Record, Unit, work_key
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import one_display
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 ATTEMPTS = 3
 """How often the passes are driven while they find staging files damaged."""

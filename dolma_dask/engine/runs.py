@@ -37,7 +37,7 @@ from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import progress_of
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from uuid import uuid4
 
-from dolma_dask.display import printable, text_table
+from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
 from dolma_dask.extras import missing, require
 from dolma_dask.figures.model import Panel, cut, with_short_names
 from dolma_dask.figures.numbers import columns_of, listed_columns, sentence_of, table_of
+from dolma_dask.results import terminal
+from dolma_dask.results.parts import Heading, Part, Sentences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,13 +156,16 @@ class Figure:
         shown = self._shown()
         return render(shown.title, shown.panels, shown.axis, shown.notes, to)
 
-    def __str__(self) -> str:
+    def parts(self) -> Iterator[Part]:
+        """Yield title, notes and numbers, as a terminal shows them."""
         shown = self._shown()
-        lines = [printable(shown.title), *(f"  {printable(note)}" for note in self.notes)]
+        yield Heading(shown.title)
+        yield Sentences(self.notes)
         for panel in shown.panels:
-            lines += ["", *([f"  {printable(panel.key)}"] if len(self.panels) > 1 else [])]
-            lines += [f"  {line}" for line in text_table(table_of(panel))]
-        return "\n".join(lines)
+            yield table_of(panel, panel.key if len(self.panels) > 1 else "")
+
+    def __str__(self) -> str:
+        return terminal.text(self.parts())
 
     __repr__ = __str__
 

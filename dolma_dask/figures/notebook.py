@@ -7,7 +7,6 @@ Nothing is fetched from anywhere. ``DOLMA_DASK_STATIC=1`` in the environment lea
 
 import base64
 import html
-import json
 import os
 import sys
 from hashlib import sha256
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.display import printable
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.figures.static import WIDTH
+from dolma_dask.results.plain import script_json
 
 if TYPE_CHECKING:
     from dolma_dask.figures.figure import Figure
@@ -67,7 +67,7 @@ def fragment(figure: "Figure", picture: bytes) -> str:
     """Return the picture as HTML, with a script that puts Bokeh's figure in its place."""
     from dolma_dask.figures.interactive import figure_items
 
-    items = json.dumps(list(figure_items(figure.panels)), separators=(",", ":")).replace("<", "\\u003c")
+    items = script_json(list(figure_items(figure.panels)))
     name = sha256(items.encode() + picture).hexdigest()[:16]
     live = [f"<b>{_escaped(figure.title)}</b>", *map(_escaped, figure.notes), *_legend(figure)]
     captions = [_caption(panel) if len(figure.panels) > 1 else "" for panel in figure.panels]

@@ -1,14 +1,16 @@
 """The numbers of a panel: columns for a frame, lines for a terminal, and a sentence for those who do not see the picture."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dolma_dask.display import counted, integer, listed, percent, real
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
+from dolma_dask.results.table import Column, Kind, Table
 
-MOST_LINES = 20
+MAX_LINES = 20
 """Lines of a histogram in a terminal: neighbouring bins are added up."""
 
 BAR_CHARACTERS = 30
@@ -47,30 +49,38 @@ def _bins(signal: SignalHistogram) -> dict[str, Any]:
     return {"from": signal.edges[:-1], "to_below": signal.edges[1:], "documents": signal.counts, **kept}
 
 
-def table_of(panel: Panel) -> list[list[str]]:
-    """Return the lines of a table for people, its heading first."""
+def table_of(panel: Panel, title: str = "") -> Table:
+    """Return the numbers as a table for people."""
     match panel:
         case SignalHistogram():
-            return _bin_table(panel)
+            return _bin_table(panel, title)
         case HeatMap():
-            return _heat_table(panel)
+            return _heat_table(panel, title)
         case _:
-            columns = columns_of(panel)
-            rows = zip(*columns.values(), strict=True)
-            return [list(columns), *([_cell(value) for value in row] for row in rows)]
+            names = columns_of(panel)
+            cells = [np.asarray(column).tolist() for column in names.values()]
+            columns = [Column(name, _kind(own)) for name, own in zip(names, cells, strict=True)]
+            return Table(title, columns, list(zip(*cells, strict=True)), max_rows=max(map(len, cells)))
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return integer(int(value)) if isinstance(value, int | np.integer) else real(float(value))
+def _kind(cells: Sequence[Any]) -> Kind:
+    if any(isinstance(cell, str) for cell in cells):
+        return "name"
+    return "integer" if all(isinstance(cell, int) for cell in cells) else "real"
 
 
-def _bin_table(signal: SignalHistogram) -> list[list[str]]:
-    """Return a histogram as lines with bars of characters: `#` for what is kept, `-` for the rest."""
+def _bin_table(signal: SignalHistogram, title: str) -> Table:
+    """Return a histogram as rows with bars of characters: `#` for what is kept, `-` for the rest."""
+    columns = (
+        Column("from", "real"),
+        Column("to below", "real"),
+        Column("documents"),
+        Column("kept"),
+        Column("", "words"),
+    )
     if not len(signal.counts):
-        return [["from", "to below", "documents"]]
-    starts = np.arange(0, len(signal.counts), -(-len(signal.counts) // MOST_LINES))
+        return Table(title, columns, ())
+    starts = np.arange(0, len(signal.counts), -(-len(signal.counts) // MAX_LINES))
     every = np.add.reduceat(signal.counts, starts)
     has_kept = signal.kept_counts is not None
     kept = every if signal.kept_counts is None else np.add.reduceat(signal.kept_counts, starts)
@@ -79,23 +89,27 @@ def _bin_table(signal: SignalHistogram) -> list[list[str]]:
     rows = []
     for number, (n, k) in enumerate(zip(every.tolist(), kept.tolist(), strict=True)):
         whole, part = -round(-n * size // 1), -round(-k * size // 1)
-        cells = [real(edges[number]), real(edges[number + 1]), integer(n), *[integer(k)][: int(has_kept)]]
-        rows.append([*cells, "#" * part + "-" * (whole - part)])
-    return [["from", "to below", "documents", *["kept"][: int(has_kept)], ""], *rows]
+        bar = "#" * part + "-" * (whole - part)
+        rows.append((edges[number], edges[number + 1], n, k if has_kept else None, bar))
+    return Table(title, columns, rows)
 
 
-def _heat_table(panel: HeatMap) -> list[list[str]]:
+def _heat_table(panel: HeatMap, title: str) -> Table:
     numbers = [f"({number})" for number in range(1, len(panel.labels) + 1)]
     rows = [
-        [
+        (
             f"{label} {number}",
-            *(integer(counts[row]) for counts in panel.counts.values()),
-            *("" if np.isnan(share) else percent(share) for share in panel.shares[row].tolist()),
-        ]
+            *(counts[row] for counts in panel.counts.values()),
+            *(None if np.isnan(share) else share for share in panel.shares[row].tolist()),
+        )
         for row, (label, number) in enumerate(zip(panel.labels, numbers, strict=True))
     ]
-    counts = [name.replace("_", " ") for name in panel.counts]
-    return [[panel.label_name, *counts, *numbers], *rows]
+    columns = (
+        Column(panel.label_name, "words"),
+        *(Column(name.replace("_", " ")) for name in panel.counts),
+        *(Column(number, "share", is_always=True) for number in numbers),
+    )
+    return Table(title, columns, rows)
 
 
 def sentence_of(panel: Panel) -> str:

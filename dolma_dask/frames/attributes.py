@@ -36,7 +36,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 VERB = "write_attributes"
 

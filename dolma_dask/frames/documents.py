@@ -22,8 +22,8 @@ from dolma_dask.journal import work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import budget
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.summary import Summary
 
 VERB = "write_documents"
 

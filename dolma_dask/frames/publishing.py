@@ -24,7 +24,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

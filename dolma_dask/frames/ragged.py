@@ -18,7 +18,7 @@ from dolma_dask.frames.targets import check_target
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.outputs.ragged import ArrayOptions, names_of
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

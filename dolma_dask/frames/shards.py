@@ -17,8 +17,8 @@ from dolma_dask.frames.partitions import Collection, PartitionDocuments
 from dolma_dask.frames.publishing import Staged, Writing, computed, last_task, work_folder
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.sink import DocumentRows, Output
-from dolma_dask.summary import Summary
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed

@@ -16,8 +16,8 @@ from dolma_dask.io.quarantine import MAX_BAD_FRACTION, NAMED_MEMBERS, OnBadRecor
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, check_budget
 from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Opt, Options, nothing_in, words_of
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.rules import Rule
-from dolma_dask.summary import Summary
 
 DatasetLike = str | Dataset | Summary
 """A folder or URL, an open dataset, or the summary of the verb that wrote it."""

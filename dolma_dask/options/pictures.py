@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.figures.figure import Figure, format_of, require_for
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -39,8 +38,3 @@ class PictureOptions(Options):
             with publish(files.normalize(self.to)) as out:
                 figure.save(out, format_of(self.to))
         return figure
-
-
-def last_name(dataset: Dataset) -> str:
-    """Return the last part of where a dataset lies, which may be shown to anybody."""
-    return dataset.root.rstrip("/").rpartition("/")[2]

@@ -17,8 +17,8 @@ from dolma_dask.options.groups import budget
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.packed import Packed, Part
 from dolma_dask.reading.kept import transform
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.summary import Summary
 
 DocumentFormat = Annotated[
     FileFormat | None,

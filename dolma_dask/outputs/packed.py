@@ -33,7 +33,7 @@ from dolma_dask.outputs.cutting import (
 )
 from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
 from dolma_dask.reading.kept.transform import MixSource, Mixture
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 _PIECES = "pieces"
 _SORTED = "sorted"

@@ -19,8 +19,8 @@ from dolma_dask.options.groups import KeptOptions, ReadOptions, RuleLike, budget
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.sink import DocumentRows, Output
-from dolma_dask.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,9 +24,9 @@ from dolma_dask.options.base import OUTPUT, Opt, Options, without_empty
 from dolma_dask.options.groups import RunOptions, budget
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
-from dolma_dask.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.specials import Framing
 

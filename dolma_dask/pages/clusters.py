@@ -15,7 +15,7 @@ from dolma_dask.pages.history import History, Step
 from dolma_dask.pages.model import ClusterExample, MemberExample
 from dolma_dask.reading.clusters import ClusterMember, ClusterReader
 from dolma_dask.reading.together import datasets_in
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.summary import Cluster, summarize
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import isolated
+from dolma_dask.display import isolated, last_name
 from dolma_dask.display import listed as in_words
 from dolma_dask.engine import Input
 from dolma_dask.errors import UsageError
@@ -20,7 +20,7 @@ from dolma_dask.figures.histogram import Histogram, counts_between, display_edge
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
 from dolma_dask.options.groups import RunOptions, ShardOptions
-from dolma_dask.pages.history import History, last_name, public_name, token_origin
+from dolma_dask.pages.history import History, public_name, token_origin
 from dolma_dask.pages.model import Comparison, OptionChange, SignalChange
 from dolma_dask.pages.publication import Made
 from dolma_dask.pages.subject import Reading, Subject, subject

@@ -15,10 +15,11 @@ from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages import page, views
 from dolma_dask.pages.model import Comparison, ReportData, RuleRow, SignalChange
-from dolma_dask.pages.results import BY_SOURCE
 from dolma_dask.pages.story import Chapter, totals
-from dolma_dask.pages.tables import Column, Kind, Table, table
 from dolma_dask.pages.words import short
+from dolma_dask.results.plain import plain
+from dolma_dask.results.table import Column, Kind, Table
+from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
 FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
 
@@ -58,7 +59,7 @@ def render(data: Comparison) -> str:
 
 def write_json(data: Comparison) -> bytes:
     """Return the content of the page as UTF-8 JSON."""
-    return page.json_bytes({"format": FORMAT, "format_version": FORMAT_VERSION, **page.plain(data)})
+    return page.json_bytes({"format": FORMAT, "format_version": FORMAT_VERSION, **plain(data)})
 
 
 def names(data: Comparison) -> tuple[str, str]:
@@ -169,7 +170,7 @@ def duplicates(data: ReportData) -> dict[str, int]:
     return {
         f"Copies marked by {one.title.split(' in ')[0]}": sum(int(row[2] or 0) for row in one.rows)
         for one in data.results
-        if one.columns[: len(BY_SOURCE)] == BY_SOURCE
+        if one.columns == BY_SOURCE
     }
 
 
@@ -178,7 +179,7 @@ def duplicates(data: ReportData) -> dict[str, int]:
 
 def _sides(data: Comparison, kind: Kind, change: Kind = "change") -> tuple[Column, ...]:
     before, after = names(data)
-    return Column(before, kind), Column(after, kind), Column("Change", change)
+    return Column(before, kind, is_data=True), Column(after, kind, is_data=True), Column("Change", change)
 
 
 def _pair(before: float | None, after: float | None) -> tuple[float | None, float | None, float | None]:
@@ -212,7 +213,7 @@ def whole_table(data: Comparison) -> Table:
         for name, before, after, kind in rows
         if before is not None or after is not None
     ]
-    return table("Sums", columns, cells)
+    return Table("Sums", columns, cells)
 
 
 _CHANGE: dict[str, Kind] = {"integer": "change", "size": "size_change", "seconds": "seconds_change"}
@@ -243,7 +244,7 @@ def source_table(data: Comparison) -> Table:
         *(Column(f"Text of {isolated(name)}", "size") for name in names(data)),
         Column("Change of text", "size_change"),
     )
-    return table("Sources", columns, rows)
+    return Table("Sources", columns, rows)
 
 
 def rule_table(data: Comparison) -> Table:
@@ -259,7 +260,7 @@ def rule_table(data: Comparison) -> Table:
         Column("Rule", "name"),
         *(Column(f"Drops in {isolated(name)}", "name") for name in names(data)),
     )
-    return table("What rules drop", columns, rows)
+    return Table("What rules drop", columns, rows)
 
 
 def option_table(data: Comparison) -> Table:
@@ -267,10 +268,10 @@ def option_table(data: Comparison) -> Table:
     columns = (
         Column("Verb", "name"),
         Column("Option", "name"),
-        *(Column(name, "words") for name in names(data)),
+        *(Column(name, "words", is_data=True) for name in names(data)),
     )
     rows = [(row.verb, row.option, row.before, row.after) for row in data.options]
-    return table("Options that differ", columns, rows)
+    return Table("Options that differ", columns, rows)
 
 
 def signal_table(data: Comparison) -> Table:
@@ -297,7 +298,7 @@ def signal_table(data: Comparison) -> Table:
         )
         for change in data.signals
     ]
-    return table("Signals", columns, rows)
+    return Table("Signals", columns, rows)
 
 
 def verb_table(data: Comparison) -> Table:
@@ -309,7 +310,7 @@ def verb_table(data: Comparison) -> Table:
     rows = [
         (verb, *_pair(*(side.get(verb) for side in sides))) for verb in dict.fromkeys((*sides[0], *sides[1]))
     ]
-    return table("Time", (Column("Verb", "name"), *_sides(data, "seconds", "seconds_change")), rows)
+    return Table("Time", (Column("Verb", "name"), *_sides(data, "seconds", "seconds_change")), rows)
 
 
 # ------------------------------------------------------------------------------------------------ plots

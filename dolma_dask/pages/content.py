@@ -15,7 +15,7 @@ import numpy as np
 
 import dolma_dask
 from dolma_dask.dataset import Shard
-from dolma_dask.display import counted, isolated, listed
+from dolma_dask.display import counted, isolated, listed, shown_name
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.figures.histogram import Histogram, signal_histogram
@@ -26,13 +26,14 @@ from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord, RuleCount, merge_rules
 from dolma_dask.journal import Record, sum_drops
 from dolma_dask.pages.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem, stems_of
+from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, stem, stems_of
 from dolma_dask.pages.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
-from dolma_dask.pages.results import result_tables
 from dolma_dask.pages.survey import Findings, Survey, View
 from dolma_dask.pages.thresholds import threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
+from dolma_dask.registry import VERBS, load
+from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 
@@ -104,6 +105,17 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
     recorded = recorded_selection(shown, origin, view.survey.parts, view.dataset.shards)
     token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
     return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps)
+
+
+def result_tables(history: History) -> tuple[Table, ...]:
+    """Return the tables that the registry names for the verbs of a history (of all shards), in the order of the registry."""
+    return tuple(
+        table
+        for verb in VERBS.values()
+        for step in history.steps
+        if verb.tables and step.verb == verb.name
+        for table in load(verb.tables)(step)
+    )
 
 
 def report_data(

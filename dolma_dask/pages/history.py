@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dolma_dask.dataset import Dataset, open_dataset
-from dolma_dask.display import UNKNOWN, counted, isolated
+from dolma_dask.display import UNKNOWN, counted, last_name, shown_name
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -39,16 +39,6 @@ TOKEN_VERBS = ("ragged", "hdf5")
 def stem(shard: str) -> str:
     """Return the name of a shard in every version: its path without suffix and without the number of a part."""
     return layout.stem_of(layout.unit_of(shard))
-
-
-def last_name(url: str) -> str:
-    """Return the last part of a URL or path: which may be shown to anybody."""
-    return url.rstrip("/").rpartition("/")[2]
-
-
-def shown_name(url: str) -> str:
-    """Return the last part of a URL or path for a sentence."""
-    return isolated(last_name(url))
 
 
 def public_name(dataset: str) -> str:

@@ -6,13 +6,11 @@ from typing import Any
 from markupsafe import Markup
 
 from dolma_dask.display import quoted_if_blank
+from dolma_dask.results.plain import SURROGATE
 
 _CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {0x7F: 0x2421}
 _JOINT = re.compile("(?<=[_/])(?![_/])")
-SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half of a character, which no UTF-8 can hold."""
-
-LONGEST, BEGINNING = 300, 200
+MAX_NAME, BEGINNING = 300, 200
 """Characters of a name that is shown as it is, and of what is shown of a longer one."""
 
 
@@ -31,7 +29,7 @@ def breakable(value: str) -> Markup:
 def beginning(value: str) -> str:
     """Return a name without its end if it is very long."""
     value = quoted_if_blank(value)
-    return value if len(value) <= LONGEST else f"{value[:BEGINNING]} ..."
+    return value if len(value) <= MAX_NAME else f"{value[:BEGINNING]} ..."
 
 
 _PLAIN = Markup("{}")
@@ -39,7 +37,7 @@ _PLAIN = Markup("{}")
 
 def folded(value: str, shape: Markup = _PLAIN) -> Markup:
     """Escape `value`, which stands in `shape`; what is very long is folded behind its beginning."""
-    if len(value) <= LONGEST:
+    if len(value) <= MAX_NAME:
         return shape.format(breakable(value))
     parts = (shape.format(breakable(part)) for part in (beginning(value), value))
     return Markup('<details class="long"><summary>{}</summary>{}</details>').format(*parts)

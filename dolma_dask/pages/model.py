@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dolma_dask.figures.model import Line, SignalHistogram
+from dolma_dask.figures.model import SignalHistogram
+from dolma_dask.results.table import Table
 
-VERSION = 12
+VERSION = 13
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 Side = Literal["just inside", "just outside"]
@@ -102,21 +103,6 @@ class QuarantineRow:
 
 
 @dataclass(frozen=True)
-class ResultTable:
-    """A result of a verb, such as duplicates by source."""
-
-    section: str  # heading of the section that it stands in
-    title: str  # its own heading
-    columns: Sequence[str]  # headings of the columns
-    # (str, int, float or None) Numbers are drawn to the right; None is unknown
-    rows: Sequence[Sequence[str | float | None]]
-    caption: str = ""  # what a reader should know
-    is_alarm: bool = False  # whether it speaks of something wrong
-    plot: SignalHistogram | Line | None = None  # the same as a figure
-    is_detail: bool = False  # whether most readers can do without it
-
-
-@dataclass(frozen=True)
 class MemberExample:
     """A document of a cluster: a line on it, and its text in pieces (kind, text) as `dolma_dask.text.differences` makes them."""
 
@@ -164,7 +150,7 @@ class ReportData:
     where: str | None = None
     failures: Sequence[FailureRow] = ()
     quarantine: Sequence[QuarantineRow] = ()
-    results: Sequence[ResultTable] = ()
+    results: Sequence[Table] = ()
     clusters: Sequence[ClusterExample] = ()
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()

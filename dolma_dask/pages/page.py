@@ -9,25 +9,24 @@ imports Bokeh (0.6 CPU-seconds); nothing else in the package does so at import.
 """
 
 import base64
-import dataclasses
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.pages import markup, story, views
-from dolma_dask.pages.markup import SURROGATE, visible
+from dolma_dask.pages.markup import visible
 from dolma_dask.pages.model import VERSION, ReportData
 from dolma_dask.questions.what_if.page import page_script
+from dolma_dask.results.plain import plain, script_json
+from dolma_dask.results.table import MAX_ROWS, written
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
@@ -36,7 +35,7 @@ def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
     drawn = [signal for signal in data.signals if views.is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
-    items = map(script_json, interactive.figure_items([*drawn, *drawn_results]))
+    items = (Markup(script_json(item)) for item in interactive.figure_items([*drawn, *drawn_results]))
     signals, results = (
         views.signal_views(data.signals, items, views.kept_of_all(data)),
         views.result_views(data, items),
@@ -90,23 +89,6 @@ def json_bytes(content: Any) -> bytes:
     return text.encode() + b"\n"
 
 
-def plain(value: Any) -> Any:
-    """Turn dataclasses, arrays and mappings into what JSON knows."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
-    if isinstance(value, Sequence):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
 # ------------------------------------------------------------------------------------------------ text made safe
 
 
@@ -138,6 +120,8 @@ def _environment() -> Environment:
         environment.filters[name] = getattr(display, name)
     for name in ("beginning", "breakable", "folded"):
         environment.filters[name] = getattr(markup, name)
+    environment.filters["written"] = written
+    environment.globals["max_rows"] = MAX_ROWS
     return environment
 
 
@@ -147,9 +131,3 @@ def grouped(items: Sequence[Any], name: str) -> list[tuple[str, list[Any]]]:
     for item in items:
         groups.setdefault(getattr(item, name), []).append(item)
     return list(groups.items())
-
-
-def script_json(value: Any) -> Markup:
-    """Return JSON that can stand inside a script element: no ``<``, ``>`` or ``&`` in it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

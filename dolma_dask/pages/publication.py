@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 import dolma_dask
+from dolma_dask.display import last_name
 from dolma_dask.engine import Input, Task, Unit, resume
 from dolma_dask.errors import StoreAccessError
 from dolma_dask.io import files
@@ -17,7 +18,6 @@ from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, work_key
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.pages.history import last_name
 from dolma_dask.pages.model import VERSION
 
 

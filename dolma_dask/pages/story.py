@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from dolma_dask.display import byte_size, counted, isolated, percent, seconds
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
-from dolma_dask.pages.results import BY_SOURCE
 from dolma_dask.pages.words import COPIES, short
 from dolma_dask.registry import VERBS
 from dolma_dask.rules.tally import OTHER_GROUPS
+from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -289,7 +289,7 @@ def _alone(row: RuleRow) -> str:
 
 def _duplicate_words(data: ReportData) -> Iterator[str]:
     for table in data.results:
-        if table.columns[: len(BY_SOURCE)] == BY_SOURCE:
+        if table.columns == BY_SOURCE:
             documents, copies = (sum(int(row[column] or 0) for row in table.rows) for column in (1, 2))
             name = table.title.rpartition(",")[0]
             yield f"{name} marks {copies:,} of {counted(documents, 'document')} as {'a copy' if copies == 1 else 'copies'} ({percent(copies, documents)})."

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, shown_name
 from dolma_dask.engine import Input
 from dolma_dask.engine.fold import fold
 from dolma_dask.io import files
@@ -24,7 +24,6 @@ from dolma_dask.pages.history import (
     find_origin,
     public_name,
     read_history,
-    shown_name,
 )
 from dolma_dask.pages.model import ReportData
 from dolma_dask.pages.publication import Made

@@ -5,10 +5,11 @@ pass over attributes alone.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import last_name
 from dolma_dask.engine import Input
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
 from dolma_dask.exchange.flagging import dataset_unit
@@ -16,16 +17,16 @@ from dolma_dask.formats.levels import LEAST
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.pages.history import last_name
-from dolma_dask.pages.model import ResultTable, StageRow, ThresholdsPart
-from dolma_dask.questions.what_if.answer import WhatIf, sentences
+from dolma_dask.pages.model import StageRow, ThresholdsPart
+from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import Asked, ask
+from dolma_dask.questions.what_if.tables import level_table, rule_table, sentences
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
-from dolma_dask.rules.groups import ALL
+from dolma_dask.results.table import Table
 from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.strictness import LEVELS
@@ -178,32 +179,10 @@ def thresholds_part(answer: WhatIf | None, is_used: bool) -> ThresholdsPart | No
     return ThresholdsPart(content, embedded(answer), is_used)
 
 
-def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[ResultTable, ...]:
+def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[Table, ...]:
     """Make the tables of an answer: the documents that each rule drops, and those that each level keeps; unless the selection used its bounds, it is about them alone."""
     if answer is None:
         return ()
-    rules = sorted(answer.of_group(ALL), key=lambda row: -row.only.documents)
-    drops = ResultTable(
-        SECTION,
-        "What each rule drops",
-        ("rule", "documents", "no other drops", "one level stricter", "without a value"),
-        [
-            (
-                row.rule,
-                row.alone.documents,
-                row.only.documents,
-                None if row.stricter is None else row.stricter.documents,
-                row.missing,
-            )
-            for row in rules
-        ],
-        " ".join(sentences(answer, "" if is_used else "With these bounds, ")),
-    )
-    groups = [row.group for row in answer.groups][: MOST_GROUPS + 1]
-    kept = {(row.level, row.group): row.kept.documents for row in answer.levels}
-    levels: list[Sequence[str | int | None]] = [
-        ("all documents", *(row.documents.documents for row in answer.groups[: len(groups)])),
-        *((level.replace("_", " "), *(kept.get((level, group)) for group in groups)) for level in LEVELS),
-    ]
-    keeps = ResultTable(SECTION, "What each level keeps", ("level", *groups), levels)
-    return (drops, keeps) if kept else (drops,)
+    caption = " ".join(sentences(answer, "" if is_used else "With these bounds, "))
+    drops = replace(rule_table(answer), caption=caption, section=SECTION)
+    return (drops, replace(level_table(answer), section=SECTION)) if answer.levels else (drops,)

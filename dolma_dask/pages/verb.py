@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import last_name
 from dolma_dask.errors import UsageError
 from dolma_dask.extras import require
 from dolma_dask.formats import layout
@@ -35,10 +36,9 @@ from dolma_dask.options.groups import (
     target_of,
 )
 from dolma_dask.pages.compare import Compared, compared
-from dolma_dask.pages.history import last_name
 from dolma_dask.pages.publication import Page, json_url
 from dolma_dask.pages.subject import Subject, subject
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,14 @@ from dolma_dask.display import percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages.markup import beginning, breakable, folded, visible
-from dolma_dask.pages.model import ReportData, ResultTable, RuleRow, StageRow
+from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.story import CHAPTER_OF, costliest, makes_rows
-from dolma_dask.pages.tables import Column, Table, by_looks, table
+from dolma_dask.results.table import Column, Table
 
-MOST_PLOTS = 8
+MAX_PLOTS = 8
 """Plots of signals without a bound that are shown at first, if there are no more."""
 
-MOST_HEATED = 8
+MAX_HEATED = 8
 """Rules that have a column in the table of sources."""
 
 
@@ -67,14 +67,15 @@ def funnel(stages: Sequence[StageRow]) -> list[Step]:
 # ------------------------------------------------------------------------------------------------ tables
 
 
+_FAILURES = (Column("verb", "name"), Column("shard", "name"), Column("error", "words"))
+_QUARANTINE = (Column("verb", "name"), Column("reason", "words"), Column("records"))
+
+
 def problem_tables(data: ReportData) -> list[Table]:
     """Make the tables of failed shards and quarantined records."""
-    name, words = Column("Verb", "name"), Column("Reason", "words")
-    failures = [(row.verb, row.shard, row.error) for row in data.failures]
-    reasons = [(row.verb, row.reason, row.records) for row in data.quarantine]
     made = (
-        table("Failed shards", (name, Column("Shard", "name"), Column("Error", "words")), failures),
-        table("Quarantined records", (name, words, Column("Records")), reasons),
+        Table.of("Failed shards", _FAILURES, data.failures),
+        Table.of("Quarantined records", _QUARANTINE, data.quarantine),
     )
     return [one for one in made if one.rows]
 
@@ -83,46 +84,39 @@ def source_table(data: ReportData) -> Table:
     """Make the table of what came in."""
     total = sum(row.documents for row in data.sources)
     columns = (
-        Column("Source", "name"),
-        Column("Documents"),
-        Column("Share", "share"),
-        Column("Text", "size"),
-        Column("Text of a document", "size"),
+        Column("source", "name"),
+        Column("documents"),
+        Column("share", "share", lambda row: _share(row.documents, total)),
+        Column("text", "size", "text_bytes"),
+        Column("text of a document", "size", lambda row: _share(row.text_bytes, row.documents)),
     )
-    rows = [
-        (row.source, row.documents, _share(row.documents, total), row.text_bytes, _whole(row.text_bytes, row.documents))
-        for row in data.sources
-    ]  # fmt: skip
-    return table("Sources", columns, rows)
+    return Table.of("Sources", columns, data.sources)
 
 
 def rule_table(data: ReportData) -> Table:
     """Make the table of what each rule drops, the most costly first, then of what filters match."""
     ordered = costliest(data.rules)
     most = max((row.dropped or 0 for row in ordered), default=0)
-    rest = [row for row in data.rules if row.dropped is None]
     columns = (
-        Column("Rule", "drawing"),
-        Column("Drops"),
-        Column("In all, and by it alone", "bar"),
-        Column("Share", "share"),
-        Column("By it alone"),
-        Column("Text by it alone", "size"),
-        Column("Matches"),
+        Column("rule", "drawing", _rule_cell),
+        Column("drops", of="dropped"),
+        Column("in all, and by it alone", "bar", lambda row: _bar(row, most)),
+        Column("share", "share", lambda row: _share(row.dropped, (row.dropped or 0) + row.matched_documents)),
+        Column("by it alone", of="only"),
+        Column("text by it alone", "size", "only_bytes"),
+        Column("matches", of=_matches),
     )
-    rows = [
-        (
-            _rule_cell(row),
-            row.dropped,
-            (_share(row.dropped, most), _share(row.only, most)) if row.dropped is not None else None,
-            _share(row.dropped, row.dropped + row.matched_documents) if row.dropped is not None else None,
-            row.only,
-            row.only_bytes,
-            row.matched_documents if row.dropped is None or not row.matched_documents else None,
-        )
-        for row in (*ordered, *rest)
-    ]
-    return table("What each rule drops", columns, rows)
+    rest = [row for row in data.rules if row.dropped is None]
+    return Table.of("What each rule drops", columns, [*ordered, *rest])
+
+
+def _bar(row: RuleRow, most: int) -> tuple[float | None, float | None] | None:
+    return None if row.dropped is None else (_share(row.dropped, most), _share(row.only, most))
+
+
+def _matches(row: RuleRow) -> int | None:
+    """Return the documents that a rule matches, where its drops do not say it."""
+    return row.matched_documents if row.dropped is None or not row.matched_documents else None
 
 
 def _rule_cell(row: RuleRow) -> Markup:
@@ -137,105 +131,79 @@ def kept_table(data: ReportData) -> Table | None:
     """Make the table of what is kept of each source, and the share that each rule drops of it; None without a rule."""
     if not any(row.kept_documents is not None for row in data.sources):
         return None
-    shown = [row for row in costliest(data.rules) if row.dropped][:MOST_HEATED]
+    shown = [row for row in costliest(data.rules) if row.dropped][:MAX_HEATED]
     columns = (
-        Column("Source", "name"),
-        Column("Documents"),
-        Column("Kept"),
-        Column("Kept share", "share"),
-        Column("Kept text", "size"),
-        *(Column(row.plain or row.rule[:60], "heat") for row in shown),
+        Column("source", "name"),
+        Column("documents"),
+        Column("kept", of="kept_documents"),
+        Column("kept share", "share", lambda row: _share(row.kept_documents, row.documents)),
+        Column("kept text", "size", "kept_text_bytes"),
+        *(_heat_column(rule, data.rules.index(rule)) for rule in shown),
     )
-    rows = [
-        (
-            row.source,
-            row.documents,
-            row.kept_documents,
-            _share(row.kept_documents, row.documents),
-            row.kept_text_bytes,
-            *(
-                _share(row.dropped[data.rules.index(rule)], row.documents) if row.dropped else None
-                for rule in shown
-            ),
-        )
-        for row in data.sources
-    ]
-    return table("Kept documents by source", columns, rows)
+    return Table.of("Kept documents by source", columns, data.sources)
+
+
+def _heat_column(rule: RuleRow, place: int) -> Column:
+    """Return the column of the share of a source that a rule drops."""
+
+    def share(row: SourceRow) -> float | None:
+        return _share(row.dropped[place], row.documents) if row.dropped else None
+
+    return Column(rule.plain or rule.rule[:60], "heat", share, is_data=True)
 
 
 def token_table(data: ReportData) -> Table | None:
     """Make the table of tokens by source; None where they are not known."""
-    rows = [
-        (row.source, row.kept_documents, row.tokens, _share(row.tokens, sum(one.tokens or 0 for one in data.sources)),
-         row.kept_text_bytes / row.tokens if row.kept_text_bytes and row.tokens else None)
-        for row in data.sources
-        if row.tokens is not None
-    ]  # fmt: skip
+    total = sum(one.tokens or 0 for one in data.sources)
     columns = (
-        Column("Source", "name"),
-        Column("Documents"),
-        Column("Tokens"),
-        Column("Share", "share"),
-        Column("Bytes of text per token", "real"),
+        Column("source", "name"),
+        Column("documents", of="kept_documents"),
+        Column("tokens"),
+        Column("share", "share", lambda row: _share(row.tokens, total)),
+        Column(
+            "bytes of text per token", "real", lambda row: _share(row.kept_text_bytes or None, row.tokens)
+        ),
     )
-    return table("Tokens by source", columns, rows) if rows else None
+    rows = [row for row in data.sources if row.tokens is not None]
+    return Table.of("Tokens by source", columns, rows) if rows else None
+
+
+_SHARDS = (
+    Column("verb", "name"),
+    Column("tokens"),
+    Column("shards"),
+    Column("size", "size", "bytes_out"),
+    Column("note", "words"),
+)
 
 
 def shard_table(data: ReportData) -> Table:
     """Make the table of the token shards."""
-    columns = (
-        Column("Verb", "name"),
-        Column("Tokens"),
-        Column("Shards"),
-        Column("Size", "size"),
-        Column("Note", "words"),
-    )
-    rows = [
-        (row.verb, row.tokens, row.shards, row.bytes_out, row.note) for row in data.stages if row.tokens is not None
-    ]  # fmt: skip
-    return table("Token shards", columns, rows)
+    return Table.of("Token shards", _SHARDS, [row for row in data.stages if row.tokens is not None])
+
+
+_STAGES = (
+    Column("verb", "name"),
+    Column("documents in"),
+    Column("out", of=lambda row: row.documents_out if row.documents_out != row.documents_in else None),
+    Column("shards"),
+    Column("time", "seconds", "seconds"),
+    Column("CPU time", "seconds", "cpu_seconds"),
+    Column("text per second", "speed", lambda row: _share(row.text_bytes or None, row.seconds)),
+    Column("written", "size", lambda row: row.bytes_out or None),
+    Column("failed", is_quiet=True),
+    Column("bad records", is_quiet=True),
+    Column("note", "words"),
+)
 
 
 def stage_table(data: ReportData) -> Table:
     """Make the table of what each verb took."""
-    columns = (
-        Column("Verb", "name"),
-        Column("Documents in"),
-        Column("out"),
-        Column("Shards"),
-        Column("Time", "seconds"),
-        Column("CPU time", "seconds"),
-        Column("Text per second", "speed"),
-        Column("Written", "size"),
-        Column("Failed", is_quiet=True),
-        Column("Bad records", is_quiet=True),
-        Column("Note", "words"),
-    )
-    rows = [
-        (
-            row.verb,
-            row.documents_in,
-            row.documents_out if row.documents_out != row.documents_in else None,
-            row.shards,
-            row.seconds,
-            row.cpu_seconds,
-            row.text_bytes / row.seconds if row.text_bytes and row.seconds else None,
-            row.bytes_out or None,
-            row.failed,
-            row.bad_records,
-            row.note,
-        )
-        for row in data.stages
-    ]
-    return table("Stages", columns, rows)
+    return Table.of("Stages", _STAGES, data.stages)
 
 
-def _share(part: int | None, whole: int | None) -> float | None:
+def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
-
-
-def _whole(part: int | None, whole: int) -> int | None:
-    return round(part / whole) if part is not None and whole else None
 
 
 # ------------------------------------------------------------------------------------------------ signals and results
@@ -257,7 +225,6 @@ class SignalView:
 class ResultView:
     """One table of a result as the page needs it."""
 
-    result: ResultTable
     table: Table
     figure: Markup | None  # None: there is nothing to draw
     number: int  # of the table
@@ -267,9 +234,7 @@ def result_views(data: ReportData, items: Iterator[Markup]) -> dict[str, list[Re
     """Prepare all results for the page, by chapter; `items` are the figures of those that are drawn."""
     found: dict[str, list[ResultView]] = {}
     for number, one in enumerate(data.results):
-        view = ResultView(
-            one, by_looks(one.title, one.columns, one.rows), next(items) if one.plot else None, number
-        )
+        view = ResultView(one, next(items) if one.plot else None, number)
         found.setdefault(CHAPTER_OF.get(one.section, "signals"), []).append(view)
     return found
 
@@ -308,7 +273,7 @@ def plots(views: Sequence[SignalView]) -> tuple[list[SignalView], list[SignalVie
     """Return the plots that are shown at first, and those that are folded."""
     deciding = [view for view in views if view.signal.threshold]
     others = [view for view in views if not view.signal.threshold]
-    return (list(views), []) if len(views) <= MOST_PLOTS else (deciding, others)
+    return (list(views), []) if len(views) <= MAX_PLOTS else (deciding, others)
 
 
 def is_drawn(signal: SignalHistogram) -> bool:
@@ -318,38 +283,29 @@ def is_drawn(signal: SignalHistogram) -> bool:
 
 def signal_table(views: Sequence[SignalView]) -> Table:
     """Make the table of all signals, each with its outline."""
-    columns = (
-        Column("Signal", "drawing"),
-        Column("Values by size", "drawing"),
-        Column("Values"),
-        Column("Missing", is_quiet=True),
-        Column("Minimum", "real"),
-        Column("Median", "real"),
-        Column("Maximum", "real"),
-        Column("Kept", "share"),
-        Column("Rule keeps", "drawing"),
-    )
-    return table("Signals", columns, [_signal_row(view) for view in views])
+    return Table.of("Signals", _SIGNALS, views)
 
 
-def _signal_row(view: SignalView) -> list[Any]:
-    one = view.signal
-    link = Markup('<a href="#signal-{}">{}</a>').format(view.number, key_name(one.key))
-    bounds = Markup(" ").join(
-        Markup("<code>{}\N{NO-BREAK SPACE}{}</code>").format(sign, real(bound))
-        for sign, bound in one.threshold
-    )
-    return [
-        link,
-        drawing(one),
-        one.n,
-        one.nulls,
-        one.min,
-        one.quantiles.get(0.5),
-        one.max,
-        view.kept_share,
-        bounds,
-    ]
+def _signal_link(view: SignalView) -> Markup:
+    return Markup('<a href="#signal-{}">{}</a>').format(view.number, key_name(view.signal.key))
+
+
+def _bounds(signal: SignalHistogram) -> Markup:
+    shape = Markup("<code>{}\N{NO-BREAK SPACE}{}</code>")
+    return Markup(" ").join(shape.format(sign, real(bound)) for sign, bound in signal.threshold)
+
+
+_SIGNALS = (
+    Column("signal", "drawing", _signal_link),
+    Column("values by size", "drawing", lambda view: drawing(view.signal)),
+    Column("values", of=lambda view: view.signal.n),
+    Column("missing", of=lambda view: view.signal.nulls, is_quiet=True),
+    Column("minimum", "real", lambda view: view.signal.min),
+    Column("median", "real", lambda view: view.signal.quantiles.get(0.5)),
+    Column("maximum", "real", lambda view: view.signal.max),
+    Column("kept", "share", "kept_share"),
+    Column("rule keeps", "drawing", lambda view: _bounds(view.signal)),
+)
 
 
 def drawing(signal: SignalHistogram) -> Markup:

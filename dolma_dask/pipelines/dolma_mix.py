@@ -25,8 +25,8 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import ReadOptions, same
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.filters import check_syntax
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 

@@ -4,24 +4,26 @@ Cost of a display: a dry run of each stage, which lists what it reads and asks t
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dolma_dask import fragments
-from dolma_dask.display import counted, text_table
+from dolma_dask.display import counted
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.pipelines.estimate.answer import Estimate
 from dolma_dask.pipelines.estimate.question import estimate
 from dolma_dask.pipelines.pipeline import PipelineSummary, run
 from dolma_dask.pipelines.pipeline_file import read_pipeline, variables_of
 from dolma_dask.pipelines.stages import StagePlan
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Listing, Notes, Part
+from dolma_dask.results.table import Column, Table
 
-_HEADING = ("stage", "reads", "verb", "writes", "state")
+_COLUMNS = [Column(name, "words") for name in ("stage", "reads", "verb", "writes", "state")]
 
 
 @dataclass(frozen=True, repr=False)
-class Pipeline:
+class Pipeline(Answer):
     """A pipeline: its file, with values for its variables.
 
     Attributes
@@ -46,8 +48,8 @@ class Pipeline:
         """Tell what the pipeline will cost; options are those of `dolma_dask.estimate`."""
         return estimate(self.file, variables=self.variables, **options)
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the lines of the table, its heading first: each stage with what it reads and writes, and what it would do now."""
+    def table(self) -> Table:
+        """Return each stage with what it reads and writes, and what it would do now."""
         return self._look()[0]
 
     @property
@@ -56,7 +58,7 @@ class Pipeline:
         places = [url.split("/")[:-1] for stage in self.stages for url in (*stage.reads, *stage.writes)]
         return "/".join(posixpath.commonprefix(places))
 
-    def _look(self) -> tuple[list[tuple[str, ...]], str]:
+    def _look(self) -> tuple[Table, str]:
         """Return the table, and why some of it is not known."""
         states, problem = self._states()
         above = self.folder
@@ -64,7 +66,7 @@ class Pipeline:
             (stage.name, _shown(stage.reads, above), stage.verb, _written(stage, above), state)
             for stage, state in zip(self.stages, states, strict=True)
         ]
-        return [_HEADING, *lines], problem
+        return Table("", _COLUMNS, lines), problem
 
     def _states(self) -> tuple[list[str], str]:
         """Return the state of each stage, as a dry run tells it, and what was in its way."""
@@ -82,22 +84,12 @@ class Pipeline:
         below = f", below {self.folder}" if self.folder else ""
         return f"pipeline {self.file}: {counted(len(self.stages), 'stage')}{below}"
 
-    def __str__(self) -> str:
+    def parts(self) -> Iterator[Part]:
         table, problem = self._look()
-        lines = [self._head(), *(f"  {line}" for line in text_table(table))]
-        return "\n".join([*lines, *(f"  {line}" for line in problem.splitlines())])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        table, problem = self._look()
-        given = [f"{name} = {value}" for name, value in self.variables.items()]
-        return fragments.fragment(
-            fragments.heading(self._head()),
-            fragments.table("", table),
-            fragments.lines(problem) if problem else "",
-            fragments.notes(given),
-        )
+        yield Heading(self._head())
+        yield table
+        yield Listing("", problem.splitlines())
+        yield Notes([f"{name} = {value}" for name, value in self.variables.items()])
 
 
 def _shown(urls: Sequence[str], above: str) -> str:

@@ -5,13 +5,13 @@ none of its own: the same command does only what is left.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from dolma_dask import clusters, fragments
+from dolma_dask import clusters
 from dolma_dask.clusters import check_cluster, check_workers
-from dolma_dask.display import counted, listed, text_table
+from dolma_dask.display import counted, listed
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt, Options
 from dolma_dask.options.command import command
@@ -19,13 +19,22 @@ from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline,
 from dolma_dask.pipelines.rehearsal import Rehearsal
 from dolma_dask.pipelines.stages import StagePlan, selected
 from dolma_dask.progress import one_page
-from dolma_dask.summary import Summary
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Failures, Heading, Notes, Part
+from dolma_dask.results.table import Column, Table
 
 State = Literal[
     "done", "done before", "failed", "left out", "not reached", "would run", "waits", "nothing to do"
 ]
 
-_HEADING = ("stage", "documents", "text MB", "tokens", "wall seconds", "state")
+_COLUMNS = (
+    Column("stage", "words"),
+    Column("documents"),
+    Column("text", "size"),
+    Column("tokens"),
+    Column("wall time", "seconds"),
+    Column("state", "words"),
+)
 _DOCUMENTS = ("documents_out", "documents_in", "documents")
 _TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
 
@@ -41,19 +50,13 @@ class StageOutcome:
     message: str = ""  # why it failed, or what it waits for
     summary: Any = None  # what the verb returned, if it came that far
 
-    def cells(self) -> tuple[str, ...]:
+    def row(self) -> tuple[str | float | None, ...]:
         """Return its row of the table."""
         every = _summaries(self.summary)
+        name = self.name if self.name == self.verb else f"{self.name} ({self.verb})"
         documents, text = _first(every[:1], _DOCUMENTS), _first(every[:1], _TEXT)
-        tokens = _first(every, ("tokens",))
-        return (
-            self.name if self.name == self.verb else f"{self.name} ({self.verb})",
-            "" if documents is None else f"{documents:,.0f}",
-            "" if text is None else f"{text / 1e6:,.2f}",
-            "" if tokens is None else f"{tokens:,.0f}",
-            "" if self.summary is None else f"{self.summary.seconds:,.1f}",
-            self.shown_state(),
-        )
+        seconds = None if self.summary is None else self.summary.seconds
+        return name, documents, text, _first(every, ("tokens",)), seconds, self.shown_state()
 
     def shown_state(self) -> str:
         """Return its state as the table has it."""
@@ -80,7 +83,7 @@ def _first(summaries: Sequence[Any], names: Sequence[str]) -> float | None:
 
 
 @dataclass(frozen=True, repr=False)
-class PipelineSummary:
+class PipelineSummary(Answer):
     """The outcome of a pipeline; prints as a table."""
 
     file: str  # the pipeline
@@ -116,9 +119,6 @@ class PipelineSummary:
             "exit_status": self.exit_status,
         }
 
-    def _table(self) -> list[tuple[str, ...]]:
-        return [_HEADING, *(stage.cells() for stage in self.stages)]
-
     def _remarks(self) -> list[str]:
         """Return what stands below the table: notes of the stages, each once, and of the pipeline."""
         stages_of: dict[str, list[str]] = {}
@@ -127,26 +127,15 @@ class PipelineSummary:
                 stages_of.setdefault(note, []).append(stage.name)
         return [*(f"{', '.join(names)}: {note}" for note, names in stages_of.items()), *self.notes]
 
-    def __str__(self) -> str:
-        lines = [f"run {self.file}", *(f"  {line}" for line in text_table(self._table()))]
-        lines += [f"  note: {note}" for note in self._remarks()]
+    def parts(self) -> Iterator[Part]:
         failed = self.failed
+        yield Heading(f"run {self.file}")
+        yield Table("", _COLUMNS, [stage.row() for stage in self.stages])
+        yield Notes(self._remarks())
         if failed is not None:
-            lines.append(f"  FAILED {failed.name} (line {failed.line}): {failed.message}")
-            lines += [f"    {line}" for line in str(failed.summary or "").splitlines()]
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        failed = self.failed
-        problems = [] if failed is None else [(failed.name, f"line {failed.line}", failed.message)]
-        return fragments.fragment(
-            fragments.table(f"run {self.file}", self._table()),
-            fragments.table("failed", [("stage", "in the file", "message"), *problems]),
-            *(failed.summary.parts() if failed and isinstance(failed.summary, Summary) else ()),
-            fragments.notes(self._remarks()),
-        )
+            yield Failures([(f"{failed.name} (line {failed.line})", "", failed.message)], "stage")
+            if isinstance(failed.summary, Answer):
+                yield from failed.summary.parts()
 
 
 @dataclass(frozen=True, kw_only=True)

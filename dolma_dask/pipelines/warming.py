@@ -19,7 +19,8 @@ from dolma_dask.options.base import WHERE, Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.processes import interrupts_held_back
 from dolma_dask.progress import progress_of
-from dolma_dask.summary import Summary
+from dolma_dask.results.parts import Fact
+from dolma_dask.results.summary import Summary
 
 ROWS = 24
 
@@ -66,9 +67,8 @@ def warm_up(*, options: WarmUpOptions) -> Summary:
 class WarmUpSummary(Summary):
     """The outcome of a warm-up."""
 
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table."""
-        return [("kernels", "ready, for all processes of this installation")]
+    def facts(self) -> list[Fact]:
+        return [Fact("kernels", "ready, for all processes of this installation")]
 
 
 def _do(part: Callable[[str], None], folder: str) -> None:

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import pyarrow.compute as pc
 
-from dolma_dask import fragments
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, listed, near_or_all
 from dolma_dask.errors import UsageError
@@ -20,7 +19,8 @@ from dolma_dask.options.groups import DatasetOptions, Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
 from dolma_dask.reading.together import datasets_in
-from dolma_dask.summary import Summary
+from dolma_dask.results import notebook
+from dolma_dask.results.summary import Summary
 from dolma_dask.text.differences import Piece
 
 MOST_SEARCHED = 1 << 30
@@ -71,13 +71,13 @@ class ClusterView:
     def _repr_html_(self) -> str:
         key = (Piece("removed", "only in the survivor"), Piece("added", "only here"))
         parts = [
-            fragments.heading(self._head()),
-            fragments.text(" or ".join(piece.as_html() for piece in key)),
+            notebook.heading(self._head()),
+            notebook.text(" or ".join(piece.as_html() for piece in key)),
         ]
         for member in self.members:
-            parts += [fragments.heading(member.head())]
-            parts += [fragments.text("".join(piece.as_html() for piece in member.pieces))]
-        return fragments.fragment(*parts, fragments.notes(self._rest()))
+            parts += [notebook.heading(member.head())]
+            parts += [notebook.text("".join(piece.as_html() for piece in member.pieces))]
+        return notebook.fragment(*parts, notebook.notes(self._rest()))
 
 
 def _indented(text: str) -> str:

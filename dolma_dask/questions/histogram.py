@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask.display import counted, percent
+from dolma_dask.display import counted, last_name, percent
 from dolma_dask.engine.fold import added, fold, mask_of, readable_rows, shards_of
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
@@ -21,7 +21,7 @@ from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import KeptOptions, RuleLike, ShardOptions, WithAttributes, rule_of
-from dolma_dask.options.pictures import PictureOptions, last_name
+from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.signals import find_rule, find_signals
@@ -125,7 +125,7 @@ def histogram(
         short_name(name) + (f" by {shown_by(groups)}" if groups else ""),
         panels,
         short_name(name),
-        (f"{last_name(found)}: {total}", *others, *dataset_notes(found)),
+        (f"{last_name(found.root)}: {total}", *others, *dataset_notes(found)),
     )
     return options.save(figure)
 

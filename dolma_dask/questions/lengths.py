@@ -1,7 +1,7 @@
 """lengths: how many tokens the documents of token shards have, from their lengths alone, and what a sequence length makes of them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dolma_dask import fragments
-from dolma_dask.display import counted, integer, percent, text_table
+from dolma_dask.display import counted, integer, percent
+from dolma_dask.engine import Input
 from dolma_dask.engine.fold import added, fold
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.files import Input
 from dolma_dask.loaders.ragged import TokenShard, open_ragged
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions
 from dolma_dask.options.pictures import PictureOptions
-from dolma_dask.summary import Summary
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Part
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 from dolma_dask.text.kernels import Counts
 from dolma_dask.tokens.packing import count_document_rows, stream_rows
 
@@ -128,7 +130,7 @@ def _group(shard: TokenShard) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Lengths:
+class Lengths(Answer):
     """Numbers of tokens of documents; prints as a table by group.
 
     Attributes
@@ -138,7 +140,6 @@ class Lengths:
     """
 
     groups: Mapping[str, TokenCounts] = field(default_factory=dict)
-    exit_status: int = 0
 
     def __add__(self, other: "Lengths") -> "Lengths":
         return Lengths(dict(sorted(added(self.groups, other.groups).items())))
@@ -242,42 +243,23 @@ class Lengths:
         groups = [self._row(name, counts) for name, counts in self._parts()]
         return {"groups": groups, "waste": self._waste(SEQ_LENGTHS)}
 
-    def tables(self) -> list[tuple[str, list[list[str]]]]:
-        """Return tables with their captions, the first row the heading."""
+    def parts(self) -> Iterator[Part]:
         rows = [self._row(name, counts) for name, counts in self._parts()]
-        groups = [
-            [name.removesuffix("_tokens") for name in rows[0]],
-            *([_cell(value) for value in row.values()] for row in rows),
-        ]
-        waste = [
-            ["sequence length", "a row per document", "padding", "documents cut", "packed rows", "padding"]
-        ]
-        for row in self._waste(SEQ_LENGTHS):
-            length, alone, alone_padding, cut, packed, packed_padding = row.values()
-            waste.append(
-                [
-                    integer(length),
-                    integer(alone),
-                    percent(alone_padding),
-                    integer(cut),
-                    integer(packed),
-                    percent(packed_padding),
-                ]
-            )
-        return [("tokens in a document", groups), ("rows of a sequence length", waste)]
-
-    def __str__(self) -> str:
-        parts = [[caption, *(f"  {line}" for line in text_table(rows))] for caption, rows in self.tables()]
-        return "\n\n".join("\n".join(part) for part in parts)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return fragments.fragment(*(fragments.table(caption, rows) for caption, rows in self.tables()))
+        group, *numbers = (name.removesuffix("_tokens") for name in rows[0])
+        columns = (Column(group, "name"), *map(Column, numbers))
+        yield Table("tokens in a document", columns, [tuple(row.values()) for row in rows])
+        waste = [tuple(row.values()) for row in self._waste(SEQ_LENGTHS)]
+        yield Table("rows of a sequence length", _WASTE, waste)
 
 
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else integer(value)
+_WASTE = (
+    Column("sequence length"),
+    Column("a row per document"),
+    Column("padding", "share"),
+    Column("documents cut"),
+    Column("packed rows"),
+    Column("padding", "share"),
+)
 
 
 def _checked(seq_lengths: Sequence[int]) -> tuple[int, ...]:

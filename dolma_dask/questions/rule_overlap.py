@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted, percent
+from dolma_dask.display import counted, last_name, percent
 from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
@@ -16,7 +16,7 @@ from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, RuleLike, ShardOptions, WithAttributes, rule_of
-from dolma_dask.options.pictures import PictureOptions, last_name
+from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.reading import AlignedShard, find_columns
 from dolma_dask.reading.selection import select, written_conjuncts
 from dolma_dask.rules.rules import Rule, all_of
@@ -84,7 +84,7 @@ def rule_overlap(
         "Documents that conditions drop together",
         (_heat(tuple(named.values()), drops),),
         notes=(
-            f"{last_name(found)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
+            f"{last_name(found.root)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
             "of the documents that a row drops, the share that a column drops too",
             *dataset_notes(found),
         ),

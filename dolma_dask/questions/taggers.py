@@ -1,13 +1,16 @@
 """list: the taggers, built in and from plug-ins, or the attributes of one."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
-from dolma_dask.display import text_table
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Part, Sentences
+from dolma_dask.results.table import Column, Table
 from dolma_dask.taggers.registry import describe, get_tagger, list_taggers
 
 KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
@@ -35,38 +38,35 @@ class TaggerRow:
     attributes: tuple[AttributeRow, ...] = ()
 
 
-@dataclass(frozen=True)
-class TaggerTable:
+@dataclass(frozen=True, repr=False)
+class TaggerTable(Answer):
     """Taggers; prints as a table."""
 
     taggers: tuple[TaggerRow, ...]
-    exit_status: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the table as JSON-able values."""
-        return {"taggers": [asdict(row) for row in self.taggers]}
-
-    def __str__(self) -> str:
+    def parts(self) -> Iterator[Part]:
+        columns = [Column(name, "words") for name in ("name", "version", "reads", "from", "what")]
         rows = [
             (row.name, row.version, ", ".join(row.reads), row.origin, row.description) for row in self.taggers
         ]
-        return "\n".join(text_table([("name", "version", "reads", "from", "what"), *rows]))
+        yield Table("", columns, rows, max_rows=len(rows))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttributeTable(TaggerTable):
     """One tagger; prints as the table of its attributes."""
 
-    def __str__(self) -> str:
-        lines = []
+    def parts(self) -> Iterator[Part]:
+        columns = [Column(name, "words") for name in ("attribute", "type", "what")]
         for row in self.taggers:
             attributes = [(one.name, one.type, one.meaning) for one in row.attributes]
-            lines += [
-                f"{row.name}, version {row.version}, from {row.origin}: {row.description}",
-                f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
-                *(f"  {line}" for line in text_table([("attribute", "type", "what"), *attributes])),
-            ]
-        return "\n".join(lines)
+            yield Heading(f"{row.name}, version {row.version}, from {row.origin}: {row.description}")
+            yield Sentences(
+                [
+                    f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone."
+                ]
+            )
+            yield Table("attributes", columns, attributes, max_rows=len(attributes))
 
 
 def _check(tagger: str) -> None:

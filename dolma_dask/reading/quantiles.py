@@ -6,17 +6,19 @@ from typing import Any
 
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
+from dolma_dask.results.parts import Fact, Part
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, Thresholds, shown_by
-from dolma_dask.summary import Summary
 
-MOST_SHOWN = 40
-"""Lines of the table, which says how many more there are."""
+MAX_SHOWN = 40
+"""Rows of the table that a summary shows."""
 
-_SHOWN = ("0.1", "0.5", "0.9")
+_USUAL = ("0.01", "0.1", "0.5", "0.9", "0.99")
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,59 +84,53 @@ class QuantilesSummary(Summary):
     def __invert__(self) -> Rule:
         return ~self.inside()
 
-    def to_json(self) -> dict[str, Any]:
-        more = {"file": self.file, "parameters": dict(self.parameters), "quantiles": self.quantiles}
-        bounds = {} if self.thresholds is None else {"thresholds": self.thresholds.to_json()}
-        return {**super().to_json(), **more, **bounds}
+    def own_facts(self) -> Iterator[Fact]:
+        if self.file:
+            yield Fact("file", self.file)
+        if self.parameters:
+            yield Fact("quantiles", self._method())
 
-    def more(self) -> list[tuple[str, str]]:
-        return [*([("file", self.file)] if self.file else []), *self._method()]
+    def tables(self) -> list[Table]:
+        return (
+            [quantile_table(self.quantiles, self.parameters, short_names(list(self.quantiles)))]
+            if self.quantiles
+            else []
+        )
 
-    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
-        return [("quantiles", self.table())] if self.quantiles else []
-
-    def parts(self) -> Iterator[str]:
+    def parts(self) -> Iterator[Part]:
         yield from super().parts()
         if self.thresholds is not None:
-            yield from self.thresholds.parts()
+            yield self.thresholds.wide_table()
 
-    def _method(self) -> list[tuple[str, str]]:
+    def _method(self) -> str:
         known = self.parameters
-        if not known:
-            return []
-        how = "exact"
-        if "sample" in known:
-            how += f", of a sample of {known['sample']:g} of the documents (seed {known['seed']})"
-        return [("quantiles", how)]
+        if "sample" not in known:
+            return "exact"
+        return f"exact, of a sample of {known['sample']:g} of the documents (seed {known['seed']})"
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the lines of the table, its heading first: signal, group, number of values, and some quantiles."""
-        shown, short = self._shown(), short_names(list(self.quantiles))
-        lines = [
-            (short[signal], group, f"{entry['n']:,}", *(_number(entry["q"].get(name)) for name in shown))
-            for signal, groups in self.quantiles.items()
-            for group, entry in groups.items()
-        ]
-        heading = (
-            "signal",
-            shown_by(_as_by(self.parameters.get("by"))),
-            "n",
-            *(f"p{float(name) * 100:g}" for name in shown),
-        )
-        more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(heading) - 1))
-        return [heading, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
 
-    def _shown(self) -> list[str]:
-        """Return the quantiles to show: the usual ones as far as they are there, else the first, middle and last."""
-        known = [name for groups in self.quantiles.values() for name in groups[ALL]["q"]]
-        names = list(dict.fromkeys(known))
-        usual = [name for name in _SHOWN if name in names]
-        return usual or list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+def quantile_table(
+    quantiles: QuantileTable, parameters: Mapping[str, Any], names: Mapping[str, str]
+) -> Table:
+    """Return signal, group, number of values, and some quantiles; `names` are those that signals are shown by."""
+    shown = _shown(quantiles)
+    rows = [
+        (names.get(signal, signal), group, entry["n"], *(entry["q"].get(name) for name in shown))
+        for signal, groups in quantiles.items()
+        for group, entry in groups.items()
+    ]
+    by = shown_by(_as_by(parameters.get("by")))
+    numbers = (Column(f"p{float(name) * 100:g}", "real") for name in shown)
+    columns = (Column("signal", "name"), Column(by, "name", is_data=True), Column("n"), *numbers)
+    return Table("quantiles", columns, rows, f"Method: {parameters.get('method')}.", MAX_SHOWN)
+
+
+def _shown(quantiles: QuantileTable) -> list[str]:
+    """Return the quantiles to show: the usual ones as far as they are there, else the first, middle and last."""
+    names = list(dict.fromkeys(name for groups in quantiles.values() for name in groups[ALL]["q"]))
+    usual = [name for name in _USUAL if name in names]
+    return usual or list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
 
 
 def _as_by(by: Any) -> By:
     return tuple(by) if isinstance(by, list) else by
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"

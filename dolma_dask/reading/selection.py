@@ -15,9 +15,9 @@ from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, find_metrics, look_up
+from dolma_dask.results.summary import Summary, shortened
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
-from dolma_dask.summary import Summary, shortened
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
 """Document columns that a rule may name besides attribute keys and fields of the metadata."""

@@ -14,12 +14,12 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, is_same_file
 from dolma_dask.options.base import words_of
 from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.lumi_thresholds import from_lumi, is_lumi
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.strictness import LEVELS, MIXED, LevelLike
 from dolma_dask.rules.thresholds import By, Kind, NullPolicy, Thresholds, check_nulls, thresholds_of
-from dolma_dask.summary import Summary
 
 QUANTILES = "quantiles"
 """Folder of the results, and name of the verb and its journal."""

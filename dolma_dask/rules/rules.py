@@ -15,9 +15,10 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask import fragments
 from dolma_dask.errors import ExpressionError, SchemaError
 from dolma_dask.formats.layout import check_name
+from dolma_dask.results import notebook
+from dolma_dask.results.parts import Listing, Part
 from dolma_dask.rules.values import (
     Columns,
     Literal,
@@ -76,11 +77,11 @@ class Rule(Node):
         return self.short if len(self.short) <= WIDTH else "\n".join(laid_out(self))
 
     def _repr_html_(self) -> str:
-        return fragments.fragment(*self.parts())
+        return notebook.shown(self.parts())
 
-    def parts(self) -> Iterator[str]:
-        """Yield what a notebook shows, as HTML."""
-        yield fragments.lines("\n".join(laid_out(self)))
+    def parts(self) -> Iterator[Part]:
+        """Yield what a notebook shows."""
+        yield Listing("", laid_out(self))
 
     def __and__(self, other: "Rule | str") -> "Rule":
         return all_of(self, _as_rule(other)) if isinstance(other, Rule | str) else NotImplemented

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
-from dolma_dask import fragments
-from dolma_dask.display import listed, text_table
+from dolma_dask.display import listed, real
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
+from dolma_dask.results import terminal
+from dolma_dask.results.parts import Heading, Part
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
 from dolma_dask.rules.labels import BETWEEN, Labels, split_label
 from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_name
@@ -23,10 +25,10 @@ from dolma_dask.rules.tails import Tail, tails_of
 from dolma_dask.rules.values import Name, Value
 from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
-MOST_SHOWN = 30
+MAX_SHOWN = 30
 """Lines of a table; how many more there are is told."""
 
-MOST_COLUMNS = 8
+MAX_COLUMNS = 8
 """Groups of a table with a column each; how many more there are is told."""
 
 MOST_NAMED = 5
@@ -235,20 +237,20 @@ class Thresholds(And):
         nulls = check_nulls(content.get("nulls", "drop"), where)
         return cls.of(bounds, strictness, _tuples(by), _tuples(kind), nulls)
 
-    def table(self) -> list[tuple[str, str, str, str]]:
-        """Return the lines of a table, its heading first: signal, group, lower and upper bound."""
+    def table(self) -> Table:
+        """Return signal, group, lower and upper bound."""
         short = short_names(list(self.signals))
-        lines = [
-            (short[one.signal], label, _shown(lower), _shown(upper))
-            for one in self.bounds
-            for label, lower, upper in one.groups
-        ]
-        heading = ("signal", shown_by(self.by), "lower", "upper")
-        more = [(f"and {len(lines) - MOST_SHOWN:,} more", "", "", "")]
-        return [heading, *lines[:MOST_SHOWN], *(more if len(lines) > MOST_SHOWN else [])]
+        columns = (
+            Column("signal", "name"),
+            Column(shown_by(self.by), "name", is_data=True),
+            Column("lower", "real"),
+            Column("upper", "real"),
+        )
+        rows = [(short[one.signal], *bound) for one in self.bounds for bound in one.groups]
+        return Table("", columns, rows, max_rows=MAX_SHOWN)
 
     def __repr__(self) -> str:
-        return "\n".join([f"Thresholds, {self.title}", *text_table(self.table())])
+        return terminal.text([Heading(f"Thresholds, {self.title}"), self.table()])
 
     @property
     def title(self) -> str:
@@ -257,23 +259,23 @@ class Thresholds(And):
         nulls = "" if self.nulls == "drop" else f", nulls: {self.nulls}"
         return f"{self.strictness or 'no level'}{groups}{nulls}"
 
-    def parts(self) -> Iterator[str]:
-        """Yield what a notebook shows: a line per signal, a column per group."""
-        yield fragments.table(f"thresholds, {self.title}", self.wide_table())
+    def parts(self) -> Iterator[Part]:
+        yield self.wide_table()
 
-    def wide_table(self) -> list[tuple[str, ...]]:
-        """Return the lines of a table of signals by groups, its heading first: each cell a range."""
-        short, groups = short_names(list(self.signals)), self.groups[:MOST_COLUMNS]
+    def wide_table(self) -> Table:
+        """Return a table of signals by groups: each cell a range."""
+        short, groups = short_names(list(self.signals)), self.groups[:MAX_COLUMNS]
         left = len(self.groups) - len(groups)
-        lines = []
-        for one in self.bounds[:MOST_SHOWN]:
-            ranges = {label: _range(lower, upper) for label, lower, upper in one.groups}
-            lines.append(
-                (short[one.signal], *(ranges.get(label, "") for label in groups), *[""] * bool(left))
-            )
-        rest = len(self.bounds) - len(lines)
-        more = [(f"and {rest:,} more", *[""] * (len(groups) + bool(left)))] if rest > 0 else []
-        return [("signal", *groups, *([f"and {left:,} more"] if left else [])), *lines, *more]
+        ranges = [{label: _range(lower, upper) for label, lower, upper in one.groups} for one in self.bounds]
+        columns = [Column(label, "words", is_data=True) for label in groups]
+        more = [Column(f"and {left:,} more", "words")] if left else []
+        rows = [
+            (short[one.signal], *(own.get(label, "") for label in groups), *["..."] * bool(left))
+            for one, own in zip(self.bounds, ranges, strict=True)
+        ]
+        return Table(
+            f"thresholds, {self.title}", (Column("signal", "name"), *columns, *more), rows, max_rows=MAX_SHOWN
+        )
 
 
 def thresholds_of(
@@ -456,19 +458,15 @@ def _by_label(one: Bounds) -> tuple[Bound, ...]:
     return tuple(sorted(real, key=lambda bound: bound[0]))
 
 
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:,.6g}"
-
-
 def _range(lower: float | None, upper: float | None) -> str:
     """Return the values between two bounds as a cell."""
     if lower is None or upper is None:
         return (
-            f"\N{LESS-THAN OR EQUAL TO} {_shown(upper)}"
+            f"\N{LESS-THAN OR EQUAL TO} {real(upper)}"
             if lower is None
-            else f"\N{GREATER-THAN OR EQUAL TO} {_shown(lower)}"
+            else f"\N{GREATER-THAN OR EQUAL TO} {real(lower)}"
         )
-    return f"{_shown(lower)} to {_shown(upper)}"
+    return f"{real(lower)} to {real(upper)}"
 
 
 def _read_bounds(signal: str, groups: Any, where: str, expected: str) -> Bounds:

@@ -9,7 +9,7 @@ from dolma_dask.exchange import Emitter, Exchanged, Limits, Reducer, Shuffle, ex
 from dolma_dask.exchange.staged import DEFAULT
 from dolma_dask.journal import Record
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,9 @@ from dolma_dask.reading.published import (
     list_tables,
     missing_table,
 )
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts
-from dolma_dask.summary import Summary
 from dolma_dask.text.columns import code_point_lengths
 
 VERSION = 1

@@ -12,7 +12,7 @@ from dolma_dask.options.groups import Documents, KeptOptions, ReadOptions, check
 from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import PublishedDocuments
 from dolma_dask.outputs.published import PublishedOptions, write_tables
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.redpajama import DuplicateTable, MinHashTable
 from dolma_dask.sinks.sink import DocumentRows, FileSink
-from dolma_dask.summary import Summary
 
 VERSION = 1
 """Raised whenever sign writes other rows for the same documents."""

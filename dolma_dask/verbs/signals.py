@@ -21,9 +21,9 @@ from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import PublishedDocuments
 from dolma_dask.outputs.published import PublishedOptions, write_tables
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import DocumentRows, FileSink
-from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.taggers.redpajama import redpajama_v2_ccnet, redpajama_v2_doc, redpajama_v2_lines
 from dolma_dask.text.view import TextView

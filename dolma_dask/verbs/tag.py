@@ -30,9 +30,9 @@ from dolma_dask.options.base import OUTPUT, Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
 from dolma_dask.reading import AlignedShard
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
-from dolma_dask.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.lifting import as_tagger
 from dolma_dask.taggers.registry import get_tagger

@@ -108,6 +108,7 @@ def plain(text: str) -> str:
     text = re.sub(
         r"((?:wall time|bytes in|bytes out|seconds) +)[\d.,]+( \w+)?$", r"\1", text, flags=re.MULTILINE
     )
+    text = re.sub(r" +[\d.]+ s(?=  (?:done|would work))", "", text)  # of stages
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 

@@ -11,7 +11,7 @@ from browser import CONTRAST, HOSTILE, IN_BROWSER, Browser, assert_clean
 
 import dolma_dask as dk
 from dolma_dask.errors import Failure
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 pytestmark = IN_BROWSER
 

@@ -21,12 +21,12 @@ from dolma_dask.pages.model import (
     MemberExample,
     QuarantineRow,
     ReportData,
-    ResultTable,
     RuleRow,
     SignalChange,
     SourceRow,
     StageRow,
 )
+from dolma_dask.results.table import Column, Table
 
 pytestmark = IN_BROWSER
 
@@ -89,8 +89,8 @@ def test_plots_of_results_keep_their_scale_whatever_there_is_of_signals(browser,
         "sizes", np.array([2.0, 3.0, 4.0, 6.0]), np.array([900, 20, 1]), scale="log", count_scale="log"
     )
     results = [
-        ResultTable("Duplicates", HOSTILE, ("similarity",), [(0.5,)], plot=Line(HOSTILE, shares, shares**2, "similarity", "found", [(">=", 0.7)])),
-        ResultTable("Duplicates", "sizes", ("documents",), [("2",)], plot=sizes),
+        Table(HOSTILE, (Column("similarity", "real"),), [(0.5,)], section="Duplicates", plot=Line(HOSTILE, shares, shares**2, "similarity", "found", [(">=", 0.7)])),
+        Table("sizes", (Column("documents", "name"),), [("2",)], section="Duplicates", plot=sizes),
     ]  # fmt: skip
     shown = "Bokeh.documents.flatMap(d => d.roots()).flatMap(p => p.renderers.filter(r => r.visible).map(r => r.name))"
     for signals in (0, 2):

@@ -20,9 +20,9 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import Block
 from dolma_dask.journal import work_key
 from dolma_dask.reading import AlignedShard
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import AttributeSink
 from dolma_dask.sinks.sink import ShardFacts
-from dolma_dask.summary import Summary
 
 VERSION = 1
 NAME = "shouts"

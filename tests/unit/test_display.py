@@ -3,20 +3,11 @@
 import pytest
 
 from dolma_dask import display
-from dolma_dask.display import counted, text_table
+from dolma_dask.display import counted
 
 
 def test_one_is_no_plural():
     assert [counted(n, "shard") for n in (0, 1, 2000)] == ["0 shards", "1 shard", "2,000 shards"]
-
-
-def test_numbers_go_to_the_right_and_words_to_the_left():
-    rows = [["source", "bytes", "shard"], ["web", "1,234 B", "x"], ["a longer name", "", "2019/a"]]
-    assert text_table(rows) == [
-        "source           bytes  shard",
-        "web            1,234 B  x",
-        "a longer name           2019/a",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -72,11 +63,4 @@ def test_counts():
 @pytest.mark.parametrize("name", [" ", "\t", "\u3000 "])
 def test_a_name_of_white_space_is_seen(name):
     assert display.printable(name) == display.isolated(name) == repr(name)
-    assert text_table([["source"], [name]])[1] == repr(name)
     assert display.printable("") == display.isolated("") == ""
-
-
-def test_what_would_control_a_terminal_is_spelled():
-    assert (
-        text_table([["name"], ["a\x1b[31m\nb\u202e\u2028\ud800é"]])[1] == r"a\x1b[31m\nb\u202e\u2028\ud800é"
-    )

@@ -11,11 +11,11 @@ from dolma_dask import cli, registry
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions
+from dolma_dask.pages.content import result_tables
 from dolma_dask.pages.history import History, Step
-from dolma_dask.pages.model import ResultTable
-from dolma_dask.pages.results import result_tables
 from dolma_dask.pipelines.pipeline import run
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def count(dataset: Annotated[str, Opt("A folder or URL.")], /, *, options: Count
 
 
 def tables(step):
-    yield ResultTable("Counts", step.root, ("What",), [("one",)])
+    yield Table(step.root, (Column("what", "name"),), [("one",)], section="Counts")
 
 
 @pytest.fixture(autouse=True)

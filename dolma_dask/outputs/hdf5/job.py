@@ -27,7 +27,8 @@ from dolma_dask.options.groups import skipped_notes
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
-from dolma_dask.summary import Summary
+from dolma_dask.results.parts import Fact
+from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.modes import Mode
 
 VERSION = 1
@@ -41,9 +42,8 @@ _WRITES = ("part-", PARAMS_NAME)
 class Hdf5Summary(Summary):
     """The outcome; `done` and `skipped` count files, or in a rehearsal what would be tokenized or written."""
 
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table."""
-        return [("files" if name == "shards" else name, value) for name, value in super().body()]
+    def facts(self) -> list[Fact]:
+        return [fact._replace(label="files") if fact.label == "shards" else fact for fact in super().facts()]
 
 
 @dataclass(frozen=True)

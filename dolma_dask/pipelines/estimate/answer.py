@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dolma_dask import fragments
 from dolma_dask.clusters.allocation import COMMAND_MIB
 from dolma_dask.clusters.jobs import PARENT_MIB
-from dolma_dask.display import byte_size, counted, percent, seconds, text_table
+from dolma_dask.display import byte_size, counted, percent, seconds
 from dolma_dask.pipelines.estimate.model import StageEstimate, Walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, kind_of
 from dolma_dask.questions.status.estimated import Expected
-
-_HEADING = ("stage", "CPU", "+-", "memory", "scratch", "output", "files", "requests")
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Listing, Notes, Part
+from dolma_dask.results.table import Column, Table
 
 _LONG_SHARE = 0.25
 """A file is named as a task of its own if it takes this share of a stage."""
@@ -83,7 +83,7 @@ def fitting(choices: list[Walls], memory: int) -> Request:
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(Answer):
     """What a pipeline will cost; prints as tables."""
 
     file: str  # the pipeline
@@ -99,11 +99,6 @@ class Estimate:
     seconds: float = 0.0  # that the estimate took
     notes: tuple[str, ...] = ()  # how it was made, and its limits
     verb: str = "estimate"
-
-    @property
-    def exit_status(self) -> int:
-        """Always 0: a stage that fails on the sample is an error."""
-        return 0
 
     @property
     def cpu(self) -> float:
@@ -173,60 +168,40 @@ class Estimate:
                 found.setdefault(root, []).append(expected)
         return found
 
-    def _table(self) -> list[tuple[str, ...]]:
-        total = (
-            "in all",
-            seconds(self.cpu),
-            percent(self.spread),
-            byte_size(self.memory),
-            byte_size(self.scratch),
-            byte_size(self.bytes),
-            f"{self.files:,}",
-            f"{sum(stage.requests for stage in self.stages):,}",
-        )
-        return [_HEADING, *map(_cells, self.stages), total]
+    def parts(self) -> Iterator[Part]:
+        head = f"{counted(self.entry_files, 'file')}, {byte_size(self.entry_bytes)} stored"
+        yield Heading(f"estimate of {self.file}: {head}")
+        yield Table("", _COLUMNS, [*map(_row, self.stages), self._total()])
+        yield Table("by workers", _WALLS, [(one.workers, one.wall, one.cpu / 3600) for one in self.walls])
+        yield Listing("a script for sbatch", self._script())
+        yield Notes([*self.notes, f"the estimate itself took {seconds(self.seconds)}"])
 
-    def _walls(self) -> list[tuple[str, ...]]:
-        rows = [(f"{one.workers:,}", seconds(one.wall), f"{one.cpu / 3600:,.3f}") for one in self.walls]
-        return [("workers", "wall time", "CPU-hours"), *rows]
-
-    def _head(self) -> str:
-        return f"estimate of {self.file}: {counted(self.entry_files, 'file')}, {byte_size(self.entry_bytes)} stored"
-
-    def __str__(self) -> str:
-        lines = [self._head(), *(f"  {line}" for line in text_table(self._table())), ""]
-        lines += [f"  {line}" for line in text_table(self._walls())]
-        lines += ["", "  a script for sbatch:", *(f"    {line}" for line in self._script())]
-        return "\n".join([*lines, *(f"  note: {note}" for note in self._notes())])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return fragments.fragment(
-            fragments.table(self._head(), self._table()),
-            fragments.table("by workers", self._walls()),
-            fragments.folded("a script for sbatch", fragments.lines("\n".join(self._script()))),
-            fragments.notes(self._notes()),
-        )
+    def _total(self) -> tuple[str | float, ...]:
+        requests = sum(stage.requests for stage in self.stages)
+        return ("in all", self.cpu, self.spread, self.memory, self.scratch, self.bytes, self.files, requests)
 
     def _script(self) -> list[str]:
         return ["#!/bin/bash", *self.request.lines(), self.command]
 
-    def _notes(self) -> list[str]:
-        return [*self.notes, f"the estimate itself took {seconds(self.seconds)}"]
+
+_COLUMNS = (
+    Column("stage", "words"),
+    Column("CPU", "seconds"),
+    Column("+-", "share"),
+    Column("memory", "size"),
+    Column("scratch", "size"),
+    Column("output", "size"),
+    Column("files"),
+    Column("requests"),
+)
+_WALLS = (Column("workers"), Column("wall time", "seconds"), Column("CPU-hours", "real"))
 
 
-def _cells(stage: StageEstimate) -> tuple[str, ...]:
-    return (
-        stage.name if stage.name == stage.verb else f"{stage.name} ({stage.verb})",
-        seconds(stage.cpu + stage.start),
-        percent(max(stage.spread, _MIN_SPREAD)),
-        byte_size(stage.memory),
-        byte_size(stage.scratch),
-        byte_size(stage.bytes),
-        f"{stage.files:,}",
-        f"{stage.requests:,}",
-    )
+def _row(stage: StageEstimate) -> tuple[str | float, ...]:
+    name = stage.name if stage.name == stage.verb else f"{stage.name} ({stage.verb})"
+    spread = max(stage.spread, _MIN_SPREAD)
+    sizes = (stage.memory, stage.scratch, stage.bytes)
+    return (name, stage.cpu + stage.start, spread, *sizes, stage.files, stage.requests)
 
 
 def notes_of(entries: Sequence[Entry], stages: Sequence[StageEstimate], left_out: int) -> tuple[str, ...]:

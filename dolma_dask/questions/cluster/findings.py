@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.display import text_table
 from dolma_dask.questions.cluster.probe import Side
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Notes, Part, Sentences
+from dolma_dask.results.table import Column, Table
 
 MOST_CLOCK_SECONDS = 2.0
 """Larger differences between clocks make time stamps of files misleading."""
@@ -23,8 +25,8 @@ LEAST_MEMORY = 1_000_000_000
 """Bytes of a worker below which most verbs cannot work on large records."""
 
 
-@dataclass(frozen=True)
-class ClusterReport:
+@dataclass(frozen=True, repr=False)
+class ClusterReport(Answer):
     """What one small job has found; prints as a table."""
 
     profile: str
@@ -52,14 +54,12 @@ class ClusterReport:
             "exit_status": self.exit_status,
         }
 
-    def __str__(self) -> str:
-        lines = [
-            f"cluster check {self.profile}",
-            *(f"  {line}" for line in text_table([("", "here", "worker"), *self.rows])),
-        ]
-        lines += [f"  CHANGE: {change}" for change in self.changes]
-        lines += [f"  note: {note}" for note in self.advice]
-        return "\n".join([*lines, *([] if self.changes else ["  nothing has to be changed"])])
+    def parts(self) -> Iterator[Part]:
+        yield Heading(f"cluster check {self.profile}")
+        yield Table("", [Column(name, "words") for name in ("", "here", "worker")], self.rows)
+        yield Sentences([f"CHANGE: {change}" for change in self.changes])
+        yield Notes(self.advice)
+        yield Sentences([] if self.changes else ["nothing has to be changed"])
 
 
 def report_of(

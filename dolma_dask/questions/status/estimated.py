@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dolma_dask.display import UNKNOWN, byte_size, seconds
 from dolma_dask.errors import StoreAccessError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
@@ -13,6 +12,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Journal
+from dolma_dask.results.table import Column
 
 _PATH = f"{layout.JOURNAL}/estimate.json"
 
@@ -70,17 +70,17 @@ class Compared:
     files_expected: int
     files: int
 
-    def cells(self) -> dict[str, str]:
-        """Return its row of the table, by heading."""
-        return {
-            "verb": self.verb,
-            "CPU estimated": seconds(self.cpu_expected),
-            "CPU": seconds(self.cpu) if self.cpu else UNKNOWN,
-            "output estimated": byte_size(self.bytes_expected),
-            "output": byte_size(self.bytes),
-            "files estimated": f"{self.files_expected:,}",
-            "files": f"{self.files:,}",
-        }
+
+ESTIMATED = (
+    Column("verb", "name"),
+    Column("CPU estimated", "seconds", "cpu_expected"),
+    Column("CPU", "seconds", lambda one: one.cpu or None),
+    Column("output estimated", "size", "bytes_expected"),
+    Column("output", "size", "bytes"),
+    Column("files estimated", of="files_expected"),
+    Column("files"),
+)
+"""Columns of what was estimated."""
 
 
 def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, FileInfo]) -> Iterator[Compared]:

@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from dolma_dask import fragments
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import byte_size, counted, listed
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, journals
-from dolma_dask.questions.status.question import Listing, StatusRow, status_of
+from dolma_dask.questions.status.question import COLUMNS, Listing, StatusRow, status_of
+from dolma_dask.results import notebook
+from dolma_dask.results.table import Column, Table
 
 MOST_CHECKED = 10_000
 """Shards of a dataset whose journals are read for its display; 30 us for each and verb."""
@@ -32,7 +33,7 @@ def overview(dataset: Dataset) -> str:
         others.append(f"{counted(len(dataset.ignored), 'file')} below documents/ left out: not of documents")
     head = f"Dataset {dataset.root}: {_amount(dataset.shards)}"
     tree = _entries([(shard.path.split("/"), shard) for shard in dataset.shards])
-    return fragments.fragment(fragments.heading(head), tree, *_known(dataset), fragments.notes(others))
+    return notebook.fragment(notebook.heading(head), tree, *_known(dataset), notebook.notes(others))
 
 
 def _amount(shards: Sequence[Shard]) -> str:
@@ -50,12 +51,12 @@ def _entries(places: Sequence[_Place], depth: int = 0) -> str:
         below[f"{names[0]}/" if names[1:] else names[0]].append((names[1:], shard))
     sizes = {name: sum(shard.bytes for _, shard in inner) for name, inner in below.items()}
     order = sorted(below, key=lambda name: (-sizes[name], name))
-    is_open = depth == 0 and len(order) <= fragments.FEW
+    is_open = depth == 0 and len(order) <= notebook.FEW
     shown = [_entry(name, below[name], depth, is_open) for name in order[:MOST_SHOWN]]
     rest = order[MOST_SHOWN:]
     if rest:
         shown.append(f"and {len(rest):,} more, {byte_size(sum(sizes[name] for name in rest))}")
-    return fragments.items(shown)
+    return notebook.items(shown)
 
 
 def _entry(name: str, inner: Sequence[_Place], depth: int, is_open: bool) -> str:
@@ -65,13 +66,13 @@ def _entry(name: str, inner: Sequence[_Place], depth: int, is_open: bool) -> str
     title = f"{name}: {_amount(shards)}"
     if depth + 1 == _DEPTH:
         return escape(title)
-    return fragments.folded(title, _entries(inner, depth + 1), is_open=is_open)
+    return notebook.folded(title, _entries(inner, depth + 1), is_open=is_open)
 
 
 def _known(dataset: Dataset) -> Iterator[str]:
     """Yield the attribute sets and what verbs have done, as far as that can be told."""
     if len(dataset.shards) > MOST_CHECKED:
-        yield fragments.notes(
+        yield notebook.notes(
             [
                 f"attribute sets: {listed(dataset.attributes) or 'none'}",
                 "what verbs have done is not shown of so many shards; dk.status(dataset) tells it",
@@ -81,7 +82,7 @@ def _known(dataset: Dataset) -> Iterator[str]:
     try:
         yield from _state(dataset)
     except Exception as error:  # noqa: BLE001 - a display never raises, whatever lies in the dataset
-        yield fragments.notes(
+        yield notebook.notes(
             [
                 f"attribute sets: {listed(dataset.attributes) or 'none'}",
                 f"what verbs have done cannot be told: {type(error).__name__}: {error}",
@@ -94,33 +95,43 @@ def _state(dataset: Dataset) -> Iterator[str]:
     found = status_of(there, known)
     rows = {row.writes: row for row in found.rows}
     sets = sorted({path.split("/")[1] for path in there.below(layout.ATTRIBUTES) if path.count("/") > 1})
-    yield fragments.table(
-        "attribute sets",
-        [
-            ("name", "made by", "files", "size", "missing", "stale", "state"),
-            *(_set_cells(name, dataset, there, known, rows.get(_folder(name))) for name in sets),
-        ],
+    yield notebook.table(
+        Table(
+            "attribute sets",
+            _SETS,
+            [_set_row(name, dataset, there, known, rows.get(_folder(name))) for name in sets],
+        )
     )
     others = [row for row in found.rows if row.writes not in set(map(_folder, sets))]
-    heading = ("verb", "writes", "done", "left", "stale", "size", "state")
-    yield fragments.table("what verbs have done", [heading, *map(_cells, others)])
-    yield fragments.notes(found.notes)
+    yield notebook.table(Table.of("what verbs have done", COLUMNS, others))
+    yield notebook.notes(found.notes)
+
+
+_SETS = (
+    Column("name", "name"),
+    Column("made by", "words"),
+    Column("files"),
+    Column("size", "size"),
+    Column("missing"),
+    Column("stale"),
+    Column("state", "words"),
+)
 
 
 def _folder(name: str) -> str:
     return f"{layout.ATTRIBUTES}/{name}/"
 
 
-def _set_cells(
+def _set_row(
     name: str, dataset: Dataset, there: Listing, known: Sequence[Journal], row: StatusRow | None
-) -> tuple[str, ...]:
+) -> tuple[str | int, ...]:
     """Return the row of an attribute set: who made it, of how many shards, and whether it holds."""
     paths = there.below(f"{layout.ATTRIBUTES}/{name}")
     stems = {layout.stem_of(path.removeprefix(_folder(name))) for path in paths}
     missing = sum(layout.stem_of(shard.path) not in stems for shard in dataset.shards)
-    size = byte_size(sum(there.files[path].bytes for path in paths))
+    size = sum(there.files[path].bytes for path in paths)
     changed, state = (0, "not in the journal") if row is None else (row.changed, row.state)
-    return name, _makers(name, known), f"{len(paths):,}", size, f"{missing:,}", f"{changed:,}", state
+    return name, _makers(name, known), len(paths), size, missing, changed, state
 
 
 def _makers(name: str, known: Sequence[Journal]) -> str:
@@ -133,8 +144,3 @@ def _makers(name: str, known: Sequence[Journal]) -> str:
         taggers.update(tagger for record in records for tagger in record.info.get("taggers", ()))
     shown = [tagger for tagger in taggers if tagger != name]
     return f"{listed(verbs)}: {listed(shown)}" if shown else listed(verbs) or "another tool"
-
-
-def _cells(row: StatusRow) -> tuple[str, ...]:
-    left = "?" if row.left is None else f"{row.left:,}"
-    return row.verb, row.writes, f"{row.done:,}", left, f"{row.changed:,}", byte_size(row.bytes), row.state

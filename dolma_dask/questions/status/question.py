@@ -10,15 +10,13 @@ import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any
 
 from msgspec import structs
 
-from dolma_dask import fragments
 from dolma_dask.dataset import Dataset, version_root
-from dolma_dask.display import counted, text_table
+from dolma_dask.display import byte_size, counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -28,9 +26,12 @@ from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_the
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
-from dolma_dask.questions.status.estimated import Compared, compare
+from dolma_dask.questions.status.estimated import ESTIMATED, Compared, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
-from dolma_dask.summary import Summary
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Notes, Part
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Kind, Table
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,9 @@ class StatusRow:
             return "over budget"
         return "to do" if self.is_open else "done"
 
-    def cells(self) -> dict[str, str]:
-        """Return its row of the table, by heading."""
-        return {
-            "verb": self.verb,
-            "writes": self.writes,
-            "done": f"{self.done:,}",
-            "left": "?" if self.left is None else f"{self.left:,}",
-            "changed": f"{self.changed:,}",
-            "bad rows": f"{self.bad_rows:,}",
-            "MB": f"{self.bytes / 1e6:,.1f}",
-            "task seconds": f"{self.seconds:,.1f}",
-            "last finished": _time(self.finished),
-            "state": self.state,
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Return the row with its state as JSON-able values."""
+        return {**asdict(self), "state": self.state}
 
 
 @dataclass(frozen=True)
@@ -101,7 +91,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, repr=False)
-class StatusSummary:
+class StatusSummary(Answer):
     """Work done, left and changed in a dataset; prints as a table."""
 
     root: str  # of the dataset
@@ -119,51 +109,31 @@ class StatusSummary:
         """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, or a run was stopped or over budget."""
         return 1 if self.leftovers or any(row.is_open for row in self.rows) else 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the answer as JSON-able values; times are seconds since 1970."""
-        return {
-            "verb": self.verb,
-            "root": self.root,
-            "shards": self.shards,
-            "bytes": self.bytes,
-            "rows": [{**asdict(row), "state": row.state} for row in self.rows],
-            "leftovers": [asdict(item) for item in self.leftovers],
-            "estimated": [asdict(item) for item in self.estimated],
-            "notes": list(self.notes),
-            "exit_status": self.exit_status,
-        }
-
-    def _table(self) -> list[list[str]]:
-        return _table_of(self.rows)
-
-    def _head(self) -> str:
-        return f"status of {self.root}: {counted(self.shards, 'document file')}, {self.bytes / 1e6:,.1f} MB stored"
-
-    def __str__(self) -> str:
-        table = [f"  {line}" for line in text_table(self._table())]
-        estimated = [f"  {line}" for line in text_table(_table_of(self.estimated))] if self.estimated else []
-        return "\n".join([self._head(), *table, *estimated, *(f"  note: {note}" for note in self.notes)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return fragments.fragment(
-            fragments.heading(self._head()),
-            fragments.table("", self._table()),
-            fragments.table("as estimated", _table_of(self.estimated)),
-            fragments.notes(self.notes),
-        )
+    def parts(self) -> Iterator[Part]:
+        documents = counted(self.shards, "document file")
+        yield Heading(f"status of {self.root}: {documents}, {byte_size(self.bytes)} stored")
+        yield Table.of("", COLUMNS, self.rows)
+        yield Table.of("as estimated", ESTIMATED, self.estimated)
+        yield Notes(self.notes)
 
 
-def _table_of(rows: Sequence[StatusRow] | Sequence[Compared]) -> list[list[str]]:
-    """Return the heading and the cells of rows."""
-    cells = [row.cells() for row in rows]
-    return [list(one) for one in cells[:1]] + [list(one.values()) for one in cells]
+def _left_cell(row: StatusRow) -> tuple[int | str, Kind]:
+    return ("?", "words") if row.left is None else (row.left, "integer")
 
 
-def _time(seconds: float | None) -> str:
-    """Return a moment in UTC to the second."""
-    return "" if not seconds else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+COLUMNS = (
+    Column("verb", "name"),
+    Column("writes", "words"),
+    Column("done"),
+    Column("left", "mixed", _left_cell),
+    Column("changed"),
+    Column("bad rows"),
+    Column("size", "size", "bytes"),
+    Column("task time", "seconds", "seconds"),
+    Column("last finished", "moment", "finished"),
+    Column("state", "words"),
+)
+"""Columns of what verbs have done."""
 
 
 FRESH, TOUCHED, GONE, CHANGED = 0, 1, 2, 3

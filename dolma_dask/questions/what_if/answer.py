@@ -1,4 +1,4 @@
-"""The answer of what-if: counts by rule, level and group, as tables, JSON, sentences and a page."""
+"""The answer of what-if: counts by rule, level and group, from the sums over all documents."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dolma_dask.dataset import Shard
-from dolma_dask.display import byte_size, counted, integer, isolated, percent, real, text_table
 from dolma_dask.errors import UsageError
-from dolma_dask.questions.what_if import counting
-from dolma_dask.questions.what_if.conditions import spelled
+from dolma_dask.questions.what_if import counting, tables
 from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
 from dolma_dask.questions.what_if.measure import Amount, Measure
 from dolma_dask.questions.what_if.stage import Tally
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Heading, Notes, Part, Sentences
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, note_without_values, shown_by
-from dolma_dask.summary import shortened
 from dolma_dask.text.kernels import Counts
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MOST_SHOWN = 12
-"""Groups that tables in a terminal have a column or line for; how many more there are is told."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class ExampleRow:
 
 
 @dataclass(frozen=True, repr=False)
-class WhatIf:
+class WhatIf(Answer):
     """What thresholds drop, and what other levels would; prints as tables.
 
     Attributes
@@ -122,7 +118,6 @@ class WhatIf:
     scale: Measure = field(compare=False)
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
-    exit_status: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values."""
@@ -132,7 +127,7 @@ class WhatIf:
             "root": self.root,
             "level": self.level,
             "by": self.by,
-            "sentences": list(sentences(self)),
+            "sentences": list(tables.sentences(self)),
             **{name: [asdict(row) for row in getattr(self, name)] for name in rows},
             "overlap": {"rules": self.rule_names, "groups": self.overlap},
             "stricter": None if self.stricter is None else asdict(self.stricter),
@@ -163,10 +158,18 @@ class WhatIf:
             [asdict(row) for row in self.examples], columns=[each.name for each in fields(ExampleRow)]
         )
 
-    def __str__(self) -> str:
-        return "\n".join(_lines(self))
-
-    __repr__ = __str__
+    def parts(self) -> Iterator[Part]:
+        by = f" by {shown_by(self.by)}" if self.by else ""
+        yield Heading(f"what if: {self.level or tables.rule_words(self)}{by}, {self.root}")
+        yield Sentences(tables.sentences(self))
+        yield tables.rule_table(self)
+        yield tables.level_table(self)
+        if len(self.rule_names) > 1:
+            yield tables.overlap_table(self)
+        if not self.page:
+            yield tables.example_table(self)
+        yield Notes([*tables.unread_note(self), self.measure, *self.notes])
+        yield Sentences([f"page: {self.page}"] if self.page else [])
 
     def _repr_html_(self) -> str:
         from dolma_dask.questions.what_if.page import embedded
@@ -329,208 +332,3 @@ def _examples(
             shards[location >> 32].path,
             location & 0xFFFF_FFFF,
         )
-
-
-# ------------------------------------------------------------------------------------------------ for people
-
-
-def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
-    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
-    every = answer.groups[0]
-    if not every.documents.documents:
-        return ("There are no documents.",)
-    return _most_costly(answer, every, given), _stricter(answer, every)
-
-
-def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
-    rows = answer.of_group(ALL)
-    if not any(row.alone.documents for row in rows):
-        return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
-    most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
-    dropped = f"it drops {counted(most.alone.documents, 'document')} ({percent(most.alone.documents, every.documents.documents)})"
-    if len(rows) == 1:
-        return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
-    back = (
-        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
-        f"come back without it{_text(most.only)}."
-        if most.only.documents
-        else "other rules drop all of these too, so nothing would come back without it."
-    )
-    return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
-
-
-def _stricter(answer: WhatIf, every: GroupRow) -> str:
-    kept = every.kept.documents
-    if answer.stricter is None:
-        return (
-            f"{counted(kept, 'document')} of {every.documents.documents:,} {'is' if kept == 1 else 'are'} kept ({percent(kept, every.documents.documents)}); what a stricter level "
-            "would cost is not known."
-        )
-    name = _next_level(answer)
-    lost = answer.stricter
-    rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
-    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
-    cause = (
-        f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
-        if most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
-        else ""
-    )
-    return (
-        f"The next stricter level{name} would keep {counted(kept - lost.documents, 'document')} in place of {kept:,}: {lost.documents:,} fewer "
-        f"({percent(lost.documents, kept)} of what is kept){_text(lost)}.{cause}"
-    )
-
-
-def _next_level(answer: WhatIf) -> str:
-    levels = {row.stricter_level for row in answer.of_group(ALL)}
-    return f" ({_words(levels.pop() or '')})" if len(levels) == 1 and None not in levels else ""
-
-
-def _words(level: str) -> str:
-    return level.replace("_", " ")
-
-
-def _text(amount: Amount) -> str:
-    """Return the text of some documents, for a sentence."""
-    if amount.bytes is None or amount.tokens is None:
-        return ""
-    return f", about {byte_size(amount.bytes)} of text or {rounded(amount.tokens)} tokens"
-
-
-def rounded(count: int) -> str:
-    """Return a number as exact as an estimate is: 574,000, or 1.2 million."""
-    rounded = float(f"{count:.3g}")
-    for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
-        if rounded >= size:
-            return f"{rounded / size:.3g} {word}"
-    return f"{rounded:,.0f}"
-
-
-def unread_note(answer: WhatIf) -> list[str]:
-    """Return the note that some documents could not be read, if there are any."""
-    verb = "is" if answer.unreadable == 1 else "are"
-    note = f"{counted(answer.unreadable, 'document')} could not be read, and {verb} in no count"
-    return [note] if answer.unreadable else []
-
-
-def _lines(answer: WhatIf) -> Iterator[str]:
-    by = f" by {shown_by(answer.by)}" if answer.by else ""
-    yield f"what if: {answer.level or _rule(answer)}{by}, {answer.root}"
-    yield from (f"  {line}" for line in sentences(answer))
-    yield ""
-    yield from _table(_rule_table(answer))
-    yield ""
-    yield from _table(_level_table(answer))
-    if len(answer.rule_names) > 1:
-        yield ""
-        yield "  of the documents that a rule drops, the share that another drops too"
-        yield from _table(_overlap_table(answer))
-    if not answer.page and any(row.excerpt for row in answer.examples):
-        yield ""
-        yield from _table(_example_table(answer))
-    notes = [*unread_note(answer), answer.measure, *answer.notes]
-    yield from (f"  note: {note}" for note in notes)
-    if answer.page:
-        yield f"  page: {answer.page}"
-
-
-def _rule(answer: WhatIf) -> str:
-    """Return bounds that are of no level: as a rule, if they are the same for all documents."""
-    if answer.by:
-        return "thresholds"
-    return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    return (f"  {line}" for line in text_table(rows))
-
-
-def _rule_table(answer: WhatIf) -> list[list[str]]:
-    every = answer.groups[0].documents.documents
-    head = ["rule", "keeps", "missing", "drops", "share", "tokens", "no other drops", "one level stricter"]
-    rows = [
-        [
-            row.rule,
-            _bounds(row, answer),
-            integer(row.missing),
-            integer(row.alone.documents),
-            percent(row.alone.documents, every),
-            integer(row.alone.tokens),
-            integer(row.only.documents),
-            "" if row.stricter is None else integer(row.stricter.documents),
-        ]
-        for row in sorted(answer.of_group(ALL), key=lambda row: -row.alone.documents)
-    ]
-    return [head, *rows]
-
-
-def _bounds(row: RuleRow, answer: WhatIf) -> str:
-    if row.lower is None and row.upper is None:
-        return f"by {shown_by(answer.by)}" if answer.by else "all"
-    if row.lower is not None and row.lower == row.upper:
-        return f"== {real(row.lower)}"
-    ends = ((sign, getattr(row, name), name) for sign, name in ((">=", "lower"), ("<=", "upper")))
-    return " and ".join(
-        f"{sign} by {shown_by(answer.by)}" if end is None else _bound(sign, end)
-        for sign, end, name in ends
-        if any(getattr(other, name) is not None for other in answer.rules if other.rule == row.rule)
-    )
-
-
-def _bound(sign: str, end: float) -> str:
-    sign, end = spelled(sign, end)
-    return f"{sign} {real(end)}"
-
-
-def _level_table(answer: WhatIf) -> list[list[str]]:
-    groups = [row.group for row in answer.groups][: MOST_SHOWN + 1]
-    more = len(answer.groups) - len(groups)
-    head = ["kept", *groups, *([f"and {more:,} more"] if more else [])]
-    lines: list[tuple[str, list[GroupRow] | list[LevelRow]]] = [("with these bounds", list(answer.groups))]
-    for level in dict.fromkeys(row.level for row in answer.levels):
-        lines.append((_words(level), [row for row in answer.levels if row.level == level]))
-    totals = [integer(row.documents.documents) for row in answer.groups]
-    found = [["of all documents", *totals[: len(groups)], *([""] if more else [])]]
-    for name, rows in lines:
-        cells = [integer(row.kept.documents) for row in rows][: len(groups)]
-        found.append([name, *cells, *([""] if more else [])])
-    return [head, *found]
-
-
-def _overlap_table(answer: WhatIf) -> list[list[str]]:
-    names, matrix = answer.rule_names, answer.overlap[ALL]
-    rows = [
-        [
-            f"{name} ({number})",
-            *(
-                ""
-                if number - 1 == other
-                else _share(matrix[number - 1][other], matrix[number - 1][number - 1])
-                for other in range(len(names))
-            ),
-        ]
-        for number, name in enumerate(names, 1)
-    ]
-    return [["rule", *(f"({number})" for number in range(1, len(names) + 1))], *rows]
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "\N{EN DASH}"
-
-
-def _example_table(answer: WhatIf) -> list[list[str]]:
-    head = ["rule", "group", "bound", "side", "value", "id", "text"]
-    rows = [
-        [
-            row.rule,
-            row.group,
-            _bound(">=" if row.bound == "lower" else "<=", row.limit),
-            row.side,
-            real(row.value),
-            row.id,
-            " ".join(row.excerpt.split())[:60],
-        ]
-        for row in answer.examples
-        if row.excerpt
-    ]
-    return [head, *rows]

@@ -8,7 +8,6 @@ Equal answers give equal bytes. Cost: 0.3 s and 0.2 to 1 MB.
 import base64
 import hashlib
 import html
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -17,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.questions.what_if.answer import WhatIf, sentences, unread_note
+from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.cuts import Cuts, cuts_of, ranks_of
 from dolma_dask.questions.what_if.ladder import GIVEN, NO_GROUP
+from dolma_dask.questions.what_if.tables import sentences, unread_note
+from dolma_dask.results.plain import SURROGATE, script_json
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.thresholds import shown_by
 
@@ -28,8 +29,6 @@ MARK = b'content="dolma_dask what-if"'
 
 FRAME_PX = 900
 """Height in a notebook."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def render(answer: WhatIf) -> str:
@@ -65,12 +64,6 @@ def _part(name: str) -> str:
 
 def _last(root: str) -> str:
     return "/".join(root.rstrip("/").split("/")[-2:])
-
-
-def script_json(value: Any) -> str:
-    """Return JSON that can stand inside a script element: no ``<``, ``>`` or ``&`` in it, and nothing that is no number."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 # ------------------------------------------------------------------------------------------------ what the script gets
@@ -226,4 +219,4 @@ def _base64(array: Any) -> str:
 
 
 def _visible(text: str) -> str:
-    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -15,7 +15,8 @@ from dolma_dask.io import files
 from dolma_dask.io.id_lists import IdBlock, IdListFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
-from dolma_dask.summary import Summary
+from dolma_dask.results.parts import Fact
+from dolma_dask.results.summary import Summary
 from dolma_dask.text.columns import join_texts, string_parts
 
 SHOWN = 20
@@ -52,23 +53,15 @@ class BlockSummary(Summary):
     examples: tuple[str, ...] = ()
     unmatched_file: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
-        names = ("entries", "repeated", "unmatched", "unmatched_file")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().to_json(), **own, "examples": list(self.examples)}
-
-    def more(self) -> list[tuple[str, str]]:
-        """Return lines about the list."""
-        own = [("entries in the list", f"{self.entries:,}")]
+    def own_facts(self) -> Iterator[Fact]:
+        yield Fact("entries in the list", self.entries, "integer")
         if self.repeated is not None:
-            own.append(("repeated", f"{self.repeated:,}"))
+            yield Fact("repeated", self.repeated, "integer")
         if self.unmatched is not None:
-            own.append(("matching nothing", f"{self.unmatched:,}"))
-        own += [("", repr(example)) for example in self.examples]
+            yield Fact("matching nothing", self.unmatched, "integer")
+        yield from (Fact("", repr(example)) for example in self.examples)
         if self.unmatched_file:
-            own.append(("all of them", self.unmatched_file))
-        return own
+            yield Fact("all of them", self.unmatched_file)
 
 
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:

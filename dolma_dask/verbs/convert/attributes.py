@@ -32,9 +32,9 @@ from dolma_dask.reading import (
     open_attributes,
     shard_inputs,
 )
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sources.documents import join_members
-from dolma_dask.summary import Summary
 
 VERSION = 2
 """Raised whenever a row is written otherwise."""

@@ -33,6 +33,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ReadOptions, ShardOptions, as_dataset, budget, same, skipped_notes
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
@@ -40,7 +41,6 @@ from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.sources.plan import combined, is_text
 from dolma_dask.sources.text import own_fields
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 
 COMBINED_BYTES = 1_000_000_000

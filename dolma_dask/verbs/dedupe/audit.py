@@ -10,9 +10,8 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +29,8 @@ from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.minhash.schemes import jaccard
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading import find_columns
+from dolma_dask.results.parts import Fact
+from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
@@ -74,11 +75,6 @@ class AuditLevel:
     expected: float
     error: float
 
-    def cells(self) -> list[str]:
-        """Return its row of the table."""
-        shares = percent(self.found, self.pairs), percent(self.expected), f"{100 * self.error:.1f} %"
-        return [f"{self.similarity:.3f}", f"{self.pairs:,}", *shares]
-
 
 @dataclass(frozen=True, repr=False)
 class AuditSummary(DedupeSummary):
@@ -95,13 +91,8 @@ class AuditSummary(DedupeSummary):
 
     levels: tuple[AuditLevel, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
-        return {**super().to_json(), "levels": [asdict(level) for level in self.levels]}
-
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: a label and a value each."""
-        return super().body()[1:]  # no shard is done
+    def facts(self) -> list[Fact]:
+        return super().facts()[1:]  # no shard is done
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -114,9 +105,17 @@ class AuditSummary(DedupeSummary):
             (f"planted copies found, by similarity (expected): {', '.join(levels)}",) if self.levels else ()
         )
 
-    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
-        heading = ["similarity", "pairs", "found", "expected", "standard error"]
-        return [("Planted copies", [heading, *(level.cells() for level in self.levels)])]
+    def tables(self) -> list[Table]:
+        return [Table.of("Planted copies", _LEVELS, self.levels)]
+
+
+_LEVELS = (
+    Column("similarity", "real"),
+    Column("pairs"),
+    Column("found", "share", lambda one: one.found / one.pairs),
+    Column("expected", "share"),
+    Column("standard error", "share", "error"),
+)
 
 
 def run_audit(dataset: Dataset, comparison: Comparison, max_record_bytes: int) -> AuditSummary:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dolma_dask.errors import UsageError
 from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_bands, summarize_curve
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.results.parts import Fact
 from dolma_dask.text.kernels import Floats
 from dolma_dask.verbs.dedupe.ngram_sets import SHARE, slack
 
@@ -68,8 +69,8 @@ class Comparison:
         found = expected_recall(jaccard, self.bands, self.minhash.num_perm, self.least_matches)
         return found * (np.asarray(jaccard) >= self.similarity) if self.verify == "ngrams" else found
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Return lines of a table that describes it: a label and a value each."""
+    def facts(self) -> list[Fact]:
+        """Return what describes it."""
         minhash, curve = self.minhash, self.curve
         signed = f"{minhash.ngram}-grams of {minhash.unit}s, {minhash.num_perm} values, seed {minhash.seed}"
         verified = {
@@ -78,14 +79,14 @@ class Comparison:
             "ngrams": f"{self.similarity:.2f} by their n-grams",
         }
         return [
-            ("scheme", f"{minhash.scheme}, {signed}"),
-            ("bands", f"{self.bands.num_bands} of {self.bands.rows_per_band} rows"),
-            ("verified", verified[self.verify]),
-            (
+            Fact("scheme", f"{minhash.scheme}, {signed}"),
+            Fact("bands", f"{self.bands.num_bands} of {self.bands.rows_per_band} rows"),
+            Fact("verified", verified[self.verify]),
+            Fact(
                 "finds",
                 f"half of the pairs at similarity {curve.half:.2f}, nine tenths at {curve.nine_tenths:.2f}",
             ),
-            (
+            Fact(
                 "error areas",
                 f"false positives {curve.false_positives:.3f} (below {self.similarity:.2f}), false negatives {curve.false_negatives:.3f} (above)",
             ),
@@ -99,6 +100,10 @@ class Comparison:
             "similarity": self.similarity,
             "verify": self.verify,
         }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same with its S-curve, as JSON-able values."""
+        return {**self.params(), "curve": vars(self.curve)}
 
 
 def comparison_of(given: Mapping[str, Any]) -> Comparison:

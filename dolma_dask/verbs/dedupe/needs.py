@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import byte_size
 from dolma_dask.formats import layout
 from dolma_dask.journal import journals
-from dolma_dask.summary import show
 from dolma_dask.verbs.dedupe.bands import KEYS
 from dolma_dask.verbs.dedupe.edges import bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
@@ -19,9 +19,9 @@ def needs_note(job: FuzzyDeduplication) -> str:
     documents, guessed = count_documents([part.dataset for part in job.parts])
     minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
     first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]
-    memory = show("bytes", bytes_needed(documents, is_verified))
-    signatures = show("bytes", documents * 4 * minhash.num_perm)
-    keys = show("bytes", documents * KEYS.itemsize * (last - first))
+    memory = byte_size(bytes_needed(documents, is_verified))
+    signatures = byte_size(documents * 4 * minhash.num_perm)
+    keys = byte_size(documents * KEYS.itemsize * (last - first))
     pairs = f", and {4 * minhash.num_perm + 16:,} bytes for each pair that is compared" if is_verified else ""
     source = f", {guessed:,} of them guessed: {STORED_BYTES:,} stored bytes each" if guessed else ""
     return (

@@ -21,7 +21,7 @@ from dolma_dask.options.groups import (
     rule_of,
     same,
 )
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
 

@@ -14,7 +14,9 @@ from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import Bars
 from dolma_dask.io import files
 from dolma_dask.journal import Record
-from dolma_dask.summary import Summary, show
+from dolma_dask.results.parts import Fact
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 from dolma_dask.text.columns import validity
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes, size_words
@@ -50,8 +52,24 @@ _COUNTS = (
 )
 """In the order of the table."""
 
-_SHOWN_ID = 60
-"""Characters of an id in a table; JSON has all of it."""
+BY_SOURCE = (
+    Column("source", "name"),
+    Column("documents"),
+    Column("duplicates"),
+    Column("text marked", "size", "text_bytes_marked"),
+    Column("clusters"),
+    Column("largest"),
+)
+"""Columns of the table by source."""
+
+_CLUSTERS = (
+    Column("survivor", "name", "id"),
+    Column("documents", of="size"),
+    Column("mean similarity", "real", "similarity"),
+    Column("source", "name"),
+    Column("shard", "words", "shown_shard"),
+    Column("row"),
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,11 @@ class Cluster:
     row: int
     similarity: float | None = None
     dataset: str | None = None
+
+    @property
+    def shown_shard(self) -> str:
+        """The shard, with its dataset where that is another one."""
+        return self.shard if self.dataset in (None, ".") else f"{self.dataset}: {self.shard}"
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known as JSON-able values."""
@@ -169,48 +192,35 @@ class DedupeSummary(Summary):
         return Figure("Sizes of clusters of duplicates", (bars,), notes=(note,))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
-        compared = self.comparison
-        described = {"comparison": {**compared.params(), "curve": vars(compared.curve)}} if compared else {}
-        return {
-            **super().to_json(),
-            **described,
-            **({"beside": list(self.beside)} if self.beside else {}),
-            "sources": [vars(row) for row in self.sources],
-            "clusters": [cluster.to_json() for cluster in self.clusters],
-        }
+        known = super().to_json()
+        return {name: value for name, value in known.items() if value or name not in ("comparison", "beside")}
 
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: a label and a value each."""
-        return [*super().body(), *(("and", root) for root in self.beside)]
+    def facts(self) -> list[Fact]:
+        return [*super().facts(), *(Fact("and", root) for root in self.beside)]
 
-    def more(self) -> list[tuple[str, str]]:
-        """Return the size of the largest cluster, and how documents were compared."""
-        largest = [("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
-        return [*largest, *(self.comparison.rows() if self.comparison else [])]
+    def own_facts(self) -> list[Fact]:
+        largest = [Fact("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
+        return [*largest, *(self.comparison.facts() if self.comparison else [])]
 
-    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
-        """Return the counts by source, and the largest clusters."""
-        return [("by source", self._source_rows()), ("largest clusters", self._cluster_rows())]
+    def tables(self) -> list[Table]:
+        return [self.by_source(), self.largest()]
 
-    def _source_rows(self) -> list[list[str]]:
-        rows = [["source", "documents", "duplicates", "text marked", "clusters", "largest"]]
-        for row in self.sources:
-            numbers = (row.documents, row.duplicates, row.clusters, row.largest)
-            documents, duplicates, clusters, largest = (f"{number:,}" for number in numbers)
-            marked = show("text_bytes_marked", row.text_bytes_marked)
-            rows.append([row.source, documents, duplicates, marked, clusters, largest])
-        return rows
+    def by_source(self) -> Table:
+        """Return the counts of each source."""
+        documents, copies = (
+            sum(getattr(row, name) for row in self.sources) for name in ("documents", "duplicates")
+        )
+        caption = (
+            f"{copies:,} of {counted(documents, 'document')} {'is a copy' if copies == 1 else 'are copies'} of another one, which survives. "
+            "A cluster counts for the source of its survivor."
+        )
+        return Table.of("by source", BY_SOURCE, self.sources, caption)
 
-    def _cluster_rows(self) -> list[list[str]]:
+    def largest(self) -> Table:
+        """Return the largest clusters."""
         is_verified = any(cluster.similarity is not None for cluster in self.clusters)
-        rows = [["survivor", "documents", *["mean similarity"][:is_verified], "source", "shard", "row"]]
-        for cluster in self.clusters:
-            name = cluster.id if len(cluster.id) <= _SHOWN_ID else f"{cluster.id[: _SHOWN_ID - 4]} ..."
-            alike = [] if cluster.similarity is None else [f"{cluster.similarity:.3f}"]
-            shard = cluster.shard if cluster.dataset in (None, ".") else f"{cluster.dataset}: {cluster.shard}"
-            rows.append([name, f"{cluster.size:,}", *alike, cluster.source, shard, f"{cluster.row:,}"])
-        return rows
+        note = "Similarities are those of each document to the nearest one that it was compared with."
+        return Table.of("largest clusters", _CLUSTERS, self.clusters, note if is_verified else "")
 
 
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:

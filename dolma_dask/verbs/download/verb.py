@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import dolma_dask
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted
 from dolma_dask.engine import Input, Plan, Task, Unit, resume
 from dolma_dask.errors import InterruptedStageError, StageError, StoreError, UsageError
 from dolma_dask.io import files
@@ -25,7 +25,7 @@ from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.progress import one_display
-from dolma_dask.summary import Summary, show
+from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.download.selection import Selection, Wanted, wanted_of
 from dolma_dask.verbs.download.space import MAX_ASKED, ask, check_room, sizes
 from dolma_dask.verbs.download.stage import (
@@ -274,6 +274,6 @@ def _check_room(plan: Plan, run: RunOptions, is_estimate: bool) -> tuple[str, ..
     needed = sum(task.bytes for task in state.left) - there
     if run.dry_run:
         about = "about " if is_estimate else ""
-        return (f"{about}{show('bytes', needed)} to fetch in {counted(len(state.left), 'file')}",)
+        return (f"{about}{byte_size(needed)} to fetch in {counted(len(state.left), 'file')}",)
     check_room(plan.root, needed, len(state.left), is_estimate)
     return ()

@@ -1,21 +1,25 @@
 """The outcome of `filter`: the documents that each rule keeps at each level, and all of them together, by group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dolma_dask.display import isolated, shown_name
+from dolma_dask.formats import layout
 from dolma_dask.formats.levels import LEAST
 from dolma_dask.journal import Record
+from dolma_dask.results.recorded import Recorded
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.thresholds import note_without_values
-from dolma_dask.summary import Summary
 from dolma_dask.text.kernels import Counts
 
-MOST_SHOWN = 40
-"""Lines of the table, which says how many more there are."""
+MAX_SHOWN = 40
+"""Rows of the table that a summary shows."""
 
 TOGETHER = "all rules"
 """Name of the line of documents that all rules keep."""
@@ -64,20 +68,8 @@ class FilterSummary(Summary):
             if group in (None, name)
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "levels": self.levels,
-            "passed": {group: dict(rules) for group, rules in self.passed.items()},
-        }
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Headings of the table."""
-        return ("rule", "group", *(f">= {level}" for level in range(1, self.levels + 1)), "no value")
-
     def lines(self) -> Iterator[tuple[str | int | None, ...]]:
-        """Yield the lines of the table: rule, group, documents kept at each level, and those without a value."""
+        """Yield the rows of the table: rule, group, documents kept at each level, and those without a value."""
         groups = [None, *self.passed] if len(self.passed) > 1 else [None]
         of_groups = [(rule, group) for rule in self.names for group in groups[1:]]  # the longest part is last
         for rule, group in (
@@ -91,18 +83,17 @@ class FilterSummary(Summary):
             shown = ALL if group is None else group or "none"
             yield (TOGETHER if rule == LEAST else rule, shown, *kept, missing)
 
-    def table(self) -> list[tuple[str, ...]]:
-        """Return the lines of the table as words, its heading first."""
-        lines = [tuple(map(_word, line)) for line in self.lines()]
-        more = (f"and {len(lines) - MOST_SHOWN:,} more", *[""] * (len(self.columns) - 1))
-        return [self.columns, *lines[:MOST_SHOWN], *([more] if len(lines) > MOST_SHOWN else [])]
-
-    def tables(self) -> list[tuple[str, Sequence[Sequence[str]]]]:
-        return [("documents kept", self.table())] if self.passed else []
-
-
-def _word(value: str | int | None) -> str:
-    return f"{value:,}" if isinstance(value, int) else value or ""
+    def tables(self) -> list[Table]:
+        columns = (
+            Column("rule", "name"),
+            Column("group", "name"),
+            *(Column(f">= {level}") for level in range(1, self.levels + 1)),
+            Column("no value"),
+        )
+        caption = "Documents that pass at least so many levels of thresholds, from the loosest on."
+        return (
+            [Table("documents kept", columns, list(self.lines()), caption, MAX_SHOWN)] if self.passed else []
+        )
 
 
 def summarize(summary: Summary, records: Iterable[Record], rules: Sequence[str]) -> FilterSummary:
@@ -127,3 +118,15 @@ def _notes(rules: Sequence[str], passed: Passed) -> Iterator[str]:
         if empty:
             some = [group or "none" for group in empty] if len(empty) < len(passed) else []
             yield note_without_values(rule, some, any(passed[group][rule][0] for group in empty))
+
+
+def recorded_tables(step: Recorded) -> Iterator[Table]:
+    """Yield the table of each set of levels for a report: the documents that each rule keeps at each level, and all rules together."""
+    known = {
+        record.unit.split("/")[1]: record.info["rules"] for record in step.records if "rules" in record.info
+    }
+    for name, rules in known.items():
+        own = [record for record in step.records if record.unit.startswith(f"{layout.ATTRIBUTES}/{name}/")]
+        title = f"{isolated(name)} in {shown_name(step.root)}"
+        for table in summarize(Summary("filter", step.root), own, rules).tables():
+            yield replace(table, section="Levels", title=title)

@@ -21,8 +21,10 @@ from dolma_dask.outputs.packed import Part
 from dolma_dask.reading.kept import transform
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes
+from dolma_dask.results.parts import Fact, indented
+from dolma_dask.results.summary import Summary
+from dolma_dask.results.table import Table
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.options import MixOptions
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
@@ -45,29 +47,26 @@ class MixSummary(Summary):
     others: tuple[tuple[str, Summary], ...] = ()
     downsampled: "DrawnTable | None" = None
 
-    def more(self) -> list[tuple[str, str]]:
-        """Return what is kept of each group."""
-        return [] if self.downsampled is None or self.planned else list(self.downsampled.rows())
-
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table, those of the token files below; see `Summary`."""
-        rows = super().body()
+    def facts(self) -> list[Fact]:
+        """Return the facts, those of the token files below."""
+        facts = super().facts()
         for name, other in self.others:
             own = {
                 key: value
                 for key, value in other.counts.items()
                 if key not in self.counts or key == "bytes_out"
             }
-            rows += [
-                (name, ""),
-                *((f"  {label}", value) for label, value in replace(other, counts=own, rules=()).body()),
-            ]
-        return rows
+            facts += [Fact(name, ""), *indented(replace(other, counts=own, rules=()).facts())]
+        return facts
+
+    def tables(self) -> list[Table]:
+        return [] if self.downsampled is None or self.planned else [self.downsampled.table()]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
         known = super().to_json() | {name: other.to_json() for name, other in self.others}
-        return known if self.downsampled is None else known | {"downsample": self.downsampled.to_json()}
+        del known["others"]
+        downsampled = known.pop("downsampled")
+        return known if downsampled is None else known | {"downsample": downsampled}
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading.kept.transform import MixSource, Mixture
+from dolma_dask.results.summary import Summary
 from dolma_dask.rules.downsampling import NO_LABEL, Downsampling
 from dolma_dask.rules.groups import ALL, Groups
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.mix.drawn import Drawn, DrawnTable
 from dolma_dask.verbs.mix.measure import Measure
 from dolma_dask.verbs.mix.ranking import RANKED, FoundCut, Ranked, find_cuts

@@ -1,11 +1,14 @@
 """The result of downsampling: what was wanted and is kept of each group, and where it is cut."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dolma_dask.display import counted
+from dolma_dask.display import isolated, shown_name
+from dolma_dask.results.recorded import Recorded
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.downsampling import Cut, Cuts
 
 PARAMETER = "downsampled"
@@ -49,13 +52,23 @@ class DrawnTable(msgspec.Struct, frozen=True):
         known: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return known
 
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield lines of a table: a group, and what is kept of it."""
-        for label, drawn in self.groups.items():
-            documents = "" if self.unit == "documents" else f", {counted(drawn.documents, 'document')}"
-            wanted = "all" if drawn.wanted is None else f"{drawn.wanted:,}"
-            kept = f"{drawn.kept:,} of {drawn.of:,} {self.unit}{documents}; wanted {wanted}"
-            yield f"downsample {label}".rstrip(), kept
+    def table(self) -> Table:
+        """Return what is wanted and kept of each group."""
+        columns = (
+            Column("group", "name"),
+            *(Column(f"{self.unit} {word}") for word in ("wanted", "kept", "there")),
+            *(Column(f"documents {word}") for word in ("kept", "there") if self.unit != "documents"),
+        )
+        rows = [
+            (label or "(none)", one.wanted, one.kept, one.of, one.documents, one.documents_of)
+            for label, one in self.groups.items()
+        ]  # fmt: skip
+        return Table(
+            f"downsampled: {self.unit} by {isolated(self.by or 'nothing')}",
+            columns,
+            [row[: len(columns)] for row in rows],
+            "Of what rules and filters keep, the first by a hash of source and id, until the next document would exceed the number; without a number a group is kept whole.",
+        )
 
     def notes(self, named: Sequence[str]) -> Iterator[str]:
         """Yield what a person should know: groups with less than was wanted, and those that are none."""
@@ -74,3 +87,11 @@ class DrawnTable(msgspec.Struct, frozen=True):
         )
         cuts = {label: drawn.cut for label, drawn in self.groups.items()}
         return Cuts(self.by, self.seed, cuts, kept / there if there else 1.0)
+
+
+def recorded_tables(step: Recorded) -> Iterator[Table]:
+    """Yield the table of a mix for a report, if it was downsampled."""
+    if PARAMETER in step.params:
+        table = DrawnTable.from_json(step.params[PARAMETER]).table()
+        title = f"{shown_name(step.root)}, {table.title.removeprefix('downsampled: ')}"
+        yield replace(table, section="Downsampling", title=title)

@@ -25,6 +25,7 @@ from dolma_dask.outputs.packed import Part
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.reading.selection import Selection
+from dolma_dask.results.parts import Fact, indented
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.verbs.mix.call import MixSummary, summarize
 
@@ -203,15 +204,12 @@ class StreamsSummary(MixSummary):
 
     streams: tuple[tuple[str, MixSummary], ...] = ()
 
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: those of each stream below its name."""
-        rows = []
-        for name, summary in self.streams:
-            rows += [("stream", name), *((f"  {label}", value) for label, value in summary.body())]
-        return rows
+    def facts(self) -> list[Fact]:
+        """Return the facts of each stream below its name."""
+        each = ((Fact("stream", name), *indented(summary.facts())) for name, summary in self.streams)
+        return [fact for facts in each for fact in facts]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON-able values."""
         return {**super().to_json(), "streams": {name: summary.to_json() for name, summary in self.streams}}
 
 

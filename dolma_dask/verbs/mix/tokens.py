@@ -20,7 +20,7 @@ from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import select
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
 
 

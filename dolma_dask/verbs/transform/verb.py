@@ -20,8 +20,8 @@ from dolma_dask.options.groups import Documents, KeptOptions, ReadOptions, RuleL
 from dolma_dask.outputs.documents import DocumentFormat, check_apart, document_plan
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.summary import Summary
 from dolma_dask.verbs.transform.rewriting import Rewriting
 from dolma_dask.verbs.transform.stage import TransformStage
 

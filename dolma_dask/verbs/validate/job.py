@@ -13,14 +13,12 @@ from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
 from dolma_dask.errors import StageError
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record, dataset_notes, garbage_notes, journals, work_key
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.validate.identities import Identities, by_stem
 from dolma_dask.verbs.validate.listing import Listing, disagreements
-from dolma_dask.verbs.validate.problems import KindProblems, Problems, ValidateSummary
+from dolma_dask.verbs.validate.problems import Problems
 from dolma_dask.verbs.validate.shard import VERSION, ValidateStage
-
-REPORT = "report"
-"""Unit whose record holds the newest report."""
+from dolma_dask.verbs.validate.summary import REPORT, KindProblems, ValidateSummary
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,15 @@
-"""Problems that `validate` finds: their kinds, a collection that counts all and keeps the first of each kind, and the report.
+"""Problems that `validate` finds: their kinds, and a collection that counts all and keeps the first of each kind.
 
 A problem names its file and row, what was found and what was expected. Memory: `keep` problems per kind, however many there are.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from dolma_dask import fragments
-from dolma_dask.display import counted
 from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError, StaleAttributesError
 from dolma_dask.io import files
-from dolma_dask.summary import Summary, show
 
 WHOLE_FILE = -1
 """Row of a problem of a file, not of a row."""
@@ -58,19 +55,23 @@ class Problem:
         """Sort key."""
         return self.file.encode(), self.row, self.found
 
-    @property
-    def shown_row(self) -> str:
-        """The row as text, empty for a whole file."""
-        return "" if self.row == WHOLE_FILE else f"{self.row:,}"
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> "Problem":
+        """Return what `to_json` gave."""
+        return cls(**{**known, "row": WHOLE_FILE if known["row"] is None else known["row"]})
 
     def to_json(self) -> dict[str, Any]:
         """Return it with null for the row of a whole file."""
         row = None if self.row == WHOLE_FILE else self.row
         return {"file": self.file, "row": row, "found": self.found, "expected": self.expected}
 
+    @property
+    def place(self) -> str:
+        """File and row."""
+        return self.file if self.row == WHOLE_FILE else f"{self.file}, row {self.row:,}"
+
     def __str__(self) -> str:
-        location = self.file if self.row == WHOLE_FILE else f"{self.file}, row {self.shown_row}"
-        return f"{location}: {self.found}; expected {self.expected}"
+        return f"{self.place}: {self.found}; expected {self.expected}"
 
 
 class Problems:
@@ -153,112 +154,3 @@ def add_error(problems: Problems, root: str, path: str, error: DataError) -> Non
         kind = "misaligned"  # a file that differs from its record, in a way that shows
     found = str(error).replace(f"{root}/", "").rstrip(".")
     problems.add(kind, path, found, row=row if isinstance(row, int) else WHOLE_FILE)
-
-
-# ------------------------------------------------------------------------------------------------ the report
-
-FORMAT = "dolma_dask.validate"
-"""Names the JSON of a report, at its beginning."""
-
-
-@dataclass(frozen=True)
-class KindProblems:
-    """The problems of one kind: how many, and the first of them by file and row."""
-
-    count: int
-    first: tuple[Problem, ...]
-
-
-@dataclass(frozen=True, repr=False)
-class ValidateSummary(Summary):
-    """The report of `validate`; see its table of kinds.
-
-    Attributes
-    ----------
-    found : Mapping[str, KindProblems]
-        Kind to problems, in the order of the table; a kind without problems is not in it.
-    scope : Mapping[str, Any]
-        What was looked at: ``files`` and ``files_of`` (all there are), ``attributes`` (sets), ``against``, ``sample``, ``seed``.
-    """
-
-    found: Mapping[str, KindProblems] = field(default_factory=dict)
-    scope: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def problems(self) -> int:
-        """Number of all problems."""
-        return sum(item.count for item in self.found.values())
-
-    @property
-    def exit_status(self) -> int:
-        """1 if there is any problem, or a shard could not be checked."""
-        return 1 if self.problems or self.failed or self.lost else 0
-
-    def report(self) -> dict[str, Any]:
-        """Return what depends on the files alone: the same for every run and any number of workers."""
-        return {
-            "format": FORMAT,
-            "dataset": last_names(self.target),
-            "valid": not self.problems,
-            "scope": dict(self.scope),
-            "counts": {name: int(count) for name, count in self.counts.items()},
-            "problems": {
-                kind: {
-                    "count": item.count,
-                    "expected": KINDS[kind],
-                    "first": [one.to_json() for one in item.first],
-                }
-                for kind, item in self.found.items()
-            },
-            "notes": list(self.notes),
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report with what the run was."""
-        return {**super().to_json(), **self.report()}
-
-    def body(self) -> list[tuple[str, str]]:
-        """Return the lines of the table: what was looked at, then every kind of problem with its count."""
-        if self.planned:
-            return super().body()
-        sets = self.scope.get("attributes", [])
-        rows = [
-            ("looked at", self._looked_at()),
-            ("documents", show("documents", self.counts.get("documents_in", 0))),
-            ("text", show("text_bytes", self.counts.get("text_bytes", 0))),
-            ("attribute files", show("attribute_files", self.counts.get("attribute_files", 0))),
-            ("attribute sets", ", ".join(sets) or "none"),
-        ]
-        if self.scope.get("against"):
-            rows.append(("against", str(self.scope["against"])))
-        rows.append(("problems", f"{self.problems:,}" if self.problems else "none"))
-        rows += [(f"  {kind}", f"{item.count:,}") for kind, item in self.found.items()]
-        return [*rows, ("where", self.target)]
-
-    def _looked_at(self) -> str:
-        files, total = self.scope.get("files", 0), self.scope.get("files_of", 0)
-        return f"all {counted(files, 'file')}" if files == total else f"ONLY {files:,} of {total:,} files"
-
-    def __str__(self) -> str:
-        lines = [super().__str__()]
-        for kind, item in self.found.items():
-            lines.append(f"{kind}: {item.count:,}, expected {KINDS[kind]}")
-            lines += [f"  {problem}" for problem in item.first]
-            if item.count > len(item.first):
-                lines.append(f"  and {item.count - len(item.first):,} more")
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def parts(self) -> Iterator[str]:
-        yield from super().parts()
-        for kind, item in self.found.items():
-            rows = [[one.file, one.shown_row, one.found, one.expected] for one in item.first]
-            yield fragments.table(f"{kind}: {item.count:,}", [["file", "row", "found", "expected"], *rows])
-            if item.count > len(item.first):
-                yield fragments.notes([f"and {item.count - len(item.first):,} more"])
-
-
-def last_names(root: str) -> str:
-    """Return the last two names of a path: the name of a dataset wherever it lies."""
-    return "/".join(root.rstrip("/").split("/")[-2:])

@@ -23,8 +23,8 @@ from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions,
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
-from dolma_dask.verbs.validate.problems import FORMAT, ValidateSummary, last_names
 from dolma_dask.verbs.validate.shard import ValidateStage
+from dolma_dask.verbs.validate.summary import FORMAT, ValidateSummary, last_names
 
 KEPT = 20
 """Problems per kind and shard that a journal keeps, unless more are to be shown."""

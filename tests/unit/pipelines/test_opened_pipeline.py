@@ -9,7 +9,7 @@ HERE = {"scheduler": "synchronous", "progress": False}
 
 
 def column(opened, number):
-    return [row[number] for row in opened.table()[1:]]
+    return [row[number] for row in opened.table().rows]
 
 
 def test_stages_are_shown_run_and_shown_as_done(world):

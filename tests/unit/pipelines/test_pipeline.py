@@ -9,7 +9,7 @@ from dolma_dask import cli
 from dolma_dask.errors import InterruptedStageError, StageError, UsageError
 from dolma_dask.pipelines.pipeline import run
 from dolma_dask.pipelines.stages import StagePlan
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -57,8 +57,8 @@ def test_all_stages_then_nothing_is_left(world):
     assert states(second) == ["done before"] * 4
     assert not second.fresh
     assert tree(world) == before
-    rows = {stage.name: stage.cells()[1] for stage in second.stages}
-    assert rows == {"convert": "30", "tag": "30", "dedupe": "30", "clean": "3"}
+    rows = {stage.name: stage.row()[1] for stage in second.stages}
+    assert rows == {"convert": 30, "tag": 30, "dedupe": 30, "clean": 3}
     for shown in (str(second), second._repr_html_()):
         assert "clean (mix)" in shown
     with pytest.raises(

@@ -19,6 +19,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.exchange import flagging
 from dolma_dask.journal import Journal
+from dolma_dask.results.parts import Fact
 from dolma_dask.rules.rules import listed
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.block import shards as block_shards
@@ -83,7 +84,7 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
         {"id": "nobody", "source": "web", "line": 7},
     ]
     assert done.examples == ("nobody", "books\t3", "web\tnobody")
-    assert ("matching nothing", "3") in done.rows()
+    assert Fact("matching nothing", 3, "integer") in done.facts()
     assert done.to_json()["unmatched_file"] == "_quarantine/block/takedown.unmatched.jsonl"
     assert done.exit_status == 0
     assert not (world / "_work").exists()

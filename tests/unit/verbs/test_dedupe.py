@@ -23,6 +23,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.exchange import flag_rows, flagging
 from dolma_dask.journal import Journal
+from dolma_dask.results.parts import Fact
 from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, flags_of
 from dolma_dask.verbs.dedupe.survivors import FLAGS
 from dolma_dask.verbs.dedupe.verb import dedupe
@@ -348,7 +349,7 @@ def test_summary_tells_by_source_and_the_largest_clusters(world):
         {"size": 2, "id": "4", "source": "web", "shard": "a.jsonl.gz", "row": 3},
     ]
     json.dumps(told)
-    assert ("largest cluster", "3 documents") in done.rows()
+    assert Fact("largest cluster", "3 documents") in done.facts()
     assert "survivor  documents" in str(done)
     assert done._repr_html_().count("<table>") == 3
     again = dedupe(str(world), **HERE)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.display import byte_size
 from dolma_dask.engine import execution
 from dolma_dask.errors import (
     CorruptFileError,
@@ -413,8 +414,8 @@ def test_a_rehearsal_tells_memory_and_disk(world):
     dk.tag(str(world), ["char_length_v1"], **HERE)
     rows = sum(len(read_lines(path)) for path in world.glob("documents/**/*.gz"))
     assert told() == (
-        f"{rows} documents. They need {rows * 6:,} B of memory in one worker beside what every worker needs; on disk {rows * 512 / 1000:.1f} kB of signatures, "
-        f"which stay (those that are there included), and meanwhile {rows * 16 * 14 / 1000:.1f} kB of keys of 14 bands at a time, and 528 bytes for each pair "
+        f"{rows} documents. They need {rows * 6:,} B of memory in one worker beside what every worker needs; on disk {byte_size(rows * 512)} of signatures, "
+        f"which stay (those that are there included), and meanwhile {byte_size(rows * 16 * 14)} of keys of 14 bands at a time, and 528 bytes for each pair "
         "that is compared"
     )
     assert f"{rows * 4:,} B of memory" in told(verify="none")

@@ -47,7 +47,7 @@ def test_sizes_are_counted_in_half_octaves():
 
 def test_the_summary_says_what_was_compared_and_what_is_found(world):
     summary = world[1]
-    rows = dict(summary.rows())
+    rows = {fact.label: fact.text for fact in summary.facts()}
     assert rows["scheme"] == "dolma_dask, 5-grams of words, 128 values, seed 42"
     assert rows["bands"] == "9 of 13 rows"
     told = summary.to_json()["comparison"]
@@ -115,7 +115,7 @@ def test_the_largest_clusters_tell_their_inner_similarity(tmp_path, keep):
     assert f"{summary.clusters[0].similarity:.3f}" in str(summary)
     shown = {table["title"]: table for table in page_of(tmp_path / "v0", keep)[0]["results"]}
     largest = shown["fuzzy in v0, largest clusters"]
-    assert largest["columns"][2] == "Mean similarity"
+    assert largest["columns"][2] == "mean similarity"
     assert [row[2] for row in largest["rows"]] == [one.similarity for one in summary.clusters]
 
 

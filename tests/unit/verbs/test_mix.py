@@ -8,7 +8,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, StageError, UsageError
-from dolma_dask.summary import Summary
+from dolma_dask.results.summary import Summary
 
 from .conftest import TEXTS, document, read_lines, write_lines
 

@@ -22,11 +22,11 @@ from dolma_dask.pages.model import (
     FailureRow,
     QuarantineRow,
     ReportData,
-    ResultTable,
     RuleRow,
     SourceRow,
     StageRow,
 )
+from dolma_dask.results.table import Column, Table
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(1)>{{7*7}}<!--]]>&amp;"
 
@@ -75,9 +75,9 @@ def report(text: str = "plain", signals: int = 2) -> ReportData:
         failures=[FailureRow(f"mix {text}", f"shard {text}", f"error {text}")],
         quarantine=[QuarantineRow(f"tag {text}", f"reason {text}", 100)],
         results=[
-            ResultTable("Duplicates", f"by source {text}", (f"source {text}", "documents"), [(f"web {text}", 1234)], f"caption {text}"),
-            ResultTable("Checks", f"checks {text}", ("kind", "share"), [(f"kind {text}", 0.5), ("other", None)], is_alarm=True),
-            ResultTable("Duplicates", f"clusters {text}", ("id",), []),
+            Table(f"by source {text}", (Column(f"source {text}", "name"), Column("documents")), [(f"web {text}", 1234)], f"caption {text}", section="Duplicates"),
+            Table(f"checks {text}", (Column("kind", "name"), Column("share", "real")), [(f"kind {text}", 0.5), ("other", None)], section="Checks", is_alarm=True),
+            Table(f"clusters {text}", (Column("id", "name"),), [], section="Duplicates"),
         ],
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_of_a_quiet_run_nothing_was_wrong():
     assert nothing in text(stages=[StageRow("tag", 10, 10)])
     assert nothing not in text(quarantine=[QuarantineRow("tag", "x", 2)])
     assert nothing not in text(failures=[FailureRow("tag", "s", "x")])
-    assert nothing not in text(results=[ResultTable("Checks", "v0", (), (), is_alarm=True)])
+    assert nothing not in text(results=[Table("v0", (), (), section="Checks", is_alarm=True)])
 
 
 def test_what_a_reader_must_know_stands_with_the_rules_also_without_any():
@@ -411,7 +411,7 @@ def test_the_kept_share_of_a_signal_is_said_where_it_is_not_that_of_all_document
     assert "75.0 % of them" not in told
     assert "wherever it differs" in told
     (view,) = views.signal_views([every], iter([None]), views.kept_of_all(data_of(sources=[source])))
-    assert "Kept" not in [column.heading for column in views.signal_table([view]).columns]
+    assert "Kept" not in [column.heading for column in views.signal_table([view]).known.columns]
 
 
 def test_results_stand_in_sections():
@@ -419,6 +419,6 @@ def test_results_stand_in_sections():
     assert html.count('id="duplicates"') == html.count('id="problems"') == 1
     assert "1,234" in text_of(html)
     assert html.index("checks plain") < html.index("by source plain") < html.index("clusters plain")
-    many = ResultTable("Quantiles", "t", ("n",), [(float(n),) for n in range(500)])
+    many = Table("t", (Column("n", "real"),), [(float(n),) for n in range(500)], section="Quantiles")
     shown = text_of(page.render(data_of(results=[many])))
     assert "The first 200 of 500" in shown

@@ -17,19 +17,18 @@ from dolma_dask.pages.model import (
     Example,
     QuarantineRow,
     ReportData,
-    ResultTable,
     RuleRow,
     SourceRow,
     StageRow,
 )
-from dolma_dask.pages.results import BY_SOURCE
 from dolma_dask.pages.story import chapters, costliest, totals
 from dolma_dask.pages.survey import Findings, Survey
-from dolma_dask.pages.tables import Column, table
 from dolma_dask.pages.views import funnel, kept_table, rule_table
 from dolma_dask.pages.words import dropped_by
+from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 from dolma_dask.rules.where import parse
+from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
 RULES = [
     RuleRow("words >= 50", 80, 0.8, 20, 900, 5, 100, "words below 50"),
@@ -45,7 +44,7 @@ DATA = ReportData(
     sources=[SourceRow("web", 75, 8000, 60, 6500, 3000, (12, 3, 0)), SourceRow("books", 25, 2000, 8, 500, 500, (8, 12, 0))],
     rules=RULES,
     where="words >= 50 and fuzzy is None and length < 9",
-    results=[ResultTable("Duplicates", "fuzzy in d, by source", BY_SOURCE, [("web", 75, 3), ("books", 25, 12)])],
+    results=[Table("fuzzy in d, by source", BY_SOURCE, [("web", 75, 3, 0, 1, 2), ("books", 25, 12, 0, 1, 2)], section="Duplicates")],
 )  # fmt: skip
 
 
@@ -137,7 +136,7 @@ def test_one_is_not_many():
         sources=[SourceRow("web", 2, None, 1, None, None, (1, 1))],
         rules=[rule, replace(rule, only=0)],
         quarantine=[QuarantineRow("mix", "x", 1)],
-        results=[ResultTable("Duplicates", "fuzzy in d, by source", BY_SOURCE, [("web", 2, 1)])],
+        results=[Table("fuzzy in d, by source", BY_SOURCE, [("web", 2, 1, 0, 1, 2)], section="Duplicates")],
     )
     words = said(one)
     assert words["problems"] == (
@@ -201,15 +200,8 @@ def test_what_each_rule_drops_of_each_source():
         "copies of another document (fuzzy)",
         "words below 50",
     ]
-    assert [[round(cell, 2) for cell in row[-2:]] for row in kept.rows] == [[0.04, 0.16], [0.48, 0.32]]
+    assert [[round(cell, 2) for cell in row[-2:]] for row in kept.known.rows] == [[0.04, 0.16], [0.48, 0.32]]
     assert kept_table(replace(DATA, sources=[SourceRow("web", 75)])) is None
-
-
-def test_columns_that_say_nothing_are_left_out():
-    columns = (Column("a", "name"), Column("unknown"), Column("failed", is_quiet=True), Column("zeros"))
-    made = table("t", columns, [("x", None, 0, 0), ("y", None, 0, 0)])
-    assert [column.heading for column in made.columns] == ["a", "zeros"]
-    assert made.rows == [["x", 0], ["y", 0]]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +244,7 @@ def test_the_example_in_the_repository_is_a_page_of_today():
 
 def test_examples_say_where_copies_are_shown():
     near = Example("just inside", "words >= 50", "a__b__words", 50.0, "s", "id", "a.jsonl", 0, "text")
-    flags = ResultTable("Duplicates", "fuzzy in v0, by source", (*BY_SOURCE, "Clusters"), [("s", 9, 1, 1)])
+    flags = Table("fuzzy in v0, by source", BY_SOURCE, [("s", 9, 1, 1, 1, 2)], section="Duplicates")
     where = "Copies are shown in the next chapter"
     assert where in " ".join(chapters(replace(DATA, examples=[near], results=[flags]))["examples"].lead)
     assert where not in " ".join(chapters(replace(DATA, examples=[near], results=[]))["examples"].lead)

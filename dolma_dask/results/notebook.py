@@ -8,7 +8,9 @@ still stand to the right by their ``align``. Functions escape every text that th
 import html
 from collections.abc import Iterable, Sequence
 
-from dolma_dask.display import counted, number_columns, quoted_if_blank
+from dolma_dask.display import counted, quoted_if_blank
+from dolma_dask.results.parts import Facts, Failures, Heading, Listing, Notes, Part, Sentences
+from dolma_dask.results.table import Column, Table
 
 _STYLE = (
     "<style>"
@@ -41,6 +43,29 @@ def fragment(*parts: str) -> str:
     return f"<div class='dolma'>{_STYLE}{''.join(parts)}</div>"
 
 
+def shown(parts: Iterable[Part]) -> str:
+    """Return a display of the parts of an outcome."""
+    return fragment(*map(_html, parts))
+
+
+def _html(part: Part) -> str:
+    match part:
+        case Heading(line):
+            return heading(line)
+        case Facts(title, facts):
+            return pairs(title, [(fact.label, fact.text) for fact in facts])
+        case Sentences(sentences) | Notes(sentences):
+            return notes(sentences)
+        case Failures(rows, noun):
+            return failures(rows, noun)
+        case Listing(title, others) if others:
+            return folded(title, lines("\n".join(others))) if title else lines("\n".join(others))
+        case Table():
+            return table(part)
+        case _:
+            return ""
+
+
 def pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
     """Return a table of labels and values."""
     cells = "".join(
@@ -50,16 +75,14 @@ def pairs(caption: str, rows: Sequence[tuple[str, str]]) -> str:
     return f"<table>{_caption(caption)}<tbody>{cells}</tbody></table>"
 
 
-def table(caption: str, rows: Sequence[Sequence[str]]) -> str:
-    """Return a table, its first row the heading; columns of numbers stand to the right. Nothing is left of one without a row below the heading."""
-    if len(rows) < 2:
+def table(table: Table) -> str:
+    """Return a table; columns of numbers stand to the right. Nothing is left of one without rows."""
+    if not table.rows:
         return ""
-    heading, *others = rows
-    signs = ["right" if is_number else "left" for is_number in number_columns(rows)]
-    body = "".join(_row("td", row, signs) for row in others)
-    return (
-        f"<table>{_caption(caption)}<thead>{_row('th', heading, signs)}</thead><tbody>{body}</tbody></table>"
-    )
+    known = table.known
+    signs = ["right" if column.is_number else "left" for column in known.columns]
+    body = "".join(_row("td", row, signs) for row in known.cells())
+    return f"<table>{_caption(known.title)}<thead>{_row('th', known.headings, signs)}</thead><tbody>{body}</tbody></table>"
 
 
 def _caption(text: str) -> str:
@@ -110,5 +133,7 @@ def failures(rows: Sequence[tuple[str, str, str]], noun: str = "shard") -> str:
     """Return what failed, with its error and message; folded where it is much."""
     if not rows:
         return ""
-    what = table("", [(noun, "error", "message"), *rows])
-    return folded(f"{counted(len(rows), noun)} failed", what, is_open=len(rows) <= FEW)
+    columns = [Column(heading, "words") for heading in (noun, "error", "message")]
+    return folded(
+        f"{counted(len(rows), noun)} failed", table(Table("", columns, rows)), is_open=len(rows) <= FEW
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from dolma_dask.errors import Failure
 from dolma_dask.io.records import RuleCount
-from dolma_dask.summary import Summary, label, show
+from dolma_dask.results.summary import Summary, count_fact
 
 FULL = Summary(
     "mix",
@@ -29,12 +29,12 @@ def test_table():
         "mix",
         "shards 1,200 done, 3 done before, 1 failed",
         "documents in 1,234,567",
-        "text in 2.5 MB",
+        "text in 2.50 MB",
         "tokens 5,000,000",
         "where x > 1 7",
         "mean score 0.1235",
         "where /corpus/v1",
-        "wall time 61.2 s",
+        "wall time 1 min 1 s",
         "note: x <is> small",
         "FAILED a&b.jsonl.gz: DataError: row 7 <bad>",
     ]
@@ -96,29 +96,20 @@ def test_exit_status(summary, status):
 
 
 @pytest.mark.parametrize(
-    "name, value, shown",
+    "name, value, label, shown",
     [
-        ("bytes_in", 1_234_000, "1.2 MB"),
-        ("text_bytes_out", 0, "0 B"),
-        ("text_bytes_out", 999, "999 B"),
-        ("bytes_in", 1_000, "1.0 kB"),
-        ("text_bytes_in", 49_960, "50.0 kB"),
-        ("text_bytes_in", 1_000_000, "1.0 MB"),
-        ("text_bytes", 1_500_000, "1.5 MB"),
-        ("documents_in", 1e9, "1,000,000,000"),
-        ("seconds", 2, "2.0 s"),
-        ("share", 0.5, "0.5000"),
+        ("bytes_in", 1_234_000, "bytes in", "1.23 MB"),
+        ("text_bytes_out", 0, "text out", "0 B"),
+        ("text_bytes", 49_960, "text", "50.0 kB"),
+        ("documents_in", 1e9, "documents in", "1,000,000,000"),
+        ("bad_records", 3.0, "bad records", "3"),
+        ("cpu_seconds", 2, "cpu seconds", "2.00 s"),
+        ("share", 0.5, "share", "0.5"),
     ],
 )
-def test_numbers_have_units(name, value, shown):
-    assert show(name, value) == shown
-
-
-def test_labels():
-    assert label("text_bytes") == "text"
-    assert label("text_bytes_out") == "text out"
-    assert label("bytes_in") == "bytes in"
-    assert label("bad_records") == "bad records"
+def test_counts_have_the_units_that_their_names_tell(name, value, label, shown):
+    fact = count_fact(name, value)
+    assert (fact.label, fact.text) == (label, shown)
 
 
 def test_a_very_long_rule_is_cut_in_the_table_but_not_in_json():

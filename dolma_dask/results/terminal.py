@@ -1,0 +1,82 @@
+"""Outcomes as text for a terminal. Characters that would move or color others are spelled as Python does."""
+
+from collections.abc import Iterable, Sequence
+
+from dolma_dask.display import printable
+from dolma_dask.results.parts import Facts, Failures, Heading, Listing, Notes, Part, Sentences
+from dolma_dask.results.table import Table
+
+MAX_NAME = 60
+"""Characters of a name in a table; JSON has all of them."""
+
+
+def text(parts: Iterable[Part]) -> str:
+    """Return the lines of an outcome; tables that have a title, or follow another, stand below an empty line."""
+    lines: list[str] = []
+    before: Part | None = None
+    for part in parts:
+        own = _lines(part)
+        if own and lines and _stands_apart(part, before):
+            lines.append("")
+        lines += own
+        before = part if own else before
+    return "\n".join(lines)
+
+
+def _stands_apart(part: Part, before: Part | None) -> bool:
+    has_title = isinstance(part, Table | Listing) and bool(part.title)
+    return has_title or (isinstance(part, Table | Heading) and not isinstance(before, Heading))
+
+
+def _lines(part: Part) -> list[str]:
+    match part:
+        case Heading(line):
+            return [printable(line)]
+        case Facts(title, facts):
+            return [printable(title), *_indented(_pairs([(one.label, one.text) for one in facts]))]
+        case Sentences(lines):
+            return _indented(map(printable, lines))
+        case Notes(lines):
+            return [f"  note: {line}" for line in lines]
+        case Failures(rows):
+            return [f"  FAILED {name}: {': '.join(filter(None, others))}" for name, *others in rows]
+        case Listing(title, lines):
+            return _indented([f"{title}:", *_indented(lines)] if title else lines)
+        case Table():
+            return (
+                _indented([*([printable(part.title)] if part.title else []), *table_lines(part)])
+                if part.rows
+                else []
+            )
+
+
+def table_lines(table: Table) -> list[str]:
+    """Return lines of aligned cells, the headings first: columns of numbers to the right, others to the left."""
+    known = table.known
+    rows = [known.headings, *known.cells()]
+    names = [column.kind == "name" for column in known.columns]
+    rows = [
+        [_cut(printable(cell)) if name else printable(cell) for cell, name in zip(row, names, strict=True)]
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    signs = [">" if column.is_number else "<" for column in known.columns]
+    return [
+        "  ".join(
+            f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 4]} ..."
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> list[str]:
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"{printable(label):<{width}}  {printable(value)}" for label, value in rows]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
