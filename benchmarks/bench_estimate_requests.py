@@ -1,4 +1,4 @@
-"""Requests to a store that each verb makes, by number of files: the table `REQUESTS` of ``dolma_dask/pipelines/estimate/requests.py``.
+"""Requests to a store that each verb makes, by number of files: the table `REQUESTS` of ``dolma_dask/pipelines/estimate/model.py``.
 
 Run ``python -m benchmarks.bench_estimate_requests`` (two minutes): a pipeline on the tests' S3 server, through a proxy that counts, for 10 files and
 for 20; a line through both. Files are small, so that each is one block.

@@ -32,7 +32,6 @@ from benchmarks.bench_exchange import most_on_disk
 from benchmarks.corpus import BUILD, ROOT
 from benchmarks.deaths import observe
 from benchmarks.harness import cpu_seconds, environment, peak_megabytes
-from dolma_dask.clusters import WORKER_ENVIRONMENT
 from dolma_dask.engine import Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitted
 from dolma_dask.exchange.contract import Records, to_records
@@ -41,6 +40,7 @@ from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.processes import WORKER_ENVIRONMENT
 from dolma_dask.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks.corpus import default_origin, original_lines
 from dolma_dask.io.stream import BLOCK_BYTES
-from dolma_dask.minhash.mersenne import PRIME, mersenne_draws
+from dolma_dask.minhash.published import PRIME, mersenne_draws
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.text.joined import characters, cut_texts, joined_words
 from dolma_dask.text.normalization import normalised_words

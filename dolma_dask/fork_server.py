@@ -1,6 +1,8 @@
-"""A server of this package's own that forks processes: those of the user, from the server of `multiprocessing`, must not inherit our settings.
+"""A server of this package's own that forks processes.
 
-`multiprocessing` keeps one server for all, so that the way to start a process is bound to another one here. Cost: a process, started once.
+`multiprocessing` keeps one server for all. With that one, processes that the user starts from it would inherit our variables and be deaf to
+Ctrl-C; ours would lack what we import, if the user's were first; and a fork of this process could start none (`ChildProcessError`). So the way
+to start a process is bound to another server here. Cost: a process, started once.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Metering: how far running tasks are, seen from another process, by a small shared file with a number for each batch of tasks; the CPU of a run, the memory of a process.
+"""Metering: CPU of a run with all of its processes, memory of a process, and whether kernels are compiled now.
 
-A worker notes the bytes that it has read of its inputs, and that it compiles kernels; the process that shows progress looks when it likes. Nobody
-waits for anybody: reading 1 MiB costs one write of 8 bytes. A worker that does not see the file (on another host) notes nothing.
+Whoever compiles a kernel, here or in a process that works for this one, meanwhile locks a small file that the display has made. The system
+frees the lock of a process that dies. A worker that does not see the file (on another host) locks nothing.
 """
 
 import os
@@ -12,122 +12,58 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
-SLOTS = 4096
-"""Batches in flight that have a number of their own."""
-
-_WIDTH = 8
+CALLER = "DOLMA_DASK_CALLER"
+"""Variable of processes that work for another one: its number."""
 
 
-class Slot(NamedTuple):
-    """Where a batch of tasks notes how far it is; without a path nowhere."""
-
-    path: str = ""
-    number: int = 0
-    limit: int = 0  # stored bytes of its inputs
+def caller() -> str:
+    """Return the number of the process for which this one works, directly or not: its own, if none of ours has started it."""
+    return os.environ.get(CALLER, str(os.getpid()))
 
 
-class _Count:
-    """Bytes that a batch has read, and how many kernels it compiles now, one inside another."""
-
-    def __init__(self, slot: Slot, handle: int | None) -> None:
-        self._slot, self._handle = slot, handle
-        self.bytes = self.compiling = 0
-
-    def write(self) -> None:
-        """Note it where the slot is."""
-        if self._handle is not None:
-            number = min(self.bytes, self._slot.limit) << 1 | (self.compiling > 0)
-            with suppress(OSError):
-                os.pwrite(self._handle, number.to_bytes(_WIDTH, sys.byteorder), _WIDTH * self._slot.number)
-
-
-_outside = _Count(Slot(), None)
-"""Count of all threads that run no batch."""
-
-_thread = threading.local()
-
-
-@contextmanager
-def counting(slot: Slot) -> Iterator[None]:
-    """Count what this thread reads within the block."""
-    handle = None
-    with suppress(OSError):
-        handle = os.open(slot.path, os.O_WRONLY) if slot.path else None
-    outer = getattr(_thread, "count", None)  # a run may start another
-    _thread.count = _Count(slot, handle)
-    try:
-        yield
-    finally:
-        _thread.count = outer
-        if handle is not None:
-            os.close(handle)
-
-
-def count_read(size: int) -> None:
-    """Count stored bytes of an input that were read."""
-    if count := getattr(_thread, "count", None):
-        count.bytes += size
-        count.write()
+def _mark() -> Path:
+    return Path(tempfile.gettempdir(), f"dolma-dask-compiling-{caller()}")
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
     """Mark the time in which this thread compiles a kernel."""
     _totals.compiled += 1
-    count = getattr(_thread, "count", None) or _outside
-    count.compiling += 1
-    count.write()
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):  # nobody looks, or files cannot be locked there
+            import fcntl
+
+            fcntl.flock(stack.enter_context(_mark().open("rb")), fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def watching_compilers() -> Iterator[None]:
+    """Let compilers mark what they do in this block, so that `are_compiling` sees it."""
+    with suppress(OSError):
+        _mark().touch(mode=0o600)
     try:
         yield
     finally:
-        count.compiling -= 1
-        count.write()
-
-
-class Meter:
-    """The shared file, for the process that shows how far all batches are; until it is opened nobody notes anything."""
-
-    def __init__(self) -> None:
-        self._path, self._handle, self._next = "", 0, 0
-
-    def open(self) -> None:
-        """Make the file, once; where there is no place for temporary files, shards count when they are done."""
-        if self._path:
-            return
         with suppress(OSError):
-            self._handle, self._path = tempfile.mkstemp(prefix="dolma-dask-progress-")
-            os.truncate(self._handle, _WIDTH * SLOTS)
+            _mark().unlink()
 
-    def begin(self, size: int) -> Slot:
-        """Return the slot of a batch of so many stored bytes."""
-        self._next += 1
-        return Slot(self._path, self._next % SLOTS, size)
 
-    def end(self, slot: Slot) -> None:
-        """Forget what a batch has noted: it is done, or its process has died."""
-        if self._path:
-            with suppress(OSError):
-                os.pwrite(self._handle, bytes(_WIDTH), _WIDTH * slot.number)
+def are_compiling() -> bool:
+    """Tell whether kernels are compiled now, here or in processes that work for this one."""
+    try:
+        import fcntl
 
-    def look(self) -> tuple[int, bool]:
-        """Return the bytes that running batches have read, and whether kernels are compiled, there or here."""
-        noted = os.pread(self._handle, _WIDTH * SLOTS, 0) if self._path else b""
-        numbers = memoryview(noted).cast("q").tolist()
-        return sum(number >> 1 for number in numbers), _outside.compiling > 0 or any(
-            number & 1 for number in numbers
-        )
-
-    def close(self) -> None:
-        """Remove the file."""
-        if self._path:
-            os.close(self._handle)
-            with suppress(OSError):
-                Path(self._path).unlink()
-            self._path = ""
+        with _mark().open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
 
 
 def process_name() -> str:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dolma_dask.metering import CALLER, caller
+
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
@@ -50,7 +52,8 @@ class Setting:
         config = sys.modules.get("fsspec.config")
         server = sys.modules.get("dolma_dask.fork_server")
         gone = tuple(server.served - os.environ.keys()) if server else ()
-        return cls(dict(os.environ), gone, umask, dict(config.conf) if config else {})
+        environment = {**os.environ, CALLER: caller()}
+        return cls(environment, gone, umask, dict(config.conf) if config else {})
 
     def take_over(self) -> None:
         """Make it that of this process."""

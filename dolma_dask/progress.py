@@ -1,8 +1,8 @@
 """Display of how far a verb is: a bar in a terminal and in a notebook, a line every half minute elsewhere.
 
-A thread looks at the counts twice a second (`dolma_dask.metering`), so that the display moves within large shards and while nothing ends. The passes of a
-verb share one display; in a notebook the stages of a pipeline do so too, each pass that is done is a line above the bar, and what is left at the end
-is one line without times, so that a stored notebook holds nothing else.
+A thread shows the counts twice a second, so that the clock goes on while no task ends. The passes of a verb share one display; in a notebook the
+stages of a pipeline do so too, each pass that is done is a line above the bar, and what is left at the end is one line without times, so that a
+stored notebook holds nothing else.
 """
 
 import html
@@ -15,17 +15,17 @@ from contextvars import ContextVar
 from typing import Any
 
 from dolma_dask.display import counted
-from dolma_dask.metering import Meter
+from dolma_dask.metering import are_compiling, watching_compilers
 
 LINE_SECONDS = 30.0
 """How often a plain line is printed."""
 
-LOOK_SECONDS = 0.5
+BAR_SECONDS = 0.5
 """How often a bar moves."""
 
 COMPILING = "compiling kernels (first run only)"
 
-_LEAST_MB = 1_000_000
+_MIN_MB = 1_000_000
 """Bytes in all from which on they are shown in whole MB."""
 
 MARK = "dolma-progress"
@@ -33,25 +33,23 @@ MARK = "dolma-progress"
 
 _BAR = 20
 
-_MOST_DONE = 6
-"""Lines of passes that are done above the bar of a notebook; how many more there are is told."""
+_MAX_DONE = 6
+"""Lines of finished passes above the bar of a notebook; the others are counted."""
 
 
 class Progress:
     """Counts finished work of so many stored input bytes and shards, pass by pass; this class shows nothing."""
 
     every = 0.0
-    """Seconds between two looks at running tasks; 0: nobody looks."""
+    """Seconds between two times that it is shown; 0: never."""
 
     def __init__(self, verb: str) -> None:
         self.verb = self._title = verb
-        self.meter = Meter()
-        self.total_bytes = self.total_shards = self.bytes = self.shards = 0
-        self._running = self._passes = 0
-        self._compiles = False
+        self.total_bytes = self.total_shards = self.bytes = self.shards = self._passes = 0
         self.started = self._pass_started = time.monotonic()
+        self._stack = ExitStack()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._show_on, name="progress", daemon=True)
 
     def begin(self, stage: str, total_bytes: int, total_shards: int) -> None:
         """Begin a pass: count from 0 to these totals."""
@@ -62,26 +60,26 @@ class Progress:
         if stage != self.verb or self._passes > 1:
             self._title = f"{self.verb}, pass {self._passes}{f' ({name})' if name else ''}"
         self.total_bytes, self.total_shards = total_bytes, total_shards
-        self.bytes = self.shards = self._running = 0
+        self.bytes = self.shards = 0
         self._pass_started = time.monotonic()
-        if self.every and total_bytes:
-            self.meter.open()
         if self.every and self._passes == 1:
+            self._stack.enter_context(watching_compilers())
             self.open()
             self._thread.start()
 
     @property
     def part(self) -> tuple[int, int]:
         """Work done, and all of it: in bytes, or in shards where there are none."""
-        return (self.done, self.total_bytes) if self.total_bytes else (self.shards, max(self.total_shards, 1))
+        if self.total_bytes:
+            return self.bytes, self.total_bytes
+        return self.shards, max(self.total_shards, 1)
 
     def end(self) -> None:
         """Show the end of the last pass."""
         if self._thread.is_alive():
             self._ended.set()
             self._thread.join()
-            self.meter.close()
-            self._running, self._compiles = 0, False
+            self._stack.close()
             self.close()
 
     def advance(self, stored_bytes: int, shards: int) -> None:
@@ -91,18 +89,19 @@ class Progress:
 
     def text(self) -> str:
         """Return the line that says how far it is; MB of stored bytes, or kB where there are few."""
-        now, done, total = time.monotonic(), self.done, self.total_bytes
-        scale, unit = (1e6, "MB") if total >= _LEAST_MB else (1e3, "kB")
+        now, done, total = time.monotonic(), self.bytes, self.total_bytes
+        scale, unit = (1e6, "MB") if total >= _MIN_MB else (1e3, "kB")
         speed = done / scale / max(now - self._pass_started, 1e-3)
         parts = [f"{self._title}: {self._counted()}"]
         if total:
             parts.append(f"{done / scale:,.0f}/{total / scale:,.0f} {unit}")
-        if self._compiles:
+        compiles = are_compiling()
+        if compiles:
             parts.append(COMPILING)
         elif total:
             parts.append(f"{speed:,.1f} {unit}/s")
         parts.append(_clock(now - self.started))
-        if 0 < done < total and not self._compiles:
+        if 0 < done < total and not compiles:
             parts.append(f"{_clock((total - done) / scale / speed)} left")
         return ", ".join(parts)
 
@@ -110,14 +109,8 @@ class Progress:
         noun = "task" if self._passes > 1 or not self.total_bytes else "shard"
         return f"{self.shards:,}/{counted(self.total_shards, noun)}"
 
-    @property
-    def done(self) -> int:
-        """Stored bytes that were read, of finished and of running shards."""
-        return min(self.bytes + self._running, self.total_bytes)
-
-    def _look(self) -> None:
+    def _show_on(self) -> None:
         while not self._ended.wait(self.every):
-            self._running, self._compiles = self.meter.look()
             with suppress(OSError, ValueError):  # nobody can see it
                 self.show()
 
@@ -142,7 +135,7 @@ class _Lines(Progress):
 
 
 class _Terminal(Progress):
-    every = LOOK_SECONDS
+    every = BAR_SECONDS
 
     def open(self) -> None:
         from rich.console import Console
@@ -173,7 +166,7 @@ class _Terminal(Progress):
 
 
 class _Notebook(Progress):
-    every = LOOK_SECONDS
+    every = BAR_SECONDS
 
     def open(self) -> None:
         self._page = _page.get() or _Page()
@@ -212,8 +205,8 @@ class _Page:
 
     def show(self, text: str, bar: str = "") -> None:
         """Show the present line below those that are done."""
-        hidden = len(self.done) - _MOST_DONE
-        above = [f"and {hidden:,} before", *self.done[-_MOST_DONE:]] if hidden > 0 else self.done
+        hidden = len(self.done) - _MAX_DONE
+        above = [f"and {hidden:,} before", *self.done[-_MAX_DONE:]] if hidden > 0 else self.done
         lines = "".join(f"<div>{html.escape(line)}</div>" for line in above)
         self._put(
             {"text/html": f"<div class='{MARK}'>{lines}{bar}{html.escape(text)}</div>", "text/plain": text}

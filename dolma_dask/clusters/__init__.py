@@ -1,24 +1,25 @@
 """Where tasks run: an active Dask client, one of Dask's own schedulers, a LocalCluster, jobs of SLURM, or a scheduler elsewhere.
 
 Workers of a cluster are processes with one thread each, because taggers written in Python hold the interpreter lock. `places` decides where a
-run goes, `sharing` lets several verbs use the same workers, `local`, `slurm`, `allocation` and `remote` start or find them, `profiles` says how
-they are described in YAML, `refill` replaces jobs that end, `watching` tells the engine what it knows of them, and `handle` is what `dolma_dask.cluster` returns.
+run goes and has what `dolma_dask.cluster` returns; `local` starts workers on this machine for all verbs of a block, `slurm` and `allocation`
+elsewhere; `profiles` says how they are described in YAML, `jobs` what a job is, `refill` replaces those that end; `workers` has what all
+of them share and what the engine asks of them, `this_process` what this process may do.
 """
 
-from dolma_dask.clusters.handle import Cluster, cluster
-from dolma_dask.clusters.local import local_client
+from dolma_dask.clusters.local import local_client, process_pool, shared_cluster
 from dolma_dask.clusters.places import (
     SCHEDULERS,
+    Cluster,
     Placement,
     check_cluster,
     check_scheduler,
     check_workers,
+    cluster,
     open_placement,
+    remote_client,
 )
-from dolma_dask.clusters.remote import remote_client
-from dolma_dask.clusters.sharing import process_pool, shared_cluster
 from dolma_dask.clusters.this_process import active_client, cpu_count
-from dolma_dask.clusters.watching import (
+from dolma_dask.clusters.workers import (
     OUTLIVED,
     OWN,
     Deaths,

@@ -16,14 +16,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.dashboard import tunnel
-from dolma_dask.clusters.job_options import LEAST_WORKER_MIB, PARENT_MIB, exports
-from dolma_dask.clusters.local import stop
+from dolma_dask.clusters.jobs import MIN_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.sigterm import stopped_by_sigterm
-from dolma_dask.clusters.this_process import check_has_threads, of_workers
-from dolma_dask.clusters.watching import of_client
-from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
+from dolma_dask.clusters.this_process import check_has_threads
+from dolma_dask.clusters.workers import (
+    SILENT,
+    client_of,
+    hold_settings,
+    of_client,
+    setting_of_user,
+    stopped_by_sigterm,
+    tunnel,
+)
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, UsageError
 from dolma_dask.processes import interrupts_held_back
@@ -67,7 +71,7 @@ class Allocation:
         """Limit of a worker as Dask takes it: its share of what the job has, less what this process and srun's need."""
         if self.memory_mib is None:
             return "auto"
-        return f"{max((self.memory_mib - COMMAND_MIB - PARENT_MIB) // self.processes, LEAST_WORKER_MIB)}MiB"
+        return f"{max((self.memory_mib - COMMAND_MIB - PARENT_MIB) // self.processes, MIN_WORKER_MIB)}MiB"
 
     def command(self, address: str, options: Mapping[str, str | None]) -> list[str]:
         """Return the call of srun that starts the workers of all nodes."""
@@ -119,18 +123,14 @@ def allocation_client(profile: Profile, *, dashboard: bool = False) -> Iterator[
 def _start(
     profile: Profile, allocation: Allocation, stack: ExitStack, dashboard: bool
 ) -> tuple["Client", "_Steps"]:
-    import dask
-    from distributed import Client, LocalCluster
-    from distributed.utils import get_ip, get_ip_interface, silence_logging_cmgr
+    from distributed import LocalCluster
+    from distributed.utils import get_ip, get_ip_interface
 
-    stack.enter_context(of_workers.during(lambda: [dask.config.set(CONFIG), silence_logging_cmgr(SILENT)]))
+    hold_settings(stack)
     interface = profile.over({}).jobqueue.get("interface")
     host = get_ip_interface(interface) if interface else get_ip()
     cluster = LocalCluster(n_workers=0, host=host, dashboard_address=":0", silence_logs=SILENT)
-    stack.callback(stop, cluster)
-    client = Client(cluster, set_as_default=dashboard)
-    stack.callback(client.close)
-    client.register_plugin(taking_over(setting_of_user()), name="setting")
+    client = client_of(cluster, stack, setting_of_user(), dashboard=dashboard)
     steps = _Steps(
         profile, allocation, allocation.command(cluster.scheduler.address, profile.over({}).jobqueue), client
     )

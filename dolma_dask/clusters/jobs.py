@@ -1,9 +1,232 @@
-"""The jobs that are held: which of them are dead, and what sbatch means when it takes none. Pure values; nothing is called."""
+"""SLURM jobs as values: CPUs, memory and walltime of a profile with the arguments that dask-jobqueue takes for them; which of those that are held
+are dead; what sbatch means when it takes none. Nothing is called, and dask is not imported.
+"""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from dolma_dask.clusters.profiles import JOBQUEUE, Profile
+from dolma_dask.clusters.workers import CONFIG
+from dolma_dask.errors import UsageError
+from dolma_dask.processes import WORKER_ENVIRONMENT
+
+MIB = 1 << 20
+
+PARENT_MIB = 100
+"""Memory of the process that starts the workers of a job and watches them, with what Python starts for it (measured: 75)."""
+
+MIN_WORKER_MIB = 256
+"""Less than a worker has when nothing runs on it."""
+
+MIN_MARGIN, MAX_MARGIN = 20, 300
+"""Seconds before the end of the walltime at which workers leave: a tenth of it, within these."""
+
+_MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([KMGT])(i?B)?\s*", re.IGNORECASE)
+_WALLTIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a profile."""
+
+    cores: int
+    processes: int  # workers, of one thread each
+    memory: int  # bytes, that SLURM holds for it
+    seconds: int | None  # walltime
+    interface: str | None
+    local_directory: str | None
+    log_folder: str | None
+    scheduler_options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)  # of dask-jobqueue, as they were given
+
+    @property
+    def worker_mib(self) -> int:
+        """Memory of one worker."""
+        return (self.memory // MIB - PARENT_MIB) // self.processes
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a job for dask-jobqueue."""
+        known = (
+            "name",
+            "cores",
+            "memory",
+            "processes",
+            "local_directory",
+            "log_directory",
+            "scheduler_options",
+        )
+        given = {
+            name: value for name, value in self.options.items() if name not in known and value is not None
+        }
+        return {
+            **given,
+            "job_name": self.options.get("name") or "dask-worker",
+            "cores": self.cores,
+            "processes": self.processes,
+            "memory": f"{self.memory}B",
+            "job_mem": self.options.get("job_mem") or f"{-(-self.memory // MIB)}M",
+            "local_directory": '"$SCRATCH"',
+            "worker_extra_args": [
+                *(self.options.get("worker_extra_args") or ()),
+                "--no-dashboard",
+                *self._lifetime(),
+            ],
+            "job_extra_directives": [*(self.options.get("job_extra_directives") or ()), *self._logs()],
+            "job_script_prologue": [*(self.options.get("job_script_prologue") or ()), *self._prologue()],
+        }
+
+    def log_of(self, job_id: str) -> str:
+        """Return the path of the log of a job."""
+        return f"{self.log_folder}/dolma-dask-{job_id}.log" if self.log_folder else f"slurm-{job_id}.out"
+
+    def _logs(self) -> list[str]:
+        return [f"-o {self.log_of('%j')}"] if self.log_folder else []
+
+    @property
+    def lifetime(self) -> int | None:
+        """Seconds after which workers leave; None where they do not, or the user has said when."""
+        if self.seconds is None or "--lifetime" in (self.options.get("worker_extra_args") or ()):
+            return None
+        return margins(self.seconds)[0]
+
+    def _lifetime(self) -> list[str]:
+        if self.seconds is None or self.lifetime is None:
+            return []
+        lifetime, stagger = margins(self.seconds)
+        return ["--lifetime", f"{lifetime}s", "--lifetime-stagger", f"{stagger}s"]
+
+    def _prologue(self) -> list[str]:
+        """Return what the script does before workers start: a scratch folder that is there, settings of memory and threads."""
+        wanted = self.local_directory or "${TMPDIR:-/tmp}"
+        return [
+            f'SCRATCH="{wanted}"',
+            'if ! [ -d "$SCRATCH" -a -w "$SCRATCH" ]; then echo "no folder $SCRATCH on $(hostname); taking ${TMPDIR:-/tmp}" >&2; SCRATCH="${TMPDIR:-/tmp}"; fi',
+            *(['export TMPDIR="$SCRATCH"'] if self.local_directory else []),
+            *exports(),
+        ]
+
+
+def exports() -> list[str]:
+    """Return the lines of a script that set memory and threads of workers, where the user has not."""
+    threads = [f"export {name}=${{{name}:-{value}}}" for name, value in WORKER_ENVIRONMENT.items()]
+    of_dask = [
+        (f"DASK_{key.replace('.', '__').replace('-', '_').upper()}", value)
+        for key, value in CONFIG.items()
+        if ".scheduler." not in key
+    ]
+    return [*threads, *(f"export {name}={value}" for name, value in of_dask)]
+
+
+def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
+    """Return the job of a profile (after `Profile.over`); `defaults` count where it says nothing.
+
+    Raises `UsageError`: something is missing or cannot be; with its place.
+    """
+    options = {**defaults, **profile.over({}).jobqueue}
+    cores = options.get("cores")
+    if cores is None or options.get("memory") is None:
+        missing = "cores" if cores is None else "memory"
+        raise UsageError(
+            f"profile {profile.name} has no `jobqueue.{missing}`; expected it, since a job without it takes what the site gives: often one CPU, or the memory of a whole node. "
+            "Say for example `cores: 16` and `memory: 32GB`."
+        )
+    _check_texts(profile, options)
+    processes = options.get("processes") or cores
+    memory = _memory(profile, options["memory"])
+    _check_counts(profile, cores, processes)
+    job = Job(
+        cores,
+        processes,
+        memory,
+        _seconds(profile, options.get("walltime")),
+        options.get("interface"),
+        options.get("local_directory"),
+        options.get("log_directory"),
+        {"dashboard_address": ":0", **(options.get("scheduler_options") or {})},
+        options,
+    )
+    if job.worker_mib < MIN_WORKER_MIB:
+        raise UsageError(
+            f"{profile.place_of('memory')}: memory: {options['memory']} leaves {max(job.worker_mib, 0)} MiB for each of {processes} workers; expected {MIN_WORKER_MIB} MiB or "
+            "more, and 2 GB for most verbs. Ask for more memory, or for fewer `processes`."
+        )
+    return job
+
+
+def _check_texts(profile: Profile, options: Mapping[str, Any]) -> None:
+    """Refuse a text where lists belong, as a user's own jobqueue.yaml may have it: each letter would become a line of the script."""
+    for option, kind in JOBQUEUE.items():
+        value, expected = options.get(option), ""
+        if kind == list[str] and isinstance(value, str):
+            expected = f"a list: [{value!r}]"
+        elif isinstance(value, str) and "\n" in value.strip():
+            expected = "one line"
+        if expected:
+            raise UsageError(f"{profile.place_of(option)}: {option}: {value!r}; expected {expected}.")
+
+
+def _check_counts(profile: Profile, cores: Any, processes: Any) -> None:
+    for option, value in (("cores", cores), ("processes", processes)):
+        if type(value) is not int or value < 1:
+            raise UsageError(
+                f"{profile.place_of(option)}: {option}: {value!r}; expected a whole number from 1 on."
+            )
+    if processes > cores:
+        raise UsageError(
+            f"{profile.place_of('processes')}: processes: {processes} with cores: {cores}; expected no more workers than CPUs, since each has one thread."
+        )
+
+
+def _memory(profile: Profile, text: Any) -> int:
+    """Return bytes; units are those of Dask (GB is 10^9), those of SLURM (G is 2^30) count as SLURM counts them."""
+    found = _MEMORY.fullmatch(str(text))
+    if found is None:
+        raise UsageError(
+            f"{profile.place_of('memory')}: memory: {text!r}; expected a number with a unit, such as 4GB, 4GiB, or 4G as SLURM counts it (2^30 bytes)."
+        )
+    number, unit, ending = found.groups()
+    base = 1000 if ending and len(ending) == 1 else 1024
+    return int(float(number) * base ** ("KMGT".index(unit.upper()) + 1))
+
+
+def _seconds(profile: Profile, text: Any) -> int | None:
+    """Return a walltime in seconds, as SLURM reads it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    if text is None:
+        return None
+    found = _WALLTIME.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise UsageError(
+            f'{profile.place_of("walltime")}: walltime: {text!r}; expected hours, minutes and seconds in quotes, such as "04:00:00", or "2-00:00:00" with days.'
+        )
+    if not text.strip("0:-"):
+        raise UsageError(
+            f"{profile.place_of('walltime')}: walltime: {text!r}; expected a minute or more, since workers leave before it ends."
+        )
+    days, *numbers = (int(part) if part else None for part in found.groups())
+    first, second, third = numbers
+    assert first is not None
+    if days is not None:
+        return days * 86400 + first * 3600 + (second or 0) * 60 + (third or 0)
+    if third is not None:
+        return first * 3600 + (second or 0) * 60 + third
+    return first * 60 + (second or 0)
+
+
+def margins(seconds: int) -> tuple[int, int]:
+    """Return after how many seconds workers leave a job of a walltime, and by how much that varies, so that not all leave at once."""
+    margin = min(max(seconds // 10, MIN_MARGIN), MAX_MARGIN)
+    return max(seconds - margin, 1), margin // 2
+
+
+def without_job_of_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables of the SLURM job in which this process may run: sbatch would take them for options."""
+    kept = ("SLURM_CONF", "SLURM_CLUSTERS")
+    return {
+        name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept
+    }
+
 
 SOON_SECONDS = 3.0
 """How often squeue is asked while workers are missing; the least time between two submissions after a failure."""
@@ -14,7 +237,7 @@ LOST_SECONDS = 300.0
 UNSEEN_SECONDS = 60.0
 """So long squeue may not know a job that was just submitted: sites hold its answers back, and one that was asked for before does not have it."""
 
-MOST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 """The most time between two submissions after failures."""
 
 ENDED = frozenset(
@@ -143,7 +366,7 @@ class Jobs:
 
     def pause(self) -> float:
         """Return how long to wait before new jobs are submitted: longer each time that jobs have ended at once."""
-        return 0.0 if self.stillborn == 0 else min(SOON_SECONDS * 2**self.stillborn, MOST_PAUSE_SECONDS)
+        return 0.0 if self.stillborn == 0 else min(SOON_SECONDS * 2**self.stillborn, MAX_PAUSE_SECONDS)
 
 
 def is_of(worker: str, job: str) -> bool:

@@ -1,27 +1,113 @@
-"""A LocalCluster: workers are processes of this machine with one thread each, forked from a server that has imported the package."""
+"""Workers on this machine: a pool of processes, or a LocalCluster; forked from a server that has imported the package, with one thread each.
+
+All verbs of a `shared_cluster` block use the same; they are started when the first has work.
+"""
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.sharing import shared_now
-from dolma_dask.clusters.this_process import check_has_threads, check_may_start, configured, of_workers
-from dolma_dask.clusters.workers import CONFIG, SILENT, taking_over
-from dolma_dask.errors import UsageError
+from dolma_dask.clusters.this_process import check_has_threads, check_may_start, configured
+from dolma_dask.clusters.workers import SILENT, client_of, hold_settings
+from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.processes import (
     WORKER_ENVIRONMENT,
     Setting,
     environment_kept,
     interrupts_held_back,
+    kill_processes,
     process_context,
+    start_processes,
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from distributed import Client
 
 START_ATTEMPTS = 2
 """How often a LocalCluster is started: a worker may be killed before it answers."""
+
+shared_now: ContextVar["Shared | None"] = ContextVar("shared_cluster", default=None)
+
+
+@dataclass
+class Shared:
+    """What has been started for a block."""
+
+    stack: ExitStack
+    client: "Client | None" = None
+    processes: "ProcessPoolExecutor | None" = None
+    profiles: "dict[str, Client]" = field(default_factory=dict)  # clusters by the name of their profile
+
+
+@contextmanager
+def shared_cluster() -> Iterator[None]:
+    """Let all verbs of a block that need a LocalCluster or processes use the same; they are started when the first has work, or never.
+
+    Inside of such a block another one changes nothing.
+    """
+    if shared_now.get() is not None:
+        yield
+        return
+    with ExitStack() as stack:
+        token = shared_now.set(Shared(stack))
+        try:
+            yield
+        finally:
+            shared_now.reset(token)
+
+
+def _started(workers: int) -> "ProcessPoolExecutor":
+    try:
+        return start_processes(workers)
+    except (EOFError, ConnectionError) as error:  # all that `multiprocessing` says
+        from dolma_dask import fork_server
+
+        fork_server.wait_for_end()  # the next pool gets another
+        raise DolmaDaskError(
+            "the process that forks workers was killed before they had started; expected it to live. Where memory is short the system kills processes: "
+            "take fewer workers, or scheduler='threads', and run the same command again. It does only what is left."
+        ) from error
+
+
+@contextmanager
+def process_pool(workers: int) -> Iterator["ProcessPoolExecutor"]:
+    """Start processes and stop them at the end, or at that of the `shared_cluster` block; an exception kills them."""
+    shared = shared_now.get()
+    if workers == 1:
+        shared = None  # one after another, to find out which task kills its process
+    pool = shared.processes if shared is not None else None
+    if pool is None:
+        pool = _started(workers)
+        if shared is not None:
+            shared.processes = pool
+            shared.stack.callback(pool.shutdown, cancel_futures=True)
+    try:
+        yield pool
+    except BaseException:
+        if shared is not None and shared.processes is pool:
+            shared.processes = None
+        kill_processes(pool)
+        raise
+    if shared is None:
+        pool.shutdown()
+
+
+@contextmanager
+def shared_client(name: str, start: "Callable[[], AbstractContextManager[Client]]") -> "Iterator[Client]":
+    """Yield the client of a profile, which is started once for a `shared_cluster` block."""
+    shared = shared_now.get()
+    if shared is None:
+        with start() as client:
+            yield client
+        return
+    if name not in shared.profiles:
+        shared.profiles[name] = shared.stack.enter_context(start())
+    yield shared.profiles[name]
 
 
 @contextmanager
@@ -51,42 +137,21 @@ def _start_local(workers: int, *, dashboard: bool) -> Iterator["Client"]:
     with ExitStack() as stack:
         with interrupts_held_back():
             method = process_context("distributed.nanny", "distributed.worker").get_start_method()
-
-            import dask
-            from distributed import Client
-            from distributed.utils import silence_logging_cmgr
-
             environment = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
             before_start = {**(configured("distributed.nanny.pre-spawn-environ") or {}), **environment}
             options = {
-                **CONFIG,
                 "distributed.nanny.pre-spawn-environ": before_start,
                 "distributed.worker.multiprocessing-method": method,
             }
-            settings = of_workers.during(lambda: [dask.config.set(options), silence_logging_cmgr(SILENT)])
-            stack.enter_context(settings)
+            hold_settings(stack, options)
             with environment_kept():
                 started = _local_cluster(workers, dashboard)
-                stack.callback(stop, started)
-            client = Client(started, set_as_default=dashboard)
-            stack.callback(client.close)
-            client.register_plugin(taking_over(Setting.here()), name="setting")
+            client = client_of(started, stack, Setting.here(), dashboard=dashboard)
         try:
             yield client
         finally:
             with interrupts_held_back():
                 stack.close()
-
-
-def stop(started: Any) -> None:
-    """Stop a LocalCluster, in a second attempt if a worker that Dask just starts again cannot be waited for."""
-    try:
-        started.close()
-    except (AssertionError, TimeoutError):
-        from distributed.core import Status
-
-        started.status = Status.failed  # else the second call would wait for the first
-        started.close()
 
 
 def _local_cluster(workers: int, dashboard: bool, attempts: int = START_ATTEMPTS) -> Any:

@@ -53,7 +53,7 @@ JOBQUEUE: dict[str, Any] = {
 }
 """Options of dask-jobqueue that a profile may have, as its Python spells them, and their types."""
 
-_MOST_BASES = 8
+_MAX_BASES = 8
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -168,7 +168,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str
     base = own.pop("base", None)
     if base is None:
         return own, lines
-    if len(above) >= _MOST_BASES or path.resolve() in above:
+    if len(above) >= _MAX_BASES or path.resolve() in above:
         raise UsageError(
             f"{lines['base']}: {path} is its own base; expected one that stands alone, such as `base: slurm`."
         )

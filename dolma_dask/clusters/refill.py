@@ -17,10 +17,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.job_options import Job, without_job_of_ours
-from dolma_dask.clusters.jobs import MOST_PAUSE_SECONDS, SOON_SECONDS, Jobs, Refusal, is_of
+from dolma_dask.clusters.jobs import (
+    MAX_PAUSE_SECONDS,
+    SOON_SECONDS,
+    Job,
+    Jobs,
+    Refusal,
+    is_of,
+    without_job_of_ours,
+)
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.watching import LIFETIMES, own_tasks
+from dolma_dask.clusters.workers import LIFETIMES, own_tasks
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, DolmaDaskError, UsageError
 
@@ -158,7 +165,7 @@ class Refill:
             gone = self._jobs.dead(listed, now)
         if gone:
             self._cluster.sync(_forget, self._cluster, gone)
-            refused = min(SOON_SECONDS * self._refusals, MOST_PAUSE_SECONDS)
+            refused = min(SOON_SECONDS * self._refusals, MAX_PAUSE_SECONDS)
             self._not_before = now + max(self._jobs.pause(), refused)
             self._look_seconds = SOON_SECONDS
         if self._jobs.stillborn >= self._profile.tries:

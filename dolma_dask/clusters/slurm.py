@@ -18,16 +18,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.dashboard import tunnel
-from dolma_dask.clusters.job_options import Job, job_of, without_job_of_ours
-from dolma_dask.clusters.jobs import Refusal
-from dolma_dask.clusters.local import stop
+from dolma_dask.clusters.jobs import Job, Refusal, job_of, without_job_of_ours
 from dolma_dask.clusters.profiles import Profile
 from dolma_dask.clusters.refill import Refill
-from dolma_dask.clusters.sigterm import stopped_by_sigterm
-from dolma_dask.clusters.this_process import check_has_threads, of_workers
-from dolma_dask.clusters.watching import of_client
-from dolma_dask.clusters.workers import CONFIG, SILENT, setting_of_user, taking_over
+from dolma_dask.clusters.this_process import check_has_threads
+from dolma_dask.clusters.workers import (
+    SILENT,
+    client_of,
+    hold_settings,
+    of_client,
+    setting_of_user,
+    stopped_by_sigterm,
+    tunnel,
+)
 from dolma_dask.display import counted
 from dolma_dask.errors import ClusterError, UsageError
 from dolma_dask.extras import require
@@ -80,15 +83,8 @@ def slurm_client(profile: Profile, *, dashboard: bool = False) -> Iterator["Clie
 
 def _start(profile: Profile, job: Job, stack: ExitStack, dashboard: bool) -> tuple["Client", Refill]:
     """Start a scheduler here and ask for the jobs; what ends them is put on `stack`."""
-    import dask
-    from distributed import Client
-    from distributed.utils import silence_logging_cmgr
-
-    options = {
-        **CONFIG,
-        "distributed.deploy.lost-worker-timeout": "30d",
-    }  # `refill` alone says that a job is dead
-    stack.enter_context(of_workers.during(lambda: [dask.config.set(options), silence_logging_cmgr(SILENT)]))
+    # `refill` alone says that a job is dead
+    hold_settings(stack, {"distributed.deploy.lost-worker-timeout": "30d"})
     refill = Refill(profile, job)
     if job.log_folder:
         Path(job.log_folder).mkdir(parents=True, exist_ok=True)
@@ -98,11 +94,8 @@ def _start(profile: Profile, job: Job, stack: ExitStack, dashboard: bool) -> tup
         name="dolma-dask",
         scheduler_options=job.scheduler_options,
     )
-    stack.callback(stop, cluster)
-    client = Client(cluster, set_as_default=dashboard)
-    stack.callback(client.close)
+    client = client_of(cluster, stack, setting_of_user(), dashboard=dashboard)
     stack.callback(refill.cancel_jobs)
-    client.register_plugin(taking_over(setting_of_user()), name="setting")
     of_client[client] = refill
     refill.watch(cluster, client)
     stack.callback(refill.end)

@@ -4,8 +4,6 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +34,6 @@ def check_may_start() -> None:
             "this process may start no others, since it is one of a multiprocessing.Pool or another daemonic process; expected one that may. "
             "Call it from the main process, from processes with daemon=False or of concurrent.futures, or use scheduler='threads'."
         )
-
-
-def check_workers(workers: Any) -> int | None:
-    """Return a number of processes or threads, None for the default; raise `UsageError` if it is none."""
-    if workers is None or (type(workers) is not bool and isinstance(workers, int) and workers > 0):
-        return workers
-    raise UsageError(f"workers={workers!r}; expected a number of processes or threads from 1 on.")
 
 
 def configured(name: str) -> Any:
@@ -108,36 +99,6 @@ def has_own_client() -> bool:
     except ValueError:
         return False
 
-
-class Held:
-    """Settings of this process that hold while any block is open that needs them: blocks may overlap, also those of several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._blocks = 0
-        self._stack = ExitStack()
-
-    @contextmanager
-    def during(self, make: Callable[[], Sequence[AbstractContextManager[Any]]]) -> Iterator[None]:
-        """Hold what the first of the open blocks makes."""
-        with self._lock:
-            for setting in make() if not self._blocks else ():
-                self._stack.enter_context(setting)
-            self._blocks += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._blocks -= 1
-                if not self._blocks:
-                    self._stack.close()
-
-
-of_workers = Held()
-"""Settings that LocalClusters need."""
-
-of_default = Held()
-"""Settings with which Dask's own calls go to a cluster."""
 
 _fork_of_dask = False
 """Whether this process is a fork of one that has used distributed, whose threads it lacks; to have imported it starts none."""

@@ -19,7 +19,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import stores
 from dolma_dask.journal import Record
-from dolma_dask.metering import Slot, counting, process_name
+from dolma_dask.metering import process_name
 
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
@@ -50,9 +50,6 @@ class Quoted:
         return Quoted, (self.value,)
 
 
-NOWHERE = Quoted(Slot())
-
-
 class Outcomes(list[Outcome]):
     """Outcomes of a batch, and the CPU-seconds that it took in a process."""
 
@@ -60,15 +57,14 @@ class Outcomes(list[Outcome]):
     cpu = 0.0
 
 
-def run_batch(stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> Outcomes:
+def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
     """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
     begun, cpu = time.monotonic(), time.thread_time()
     outcomes = Outcomes()
-    with counting(slot.value):
-        for task in tasks.value:
-            outcomes.append(attempt(stage.value, task))
-            if time.monotonic() - begun > BATCH_SECONDS:
-                break
+    for task in tasks.value:
+        outcomes.append(attempt(stage.value, task))
+        if time.monotonic() - begun > BATCH_SECONDS:
+            break
     outcomes.process, outcomes.cpu = process_name(), time.thread_time() - cpu
     return outcomes
 

@@ -20,7 +20,6 @@ from dolma_dask import clusters, placement
 from dolma_dask.clusters import OUTLIVED, OWN, Deaths, Placement
 from dolma_dask.engine.attempts import (
     BATCH_SECONDS,
-    NOWHERE,
     Outcomes,
     Quoted,
     Stopped,
@@ -30,7 +29,7 @@ from dolma_dask.engine.attempts import (
 from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.io.files import grouped
-from dolma_dask.metering import Meter, Slot, count_cpu
+from dolma_dask.metering import count_cpu
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -65,9 +64,7 @@ HOPELESS = 2
 """So many tasks that killed processes of their own, and none that did not: the cause is not in the tasks."""
 
 
-def execute(
-    stage: Stage, tasks: Sequence[Task], place: Placement, take: Take, meter: Meter | None = None
-) -> None:
+def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -> None:
     """Map `stage` over `tasks`, and hand each outcome to `take` in this thread as soon as it is known.
 
     Parameters
@@ -80,15 +77,12 @@ def execute(
         Where to run.
     take : callable
         Gets each task once, with its records or its `Failure`.
-    meter : Meter, optional
-        Where workers note how far they are.
     """
-    meter = meter or Meter()
     ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
     if place.client is not None:
-        _Flight(place.client, stage, take, meter).run(ordered)
+        _Flight(place.client, stage, take).run(ordered)
     else:
-        _Local(place, stage, take, meter).run(ordered)
+        _Local(place, stage, take).run(ordered)
 
 
 def check_sendable(stage: Stage, place: Placement) -> None:
@@ -129,16 +123,15 @@ class _Local:
     ----------
     place : Place
         Names the scheduler.
-    stage, take, meter
+    stage, take
         See `execute`.
     """
 
-    def __init__(self, place: Placement, stage: Stage, take: Take, meter: Meter) -> None:
+    def __init__(self, place: Placement, stage: Stage, take: Take) -> None:
         self._place = place
         self._stage = Quoted(stage)
         self._verb = stage.verb
         self._take = take
-        self._meter = meter
         self._delivered = self._deadly = 0
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -180,7 +173,6 @@ class _Local:
             f"{self._verb}-{run}-{index:08d}" for index in reversed(range(len(waiting)))
         )  # Dask begins with the last
         left = dict(zip(names, waiting, strict=True))
-        slots = {key: self._meter.begin(_bytes_of(batch)) for key, batch in left.items()}
         running: set[str] = set()
         cut: list[list[Task]] = []
 
@@ -190,7 +182,6 @@ class _Local:
         def end(key: str, outcomes: Outcomes, *_: Any) -> None:
             running.discard(key)
             count_cpu(outcomes.process, outcomes.cpu)
-            self._meter.end(slots[key])
             batch = left.pop(key)
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
             for task, outcome in zip(batch, outcomes, strict=False):
@@ -199,7 +190,7 @@ class _Local:
 
         if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
             for key, batch in list(left.items()):
-                end(key, run_batch(self._stage, Quoted(batch), Quoted(slots[key])))
+                end(key, run_batch(self._stage, Quoted(batch)))
             return [], cut
 
         from dask.callbacks import Callback
@@ -207,10 +198,7 @@ class _Local:
         try:
             with _pool(self._place.scheduler, workers) as (options, call):
                 _get(self._place.scheduler)(
-                    {
-                        key: (call, self._stage, Quoted(batch), Quoted(slots[key]))
-                        for key, batch in left.items()
-                    },
+                    {key: (call, self._stage, Quoted(batch)) for key, batch in left.items()},
                     list(left),
                     callbacks=[(None, None, begin, end, None), *Callback.active],
                     optimize_graph=False,
@@ -218,8 +206,6 @@ class _Local:
                     **options,
                 )
         except BrokenExecutor:
-            for key in running:
-                self._meter.end(slots[key])
             rest = [batch for key, batch in left.items() if key not in running]
             return [left[key] for key in sorted(running)], rest + cut
         return [], cut
@@ -276,14 +262,14 @@ class _Stoppable:
         self._lock = threading.Lock()
         self._stopped = False
 
-    def __call__(self, stage: Quoted, tasks: Quoted, slot: Quoted = NOWHERE) -> Outcomes:
+    def __call__(self, stage: Quoted, tasks: Quoted) -> Outcomes:
         identity = threading.get_ident()
         with self._lock:
             if self._stopped:
                 return Outcomes()
             self._threads.add(identity)
         try:
-            return run_batch(stage, tasks, slot)
+            return run_batch(stage, tasks)
         finally:
             with self._lock:
                 self._threads.discard(identity)
@@ -326,20 +312,19 @@ class _Flight:
     ----------
     client : distributed.Client
         Connected.
-    stage, take, meter
+    stage, take
         See `execute`.
     """
 
-    def __init__(self, client: "Client", stage: Stage, take: Take, meter: Meter) -> None:
+    def __init__(self, client: "Client", stage: Stage, take: Take) -> None:
         from distributed import as_completed
 
         self._client = client
         self._stage = Quoted(stage)
         self._verb = stage.verb
         self._take = take
-        self._meter = meter
         self._waiting: deque[list[Task]] = deque()
-        self._running: dict[Future, tuple[list[Task], Slot]] = {}
+        self._running: dict[Future, list[Task]] = {}
         self._completed = as_completed(loop=client.loop)
         self._deaths: Counter[tuple[str, bool]] = (
             Counter()
@@ -353,8 +338,7 @@ class _Flight:
         try:
             self._fill()
             for future in self._completed:
-                batch, slot = self._running.pop(future)
-                self._meter.end(slot)
+                batch = self._running.pop(future)
                 self._land(future, batch)
                 future.release()  # a frame that an error holds would keep it, and Dask makes again what a dead worker held
                 self._fill()
@@ -376,10 +360,8 @@ class _Flight:
             batch = self._waiting.popleft()
             # on the dashboard: Dask groups tasks by the first part
             key = (self._verb, group_name([task.shard for task in batch]), f"{OWN}{uuid.uuid4().hex}")
-            slot = self._meter.begin(_bytes_of(batch))
-            work = (self._stage, Quoted(batch), Quoted(slot))
-            future = self._client.submit(run_batch, *work, key=key, pure=False)
-            self._running[future] = batch, slot
+            future = self._client.submit(run_batch, self._stage, Quoted(batch), key=key, pure=False)
+            self._running[future] = batch
             self._completed.add(future)
 
     def _land(self, future: "Future", batch: list[Task]) -> None:

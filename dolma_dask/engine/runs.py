@@ -323,7 +323,7 @@ def _mapping(
                 take(task, outcome)
                 progress.advance(task.bytes, 1)
 
-            execute(stage, tasks, place, taken, progress.meter)
+            execute(stage, tasks, place, taken)
 
         yield go
 

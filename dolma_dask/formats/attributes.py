@@ -252,6 +252,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
     head_cut, head, tail_cut, tail, key_cut, keys, text_cut, text, hard_cut, hard,
     decimals, values, slots, state, lengths, opening, out, offsets,
 ):  # fmt: skip
+    # ``[[0,length,`` opens all numbers of a row: it is written once for each row, and copied
     opening[0], opening[1], opening[2], opening[3] = OPEN, OPEN, ZERO, COMMA
     p, next_hard = 0, 0
     for i in range(lengths.size):
@@ -267,6 +268,7 @@ def _write_rows(  # type: ignore[no-untyped-def]
             copy_bytes(out, p, keys, begin, key_cut[j + 1] - begin)
             p += key_cut[j + 1] - begin
             first = False
+            # lists of spans are texts already
             if slots[j] < 0:
                 p = put_piece(out, p, text, text_cut[-1 - slots[j]], i)
                 continue

@@ -109,6 +109,7 @@ def _put_values(starts: Counts, sizes: Counts, data: Bytes, out: Bytes, position
         at, size = target + positions[i], sizes[i]
         put_half(at, size)
         at += HEADER
+        # a null has a size of its own, so that it differs from an empty string
         if size != NULL_SIZE:
             memcpy(at, source + starts[i], size)
             at += size

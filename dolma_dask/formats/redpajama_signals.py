@@ -146,6 +146,7 @@ def _copy_rows(
         cuts[row] = to
         end = _copy_row(data, offsets[row], offsets[row + 1], key_cut, keys, out, to, listed)
         declined[row] = end == _DECLINED
+        # what a declined row has left is written over by the next
         to = to if declined[row] else end
     cuts[declined.size] = to
 
@@ -161,6 +162,7 @@ def _copy_row(  # type: ignore[no-untyped-def]
     for number in range(listed.size):
         at += 1  # what opens the object, or the comma
         size = key_cut[number + 1] - key_cut[number]
+        # published rows have the same names in the same order; others are read exactly
         if (number and data[at - 1] != _COMMA) or not _is_key(data, at, end, keys, key_cut[number], size):
             return _DECLINED
         behind, spans = _skip_spans(data, at + size)
@@ -203,6 +205,7 @@ def _skip_spans(data: Bytes, at: int) -> tuple[int, int]:
         at += 1  # what opens the list, or the comma
         if data[at] != _OPEN:
             return _DECLINED, form
+        # valid JSON has no leading zeros: a start that begins with 0 is 0
         if data[at + 1] != _ZERO:
             form = _LISTED
         for _ in range(2):
@@ -214,6 +217,7 @@ def _skip_spans(data: Bytes, at: int) -> tuple[int, int]:
         count += 1
         if data[at] == _NULL:
             at += len("null")
+            # alone it is a missing value; among others a span without score is refused
             is_alone = count == 1 and data[at] == _CLOSE and data[at + 1] == _CLOSE
             return (at + 2 if is_alone else _DECLINED), _WITHOUT_SCORE
         if data[at] != _MINUS and not _ZERO <= data[at] <= _NINE:
@@ -233,6 +237,7 @@ def _skip_spans(data: Bytes, at: int) -> tuple[int, int]:
 def _skip_number(data: Bytes, at: int) -> int:
     """Return the position behind a number, or at an exponent with which it may not fit a double."""
     while data[at] != _CLOSE and data[at] != _COMMA and data[at] != _BLANK:
+        # a negative exponent cannot overflow
         if data[at] | _LOWER == _E and data[at + 1] != _MINUS:
             break
         at += 1

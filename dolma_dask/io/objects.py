@@ -20,20 +20,20 @@ from dolma_dask.display import counted
 from dolma_dask.errors import StoreError, StoreUnreachableError
 from dolma_dask.io import files
 
-TRIES = 5
+MAX_TRIES = 5
 """Attempts in a row without a new byte, at an object whose host answers."""
 
 FIRST_WAIT_SECONDS = 1.0
 """Before the second attempt at most, and half of it at least; it doubles with each."""
 
-LONGEST_WAIT_SECONDS = 30.0
+MAX_WAIT_SECONDS = 30.0
 """Between two attempts, unless the server asks for more."""
 
-LONGEST_PAUSE_SECONDS = 3600.0
+MAX_PAUSE_SECONDS = 3600.0
 """Pauses that a server may ask for, in a row."""
 
-SLOWEST = 1000
-"""Bytes per second; a connection that brings less counts as one that brings nothing."""
+MIN_BYTES_PER_SECOND = 1000
+"""A connection that brings less counts as one that brings nothing."""
 
 _SLICE_SECONDS = 0.25
 """How long a thread sleeps that somebody may want to stop."""
@@ -103,7 +103,6 @@ class _Host:
 
 
 _hosts: dict[tuple[str, int], _Host] = {}
-_hosts_lock = threading.Lock()
 
 
 def rest(seconds: float) -> None:
@@ -124,7 +123,7 @@ class _Row:
 
     def add(self, reached: int, seconds: float) -> None:
         """Count an attempt that took so long; one that brought something begins a new row."""
-        if reached > self.best + SLOWEST * max(seconds, 1.0) or not self.tries:
+        if reached > self.best + MIN_BYTES_PER_SECOND * max(seconds, 1.0) or not self.tries:
             self.best, self.tries, self.since, self.asked = max(reached, self.best), 0, time.monotonic(), 0.0
         self.tries += 1
 
@@ -136,7 +135,7 @@ class _Row:
     @property
     def wait(self) -> float:
         """Seconds until the next attempt, by chance, so that not all come at once."""
-        longest = min(FIRST_WAIT_SECONDS * 2.0 ** (self.tries - 1), LONGEST_WAIT_SECONDS)
+        longest = min(FIRST_WAIT_SECONDS * 2.0 ** (self.tries - 1), MAX_WAIT_SECONDS)
         return longest * random.uniform(0.5, 1)
 
 
@@ -172,10 +171,8 @@ class Source:
     def host(self, url: str) -> _Host:
         """Return what is known of the host of a URL."""
         parts = urlsplit(url)
-        with _hosts_lock:
-            return _hosts.setdefault(
-                (f"{parts.scheme}://{parts.netloc}", self.connections), _Host(self.connections)
-            )
+        key = f"{parts.scheme}://{parts.netloc}", self.connections
+        return _hosts.setdefault(key, _Host(self.connections))  # at once, so that threads share one
 
     def persistently(
         self, url: str, attempt: Callable[[], Result], reached: Callable[[], int] = int
@@ -203,8 +200,8 @@ class Source:
     def _check_hope(self, url: str, error: BrokenOffError, row: _Row) -> None:
         """Raise an error if another attempt is in vain."""
         answers = error.refusal == "answer" or self.host(url).answered > row.since
-        is_late = row.waited > self.patience or row.asked + error.wait > LONGEST_PAUSE_SECONDS
-        if not is_late and (row.tries < TRIES or not answers or error.refusal == "later"):
+        is_late = row.waited > self.patience or row.asked + error.wait > MAX_PAUSE_SECONDS
+        if not is_late and (row.tries < MAX_TRIES or not answers or error.refusal == "later"):
             return
         found = f"{shown(url)}: {error} ({counted(row.tries, 'attempt')} in a row, {row.waited + row.asked:.0f} s)"
         if answers:

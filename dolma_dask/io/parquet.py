@@ -12,7 +12,6 @@ from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.parquet_pages import HEADER_BYTES, ColumnPages, column_pages
 from dolma_dask.io.stored import WHOLE, Member, Section
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.metering import count_read
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -78,11 +77,6 @@ def row_groups(url: str) -> tuple[tuple[Member, ...], int]:
         return tuple(members), row
 
 
-def _stored_bytes(file: "pq.ParquetFile") -> int:
-    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-    return sum(group.column(i).total_compressed_size for group in groups for i in range(group.num_columns))
-
-
 def read_batches(
     url: str,
     file: "pq.ParquetFile",
@@ -99,7 +93,6 @@ def read_batches(
     `DataError`: pages of a row group need more than `max_bytes` (at least `MAX_RECORD_BYTES`) at once; `mend` says what to do about it.
     """
     stop = file.num_row_groups if section.stop_offset is None else section.stop_offset
-    stored, total = _stored_bytes(file), file.metadata.num_rows
     try:
         with closing(_Stored(url)) as source:
             reader = file if is_local(url) else _open(source, metadata=file.metadata)
@@ -110,9 +103,7 @@ def read_batches(
                 _check_held(url, group, pages, max(max_bytes, MAX_RECORD_BYTES), mend)
                 rows = _batch_rows(file.metadata.row_group(group).num_rows, pages, block_bytes)
                 batches = reader.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
-                for batch in _blocks(batches, block_bytes):
-                    count_read(stored * batch.num_rows // max(total, 1))
-                    yield batch
+                yield from _blocks(batches, block_bytes)
     except (pa.ArrowInvalid, OSError) as error:
         if getattr(error, "errno", None):
             raise

@@ -12,7 +12,6 @@ import xxhash
 from dolma_dask.errors import CorruptFileError, SourceChangedError
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
 from dolma_dask.io.records import InputRecord
-from dolma_dask.metering import count_read
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,6 @@ class StoredFile:
 
     def read(self, size: int = READ_BYTES) -> bytes:
         """Return up to `size` further bytes, empty at the end of the section."""
-        data = self._read(size)
-        count_read(len(data))
-        return data
-
-    def hash_rest(self) -> None:
-        """Read what is left for the checksum alone."""
-        while self._read(READ_BYTES):
-            pass
-
-    def _read(self, size: int) -> bytes:
         if self._handle is None:
             self._handle = self._open()
         if self.section.stop_offset is not None:
@@ -86,6 +75,11 @@ class StoredFile:
         self._digest.update(data)
         self.position += len(data)
         return data
+
+    def hash_rest(self) -> None:
+        """Read what is left for the checksum alone."""
+        while self.read():
+            pass
 
     def _open(self) -> BinaryIO:
         try:

@@ -270,8 +270,10 @@ def _hash_band(values: Values, document: Int, band: Int, rows: Int, salt: np.uin
     """Hash the values of a band, four at a time by one multiplication to 128 bits; the rest of them alone."""
     at = address_of(values) + 4 * (document * values.shape[1] + band * rows)
     end = at + 4 * rows
+    # from 1 on: the mix of 0 is 0
     state = mix(salt + np.uint64(band + 1) * _BAND_FACTOR)
     while at + 16 <= end:
+        # values of 0 would make a product of 0: both sides are masked
         first, second = np.uint64(word_at(at)) ^ state, np.uint64(word_at(at + 8)) ^ _SECOND
         state = high_product(first, second) ^ (first * second)
         at += 16
@@ -295,5 +297,6 @@ def _count_matches(left: Values, right: Values, matches: Counts) -> None:
     for pair in range(left.shape[0]):
         count = np.uint32(0)
         for place in range(left.shape[1]):
+            # of the width of the values, so that LLVM makes vectors of the loop
             count += np.uint32(left[pair, place] == right[pair, place])
         matches[pair] = count

@@ -45,13 +45,16 @@ def _unite(parent: Parents, edges: Words) -> Int:
     """Return the components that are gone; the complement of the first edge that leaves the array, if there is one."""
     united, count, width = 0, edges.shape[0], parent.itemsize
     for edge in range(count):
+        # beyond the last edge the last one is fetched again, which costs nothing
         later = min(edge + _AHEAD, count - 1)
         prefetch(address_of(parent) + width * np.int64(edges[later, 0]))
         prefetch(address_of(parent) + width * np.int64(edges[later, 1]))
         if max(edges[edge, 0], edges[edge, 1]) >= np.uint64(parent.size):
+            # negative, as no count of components is
             return ~edge
         first, second = find(parent, np.int64(edges[edge, 0])), find(parent, np.int64(edges[edge, 1]))
         if first != second:
+            # the larger root below the smaller: see above
             parent[max(first, second)] = min(first, second)
             united += 1
     return united
@@ -70,6 +73,7 @@ def find(parent: Parents, node: Int) -> Int:
 def flatten(parent: Parents) -> None:
     """Make the parent of each node its root: the smallest member of its component."""
     for node in range(parent.size):
+        # the parent is smaller, so that it is a root by now
         parent[node] = parent[np.int64(parent[node])]
 
 

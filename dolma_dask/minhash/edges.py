@@ -30,6 +30,7 @@ def star_edges(keys: Words, state: Words, edges: Words, neighbours: bool) -> tup
     """
     count, largest = 0, np.uint64(0)
     for i in range(keys.shape[0]):
+        # `state` outlives the call: a key may go on in the next batch
         if state[2] == 0 or keys[i, 0] != state[0]:
             state[0] = keys[i, 0]
             state[1] = keys[i, 1]
@@ -38,6 +39,7 @@ def star_edges(keys: Words, state: Words, edges: Words, neighbours: bool) -> tup
             edges[count, 0] = state[1]
             edges[count, 1] = keys[i, 1]
             count += 1
+            # the neighbour of the second document is the first, with which it has an edge
             if neighbours and state[2] > 1:
                 edges[count, 0] = state[3]
                 edges[count, 1] = keys[i, 1]
@@ -51,6 +53,7 @@ def star_edges(keys: Words, state: Words, edges: Words, neighbours: bool) -> tup
 @kernel
 def _root(parents: Words, node: np.uint64) -> np.uint64:
     while parents[node] != node:
+        # path halving: each look makes the way shorter
         parents[node] = parents[parents[node]]
         node = parents[node]
     return node
@@ -63,6 +66,7 @@ def _join(
     """Add edges from `start` on while there is room for two more nodes; return where it stopped, and how many nodes there are."""
     slots = table.size // 2
     for i in range(start, edges.shape[0]):
+        # before an edge, never half way through it
         if count + 2 > nodes.size:
             return i, count
         first = find_or_add(table, slots, generation, edges[i, 0], count)
@@ -76,6 +80,7 @@ def _join(
             parents[count] = np.uint64(count)
             count += 1
         one, other = _root(parents, np.uint64(first)), _root(parents, np.uint64(second))
+        # the smallest document is the root, so that the order of edges does not matter
         if nodes[one] < nodes[other]:
             parents[other] = one
         elif one != other:
@@ -136,9 +141,11 @@ def label_clusters(parents: Any, root_bit: Any) -> tuple[Int, Int]:
         if parent == node:
             parents[node] = root_bit | type(parent)(1)
             continue
+        # a parent is smaller and was visited: it is a root with its size, or has the label of its root
         root = parent if parents[parent] & root_bit else parents[parent]
         parents[node] = root
         parents[root] += type(parent)(1)
+        # a root becomes a cluster with its second member, and both count from then on
         is_second = parents[root] == root_bit | type(parent)(2)
         clusters += is_second
         members += 1 + is_second

@@ -35,6 +35,7 @@ def _next_tokens(
         at, count = scan_tokens(data, at, end, limit, True, started, tables, tokens, words, count)
     else:
         at, count = find_tokens(data, at, end, limit, tables, edges, tokens, words, count)
+    # tokens of the pieces before are finished already
     finish_tokens(tokens, words, before, count)
     return at, count
 
@@ -80,14 +81,17 @@ def _sign(
                 data, at, end, by_char, bool(total > 0), tables, edges, tokens, words, kept
             )  # fmt: skip
             total += count - kept
+            # only n - 1 tokens are taken over, so that no n-gram counts twice
             if count >= n:
                 _lower_minima(tokens, count, n, words, shingles, a, b, values, row)
+            # n-grams that begin here may end in the next piece
             kept = min(count, n - 1)
             for k in range(kept):
                 tokens[k] = tokens[count - kept + k]
         kinds[row] = SIGNED
         if total == 0:
             kinds[row] = EMPTY
+        # all of its tokens are still there, since up to n - 1 are taken over
         elif total < n:
             kinds[row] = SHORT
             _lower_minima(tokens, total, total, words, shingles, a, b, values, row)
@@ -115,6 +119,7 @@ def _hash_shingles(tokens: Words, bounds: Counts, n: Int, sums: Words, shingles:
     found = 0
     for row in range(bounds.size - 1):
         first, last = bounds[row], bounds[row + 1]
+        # a short text has one shingle, of all of its tokens
         size = min(n, last - first)
         if size > 0:
             _sum_ngrams(tokens, first, last, size, sums)

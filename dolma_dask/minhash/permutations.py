@@ -41,6 +41,7 @@ def lower32(hashes: Halves, first: Int, last: Int, a: Halves, b: Halves, out: Ha
             low = min(low, min(np.uint32(x * h6 + y), np.uint32(x * h7 + y)))
             out[row, k] = min(out[row, k], low)
         at += 8
+    # fewer than eight are left
     while at < last:
         h0 = hashes[at]
         for k in range(size):

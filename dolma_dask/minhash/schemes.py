@@ -95,11 +95,11 @@ class MinHash:
         """Return the signatures of texts without nulls (n,)."""
         sizes: Any = {"ngram": self.ngram, "num_perm": self.num_perm, "seed": self.seed}
         if self.scheme == "redpajama_v2":
-            from dolma_dask.minhash.redpajama import sign_redpajama
+            from dolma_dask.minhash.published import sign_redpajama
 
             return Signatures(*sign_redpajama(texts, **sizes))
         if self.scheme != "dolma_dask":
-            from dolma_dask.minhash.datasketch import sign_datasketch
+            from dolma_dask.minhash.published import sign_datasketch
 
             is_legacy = self.scheme == "datasketch_legacy"
             return Signatures(*sign_datasketch(texts, unit=self.unit, legacy=is_legacy, **sizes))

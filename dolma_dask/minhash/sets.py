@@ -9,6 +9,7 @@ def count_common(rows: Words, skip: Int, sizes: Counts, own: Words, common: Coun
     for i in range(rows.shape[0]):
         common[i] = 0
         if sizes[i] > 0:
+            # both rise: one search for the first value, then a merge
             at = _first_from(own, rows[i, skip])
             for k in range(skip, skip + sizes[i]):
                 value = rows[i, k]

@@ -110,6 +110,7 @@ def _find_shingles(
         last = tokens[row + i + 1]
         for shingle in range(bounds[i + 1] - bounds[i]):
             begins[found] = starts[token + shingle]
+            # the one shingle of a short text ends with its last token
             ends[found] = starts[min(token + shingle + ngram, last)] - gap
             found += 1
         before = bounds[i + 1]

@@ -75,9 +75,11 @@ def find_runs(data: Bytes, at: Int, end: Int, edges: Positions) -> Int:
         first = at + base
         runs = range_bits(data, first, _DIGIT_0, _DIGIT_9) | range_bits(data, first, _NOT_ASCII, _LAST_BYTE)
         runs |= range_bits(data, first, _UPPER_A, _UPPER_Z) | range_bits(data, first, _LOWER_A, _LOWER_Z)
+        # bits where a run begins or ends; `inside` is the last bit of the window before
         changes = (runs ^ (runs << ONE | inside)) & low_bits(end - first)
         inside = runs >> np.uint64(63)
         while changes:
+            # unsigned, so that numba does not look whether it counts from the end
             edges[np.uint64(count)] = base + first_bit(changes)
             count += 1
             changes &= changes - ONE
@@ -111,6 +113,7 @@ def utf8_word(code: np.uint64) -> tuple[np.uint64, Int]:
 @kernel
 def compose_hangul(data: Bytes, at: Int, end: Int, lead: Int, width: Int) -> tuple[Int, Int]:
     """Return the syllable that the leading consonant at byte `at` begins, and its bytes; the consonant itself if no vowel follows it."""
+    # all of these letters have three bytes
     if at + 6 > end:
         return lead, width
     vowel, _ = decode(data, at + 3)
@@ -147,6 +150,7 @@ def scan_tokens(
     state = word = _ZERO
     fill: Int = 0  # bits of `word` that are filled
     inside, space = False, False
+    # beyond the limit until a token has ended, or white space that may become one
     while at < end and (at < limit or inside or space):
         code, width = decode(data, at)
         if _FIRST_LEAD <= code <= _LAST_LEAD:
@@ -154,16 +158,19 @@ def scan_tokens(
         at += width
         kind = char_class(tables.numbers, tables.blocks, code)
         separates, alone = kind & TOKEN == 0, by_char or kind & ALONE != 0
+        # the last word stays apart: `finish_tokens` takes those of all tokens in at once
         if inside and (separates or alone):
             states[count], words[count] = state, word
             count += 1
             state, word, fill, inside = _ZERO, _ZERO, 0, False
         if separates:
+            # white space before the first character is no token
             space |= by_char and started and kind & SPACE != 0
             continue
         folded = np.uint64(code)
         if kind & FOLDS:
             folded = tables.folds[entry_of(code, tables.fold_numbers)]
+        # up to three code points, the first lowest; marks that vanish have none
         while folded:
             added, size = utf8_word(folded & _CODE)
             folded >>= _FOLDED
@@ -177,6 +184,7 @@ def scan_tokens(
                 started, space = True, False
                 continue
             inside = True
+            # a full word is taken in only when more follows: the last one is never empty, as in `find_tokens`
             if fill == 64:
                 state, word, fill = absorb(state, word), _ZERO, 0
             word |= added << np.uint64(fill)
@@ -184,6 +192,7 @@ def scan_tokens(
             if fill > 64:
                 state = absorb(state, word)
                 fill -= 64
+                # the bytes that did not fit
                 word = added >> np.uint64(8 * size - fill)
     if inside:
         states[count], words[count] = state, word
@@ -201,9 +210,11 @@ def find_tokens(
     """
     limit = min(limit, end)
     found = find_runs(data, at, limit, edges)
+    # one run fills the piece, and goes on: character by character to its end
     if found & 1 and limit < end and edges[found - 1] == 0:
         return scan_tokens(data, at, end, limit, False, False, tables, states, words, count)
     if found & 1 and limit < end:
+        # the last run goes on behind the limit, and is left to the next piece
         found -= 1
         limit = at + edges[found]
     edges[found] = limit - at  # ends the last run of a text
@@ -211,13 +222,16 @@ def find_tokens(
     for run in range((found + 1) >> 1):
         start, stop = at + edges[2 * run], at + edges[2 * run + 1]
         size = stop - start
+        # sixteen bytes may be read from there
         if size <= SHORT_RUN and start <= last_short:
             state, mask = _ZERO, low_bytes(min(size, 8))
             high_bits = word = np.uint64(word_at(address + start)) & mask
             if size > 8:
+                # 0x20 makes capitals small and leaves digits as they are
                 state, mask = absorb(state, word | _LOWER), low_bytes(size - 8)
                 word = np.uint64(word_at(address + start + 8)) & mask
                 high_bits |= word
+            # all ASCII, tested at once; bytes behind the run were masked
             if high_bits & _HIGH_BITS == 0:
                 place = np.uint64(count)
                 states[place], words[place] = state, word | (_LOWER & mask)

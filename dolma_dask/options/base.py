@@ -31,7 +31,6 @@ import msgspec
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.json import NOT_JSON
 
 OWN, WHAT, OUTPUT, BAD, WHERE = "Options", "What to work on", "Output", "Bad records", "Where it runs"
 """Groups of options in the help, in this order."""
@@ -305,6 +304,8 @@ def read_json(what: str, given: str | Mapping[str, Any], expected: str) -> Mappi
     """Return options by name, which the command line gives as JSON text."""
     if isinstance(given, Mapping):
         return given
+    from dolma_dask.formats.json import NOT_JSON  # help needs no kernels
+
     try:
         return msgspec.json.decode(given, type=dict[str, Any])
     except (*NOT_JSON, TypeError) as error:

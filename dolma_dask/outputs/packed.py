@@ -19,7 +19,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Record, sum_drops, work_key
 from dolma_dask.options.shared import budget
 from dolma_dask.outputs.cutting import (
     PACKING_VERSION,
@@ -251,6 +251,7 @@ class Packed:
         counts = sum_counts(record.counts for record in read)
         written = tuple(file for record in outputs for file in record.files)
         counts["bytes_out"] = sum(file.bytes for file in written)
+        drops = sum_drops(read)
         kept = [FileRecord(*file) for record in read for file in record.info["quarantine"]]
         return Record(
             unit=self.record,
@@ -261,6 +262,7 @@ class Packed:
             rows=int(counts["documents_out"]),
             counts=counts,
             rules=merge_rules(record.rules for record in read),
+            drops=drops.to_json() if drops else None,
             info={"unproved": sorted({name for record in read for name in record.info["unproved"]})},
             seconds=sum(record.seconds for record in made),
             finished=max(record.finished for record in made),

@@ -1,21 +1,20 @@
 """The content of a page, put together from the journals and the sums of one pass over the documents.
 
-A page shows what the `where` rule keeps, which is worked out from documents and attributes, and compared with what the journal says was kept. Filters,
-samples and a least length of the text decide too where they are given: their effect is shown as the journal counted it, and never taken for a
-disagreement.
+A page shows what the `where` rule keeps, as the journal has counted it when the rule was applied; where no journal knows it, it is counted in the pass
+over documents and attributes. Filters, samples and a least length of the text decide too where they are given: their effect is shown as the journal counted it.
 """
 
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
 import dolma_dask
+from dolma_dask.dataset import Shard
 from dolma_dask.display import counted, isolated, listed
 from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
@@ -24,16 +23,17 @@ from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
-from dolma_dask.io.records import RuleCount, merge_rules
-from dolma_dask.journal import Record
+from dolma_dask.io.records import InputRecord, RuleCount, merge_rules
+from dolma_dask.journal import Record, sum_drops
 from dolma_dask.pages.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem
+from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, shown_name, stem, stems_of
 from dolma_dask.pages.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.results import result_tables
-from dolma_dask.pages.survey import Findings, Survey, View, largest_sources
+from dolma_dask.pages.survey import Findings, Survey, View
 from dolma_dask.pages.thresholds import threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading import CONVERTED
+from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
 
 SHOWN_SOURCES = 200
@@ -49,8 +49,10 @@ class Recorded:
     stage: int  # its row among the stages
     documents_in: int = 0  # that could be read
     documents_out: int = 0
-    # documents for which each condition held; None where it was not counted
-    matched: tuple[int | None, ...] = ()
+    # by source; None: not counted of all documents of the page, or not for its conditions
+    drops: Tally | None = None
+    # files of the dataset that it read: path to checksum; none if there were several datasets
+    inputs: Mapping[str, str] = field(default_factory=dict)
     filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
     others: tuple[str, ...] = ()  # what decided besides the rule, in words
     changed: int = 0  # documents whose text was changed
@@ -67,6 +69,11 @@ class Known:
     quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
     similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
     token_steps: tuple[Step, ...] = ()  # what made token shards
+
+    @property
+    def drops(self) -> Tally | None:
+        """Documents that the conditions of the page drop by source, if a journal knows them."""
+        return self.recorded.drops if self.recorded else None
 
     def decides(self) -> dict[str, Any]:
         """Return all of it but the files and datasets as JSON-able values, the same wherever the files lie."""
@@ -94,7 +101,7 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
         unfinished=tuple(unfinished(shown.steps)),
         remarks=(*history.notes, *origin.notes),
     )
-    recorded = recorded_selection(shown, origin, view.survey.parts)
+    recorded = recorded_selection(shown, origin, view.survey.parts, view.dataset.shards)
     token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
     return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps)
 
@@ -109,19 +116,20 @@ def report_data(
     answer: WhatIf | None = None,
     is_used: bool = True,
 ) -> ReportData:
-    """Put the content of a page together; `note` is what `disagreement` says, `left_out` names attribute sets that are left out, `answer` is about thresholds, by which the selection was made if `is_used`."""
+    """Put the content of a page together; `note` is what `outdated` says, `left_out` names attribute sets that are left out, `answer` is about thresholds, by which the selection was made if `is_used`."""
+    drops = known.drops or findings.drops
     return replace(
         known.data,
         version=dolma_dask.__version__,
         stages=_stages(known, shards, findings, note),
-        sources=source_rows(survey, findings, tokens_by_source(known.token_steps, findings)),
+        sources=source_rows(survey, drops, tokens_by_source(known.token_steps, findings)),
         signals=signal_rows(survey, findings),
-        rules=rule_rows(survey, findings, known.recorded),
+        rules=rule_rows(survey, drops, known.recorded),
         examples=[
             near for bound in survey.bounds for side in SIDES for near in findings.near.get((bound, side), ())
         ],
         clusters=cluster_examples(known.similar),
-        remarks=(*known.data.remarks, *remarks(known.recorded, bool(survey.parts), findings)),
+        remarks=(*known.data.remarks, *remarks(known.recorded, bool(survey.parts), drops.kept[0])),
         quarantine=quarantine_rows(known.quarantine),
         left_out=left_out,
         results=(*threshold_tables(answer, is_used), *known.data.results),
@@ -152,8 +160,10 @@ def _stages(known: Known, shards: int, findings: Findings, note: str | None) -> 
 # ------------------------------------------------------------------------------------------------ the selection, then and now
 
 
-def recorded_selection(history: History, origin: Origin, parts: Sequence[object]) -> Recorded | None:
-    """Sum up the records of a selection by the conditions `parts`; None if nothing was selected, or no record is left of it."""
+def recorded_selection(
+    history: History, origin: Origin, parts: Sequence[object] = (), shards: Sequence[Shard] = ()
+) -> Recorded | None:
+    """Sum up the records of a selection, by the conditions `parts` if all `shards` are in them; None if nothing was selected, or no record is left of it."""
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if origin.step is None or step is None:
         return None
@@ -165,7 +175,6 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
     for record in step.records:
         counts.update({key: int(count) for key, count in record.counts.items()})
     rules = merge_rules(record.rules for record in step.records)
-    where = {rule.rule: rule.matched for rule in rules if rule.kind == "where"}
     is_gap = origin.gone and bool(step.packed)
     return Recorded(
         verb=step.verb,
@@ -173,13 +182,33 @@ def recorded_selection(history: History, origin: Origin, parts: Sequence[object]
         stage=stage,
         documents_in=counts["documents_in"] - counts["bad_records"],
         documents_out=counts["documents_out"],
-        matched=tuple(where.get(str(part)) for part in parts),
+        drops=None if is_gap else _recorded_drops(step.records, parts, shards),
+        inputs={
+            one.path: one.checksum for record in step.records for one in record.inputs if _is_own(one.path)
+        },
         filters=tuple((rule.name, rule.matched) for rule in rules if rule.kind != "where"),
         others=_others(counts, rules),
         changed=counts["documents_changed"],
         otherwise=len({record.shard for record in step.records} - {record.shard for record in step.current}),
         gap=f"{name} was made of shards that are gone: its counts cannot be compared" if is_gap else "",
     )
+
+
+def _recorded_drops(
+    records: Sequence[Record], parts: Sequence[object], shards: Sequence[Shard]
+) -> Tally | None:
+    """Return what the conditions `parts` dropped by source, if the records know it of each and of all shards."""
+    known = frozenset[str]().union(*(stems_of(record.inputs) for record in records))
+    if not {stem(shard.path) for shard in shards} <= known:
+        return None
+    rules = [rule.rule for rule in records[0].rules if rule.kind == "where"]
+    drops = sum_drops(records) if rules == list(map(str, parts)) else None
+    return None if drops is None or OTHER_GROUPS in drops.groups else drops
+
+
+def _is_own(path: str) -> bool:
+    """Tell whether a path is relative to the dataset that was read, and not that of a file of several."""
+    return path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/"))
 
 
 def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]:
@@ -198,8 +227,8 @@ def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]
     return tuple(others)
 
 
-def disagreement(recorded: Recorded | None, survey: Survey, findings: Findings) -> str | None:
-    """Compare what the rule keeps now with what the journal says was kept, and how; None if it is the same, or cannot be compared."""
+def outdated(recorded: Recorded | None, inputs: Sequence[InputRecord]) -> str | None:
+    """Say that a selection was made of other files than those that are there, or in several ways; None if neither can be told."""
     if recorded is None or recorded.gap:
         return None
     if recorded.otherwise:
@@ -207,25 +236,25 @@ def disagreement(recorded: Recorded | None, survey: Survey, findings: Findings) 
             f"{counted(recorded.otherwise, 'shard')} {'was' if recorded.otherwise == 1 else 'were'} made with another rule or other options than the "
             f"newest, which this page shows: run {recorded.verb} again for all shards"
         )
-    now = _difference(recorded, survey, findings)
-    if now is None:
+    changed = _changed(recorded.inputs, inputs) if recorded.inputs else 0
+    if not changed:
         return None
-    return f"{now} when {recorded.verb} ran: documents or attributes were made again since; run {recorded.verb} again"
+    were = "was" if changed == 1 else "were"
+    return f"{counted(changed, 'file')} of documents or attributes {were} made again since {recorded.verb} ran; run {recorded.verb} again"
 
 
-def _difference(recorded: Recorded, survey: Survey, findings: Findings) -> str | None:
-    if not recorded.others and recorded.documents_out != findings.kept:
-        return f"the rule keeps {counted(findings.kept, 'document')} now, {recorded.documents_out:,}"
-    for part, count in enumerate(recorded.matched):
-        matched = findings.matched.get(part, 0)
-        if count is not None and count != matched:
-            return f"{isolated(survey.spelled[part])} holds for {counted(matched, 'document')} now, {count:,}"
-    if recorded.documents_in == findings.documents:
-        return None
-    return f"{counted(findings.documents, 'document')} {'is' if findings.documents == 1 else 'are'} read now, {recorded.documents_in:,}"
+def _changed(recorded: Mapping[str, str], inputs: Sequence[InputRecord]) -> int:
+    """Count the files that are not those of the records, and the documents that no record knows."""
+    known = frozenset(stem(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in recorded)
+    changed = 0
+    for one in inputs:
+        checksum = recorded.get(one.path)
+        is_other = not stems_of([one]) <= known if checksum is None else checksum not in ("", one.checksum)
+        changed += bool(one.checksum) and is_other
+    return changed
 
 
-def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tuple[str, ...]:
+def remarks(recorded: Recorded | None, has_rule: bool, kept: int) -> tuple[str, ...]:
     """Say what the numbers on a page do not show."""
     if recorded is None:
         return ()
@@ -233,7 +262,7 @@ def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tu
     others = listed(recorded.others)
     if others and has_rule:
         parts.append(
-            f"The rule alone keeps {counted(findings.kept, 'document')}; {recorded.verb} wrote {recorded.documents_out:,}, because {others} decided too. "
+            f"The rule alone keeps {counted(kept, 'document')}; {recorded.verb} wrote {recorded.documents_out:,}, because {others} decided too. "
             "Which documents these took is not worked out again: what is called kept on this page is what the rule alone keeps."
         )
     elif others:
@@ -248,21 +277,18 @@ def remarks(recorded: Recorded | None, has_rule: bool, findings: Findings) -> tu
     return tuple(filter(None, parts))
 
 
-def rule_rows(survey: Survey, findings: Findings, recorded: Recorded | None = None) -> list[RuleRow]:
+def rule_rows(survey: Survey, drops: Tally, recorded: Recorded | None = None) -> list[RuleRow]:
     """Make the table of conditions, and of filters as the journal counted them."""
-    documents = findings.documents
+    documents = drops.total[0]
+    amounts = np.concatenate([drops.dropped, drops.alone], axis=1).tolist()
+    plain = survey.plain or ("",) * len(amounts)
     rows = [
-        _rule_row(
-            rule, findings.matched.get(part, 0), documents, *findings.drops.get(part, _NONE).tolist(), plain
-        )
-        for part, (rule, plain) in enumerate(zip_longest(survey.spelled, survey.plain, fillvalue=""))
+        _rule_row(rule, documents - amount[0], documents, *amount, words)
+        for rule, words, amount in zip(survey.spelled, plain, amounts, strict=True)
     ]
     if recorded is not None:
         rows += [_rule_row(name, count, recorded.documents_in) for name, count in recorded.filters]
     return rows
-
-
-_NONE = np.zeros(4, np.int64)
 
 
 def _rule_row(rule: str, matched: int, documents: int, *drops: Any) -> RuleRow:
@@ -421,20 +447,16 @@ def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
     ]
 
 
-def source_rows(
-    survey: Survey, findings: Findings, tokens: Mapping[str, int] | None = None
-) -> list[SourceRow]:
+def source_rows(survey: Survey, drops: Tally, tokens: Mapping[str, int] | None = None) -> list[SourceRow]:
     """Make the table of sources, largest first."""
-    known = 4 if survey.parts else 2
-    rows = largest_sources(findings.sources, SHOWN_SOURCES)
-    return [
-        replace(
-            SourceRow(source, *counts[:known].tolist()),
-            tokens=tokens.get(source) if tokens else None,
-            dropped=tuple(counts[4:].tolist()),
+    rows = []
+    for source, one in drops.largest(SHOWN_SOURCES).by_group().items():
+        kept, size = one.kept if survey.parts else (None, None)
+        dropped = tuple(one.dropped[:, 0].tolist())
+        rows.append(
+            SourceRow(source, *one.total, kept, size, tokens.get(source) if tokens else None, dropped)
         )
-        for source, counts in rows.items()
-    ]
+    return rows
 
 
 def tokens_by_source(steps: Sequence[Step], findings: Findings) -> dict[str, int]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from dolma_dask.display import byte_size, counted, isolated, percent, seconds
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.results import BY_SOURCE
-from dolma_dask.pages.survey import OTHER_SOURCES
 from dolma_dask.pages.words import COPIES, short
 from dolma_dask.registry import VERBS
+from dolma_dask.rules.tally import OTHER_GROUPS
 
 CHAPTER_OF = {
     "Checks": "wrong",
@@ -159,7 +159,7 @@ def _source(row: SourceRow) -> str:
 
 
 def _source_count(sources: Sequence[SourceRow]) -> str:
-    if sources[-1].source == OTHER_SOURCES:
+    if sources[-1].source == OTHER_GROUPS:
         return f"more than {counted(len(sources) - 1, 'source')}"
     return counted(len(sources), "source")
 

@@ -14,8 +14,8 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import RunArgs, selected
 from dolma_dask.pages.content import (
     Known,
-    disagreement,
     known_content,
+    outdated,
     recorded_selection,
     report_data,
 )
@@ -88,12 +88,12 @@ class Subject:
 
     def read(self, run: RunOptions) -> Reading:
         """Read the documents and put the content of a page together."""
-        survey = self.view.survey
+        survey = replace(self.view.survey, counts_drops=self.known.drops is None)
         findings = fold(survey, self.view.shards(), run)
         survey = survey.without(
             [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
         )
-        changed = disagreement(self.known.recorded, survey, findings)
+        changed = outdated(self.known.recorded, findings.inputs)
         answer, why_not = self.thresholds.answer(run, self.known.data.stages)
         left_out = (*left_out_notes(self.root, findings.left_out), *filter(None, [why_not]))
         shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
@@ -160,7 +160,7 @@ def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
     """Return what is read of a dataset that is compared: its own documents if they have signals, or if more than a rule made them what they are."""
     if listed.attributes:
         return Origin(listed, notes=origin.notes)
-    recorded = recorded_selection(history, origin, ())
+    recorded = recorded_selection(history, origin)
     if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
         return origin
     name = shown_name(listed.root)

@@ -1,7 +1,7 @@
 """One pass over documents and their signals: its sums, small enough to be sent and added up over any number of shards.
 
-Per signal a histogram of all values and one of the kept ones, counts per source and per condition, and for every condition of the form
-``name op number`` the documents nearest to its bound. The sum depends neither on the order of shards nor on how they are cut into
+Per signal a histogram of all values and one of the kept ones, what the conditions drop by source where no journal has counted it, and for every
+condition of the form ``name op number`` the documents nearest to its bound. The sum depends neither on the order of shards nor on how they are cut into
 blocks, as long as there are no more than 10,000 sources. Attribute sets that the rule needs must line up with the documents; any other that does not
 is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal, 20,000 sources and a few excerpts for each of `dolma_dask.engine.fold.MAX_TASKS` tasks.
 """
@@ -34,6 +34,7 @@ from dolma_dask.reading.columns import NUMERIC
 from dolma_dask.reading.selection import conjuncts, select, spelled_conjuncts
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.tally import Tally
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 
@@ -43,14 +44,8 @@ EXCERPT_CHARACTERS = 600
 EXAMPLES = 3
 """Documents that are shown on each side of each bound."""
 
-COUNTED_SOURCES = 10_000
-"""Sources that are counted one by one, at least; the smallest of more are put together."""
-
-OTHER_SOURCES = "(other sources)"
-
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -84,12 +79,8 @@ class Findings:
     examples: int = EXAMPLES  # documents to keep on each side of a bound
     rows: int = 0
     bad: int = 0  # rows that could not be read
-    kept: int = 0  # documents for which all conditions hold
-    matched: dict[int, int] = field(default_factory=dict)  # condition to the documents for which it holds
-    # condition to (4,): documents for which it does not hold, bytes of their text; of these, those that no other condition drops
-    drops: dict[int, Ints] = field(default_factory=dict)
-    # (4 + conditions,) documents, bytes of text, kept documents, bytes of kept text; then the documents that each condition drops
-    sources: dict[str, Ints] = field(default_factory=dict)
+    # by source; of no condition if the journal knows what they drop
+    drops: Tally = field(default_factory=lambda: Tally(0))
     # shard to the source of all its documents; those of several sources are left out
     single_sources: dict[str, str] = field(default_factory=dict)
     signals: dict[str, Histogram] = field(default_factory=dict)
@@ -109,21 +100,15 @@ class Findings:
     @property
     def text_bytes(self) -> int:
         """Bytes of text of all documents that could be read."""
-        return int(sum(counts[1] for counts in self.sources.values()))
+        return self.drops.total[1]
 
     def __add__(self, other: "Findings") -> "Findings":
-        sources = added(self.sources, other.sources)
-        if len(sources) > 2 * COUNTED_SOURCES:
-            sources = largest_sources(sources, COUNTED_SOURCES)
         near = added(self.near, other.near)
         return Findings(
             self.examples,
             rows=self.rows + other.rows,
             bad=self.bad + other.bad,
-            kept=self.kept + other.kept,
-            matched=added(self.matched, other.matched),
-            drops=added(self.drops, other.drops),
-            sources=sources,
+            drops=self.drops + other.drops,
             single_sources=self.single_sources | other.single_sources,
             signals=added(self.signals, other.signals),
             kept_signals=added(self.kept_signals, other.kept_signals),
@@ -131,17 +116,6 @@ class Findings:
             left_out=other.left_out | self.left_out,
             inputs=self.inputs + other.inputs,
         )
-
-
-def largest_sources(sources: Mapping[str, Ints], most: int) -> dict[str, Ints]:
-    """Return the sources with most documents, largest first, and the sum of the others under `OTHER_SOURCES` at the end."""
-    named = [source for source in sources if source != OTHER_SOURCES]
-    order = sorted(named, key=lambda source: (-int(sources[source][0]), source))
-    rest = [
-        sources[source] for source in (*order[most:], *([OTHER_SOURCES] if OTHER_SOURCES in sources else ()))
-    ]
-    shown = {source: sources[source] for source in order[:most]}
-    return {**shown, OTHER_SOURCES: np.sum(rest, axis=0)} if rest else shown
 
 
 @dataclass(frozen=True)
@@ -157,6 +131,7 @@ class Survey:
     examples: int = EXAMPLES  # documents to show on each side of each bound
     # attribute sets that the rule reads; any other is left out where it does not belong to the documents
     needed: frozenset[str] = frozenset()
+    counts_drops: bool = True  # False: the journal knows what the conditions drop
     verb: ClassVar[str] = "report"
 
     @property
@@ -164,13 +139,13 @@ class Survey:
         """Columns to read."""
         return frozenset(self.keys).union(*(part.names for part in self.parts))
 
+    def start(self) -> Findings:
+        """Return the findings of no rows."""
+        return Findings(self.examples, drops=Tally(len(self.parts) if self.counts_drops else 0))
+
     def without(self, keys: Collection[str]) -> "Survey":
         """Return the survey without some signals."""
         return replace(self, keys=tuple(key for key in self.keys if key not in keys))
-
-    def start(self) -> Findings:
-        """Return the sums of no shards."""
-        return Findings(self.examples)
 
     def count(self, work: AlignedShard) -> Findings:
         """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
@@ -188,14 +163,14 @@ class Survey:
         sources = tuple(source for source in work.sources if source.name not in left_out)
         others = [source for source in work.sources if source.name in left_out]
         survey = self.without({key for source in others for key in source.kinds})
-        findings = Findings(self.examples, left_out=left_out)
+        findings = replace(survey.start(), left_out=left_out)
         rows = replace(work, sources=sources).open()
         for block in rows:
             batch = block.batch
             columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
             findings = findings + survey_block(survey, work.shard.path, block.first_row, batch, columns)
-        if len(findings.sources) == 1:
-            findings.single_sources = {work.shard.path: next(iter(findings.sources))}
+        if len(findings.drops.groups) == 1:
+            findings.single_sources = {work.shard.path: next(iter(findings.drops.groups))}
         unread = (InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in others)
         findings.inputs += [*rows.state.inputs, *unread]
         return findings
@@ -219,9 +194,10 @@ def survey_block(
     holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
     kept = readable & (held == len(holds))
-    sizes = pc.fill_null(pc.binary_length(documents.column("text")), 0).to_numpy()
-    dropped = [readable & ~mask for mask in holds]
-    alone = [mask & (held == len(holds) - 1) for mask in dropped]  # moving this bound would keep them
+    # moving the bound of one condition would keep them
+    alone = [readable & ~mask & (held == len(holds) - 1) for mask in holds]
+    drops = survey.start().drops
+    _count(drops, documents.filter(pa.array(readable)), [~mask[readable] for mask in holds])
     signals = {key: floats(columns[key]) for key in survey.keys}
     near: dict[tuple[Bound, Side], list[Example]] = {}
     for bound in survey.bounds:
@@ -246,13 +222,7 @@ def survey_block(
         survey.examples,
         rows=len(readable),
         bad=int(len(readable) - readable.sum()),
-        kept=int(kept.sum()),
-        matched={part: int(mask.sum()) for part, mask in enumerate(holds)},
-        drops={
-            part: np.array([dropped[part].sum(), sizes[dropped[part]].sum(), only.sum(), sizes[only].sum()])
-            for part, only in enumerate(alone)
-        },
-        sources=_by_source(documents, readable, kept, sizes, dropped),
+        drops=drops,
         signals={key: Histogram.of(values[readable]) for key, values in signals.items()},
         kept_signals={key: Histogram.of(values[kept]) for key, values in signals.items()} if holds else {},
         near=near,
@@ -266,16 +236,11 @@ def floats(column: pa.Array) -> Floats:
     return values
 
 
-def _by_source(
-    documents: pa.RecordBatch, readable: Bools, kept: Bools, sizes: Ints, dropped: Sequence[Bools]
-) -> dict[str, Ints]:
-    encoded = pc.fill_null(documents.column("source").filter(pa.array(readable)), "").dictionary_encode()
-    codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
-    columns = (readable, sizes, kept, sizes * kept, *dropped)
-    counts = np.zeros((len(names), len(columns)), np.int64)
-    for column, weights in enumerate(columns):
-        counts[:, column] = np.bincount(codes, weights[readable], len(names))  # exact below 2 ** 53
-    return dict(zip(names, counts, strict=True))
+def _count(drops: Tally, documents: pa.RecordBatch, dropped: Sequence[Bools]) -> None:
+    """Count documents and their text by source, and what the conditions of `drops` drop of them."""
+    rows = np.array(dropped[: drops.conditions], bool).reshape(drops.conditions, documents.num_rows)
+    sizes = pc.binary_length(documents.column("text")).to_numpy()
+    drops.count(rows, sizes, documents.column("source"))
 
 
 def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[int]:

@@ -1,8 +1,8 @@
 """report: one HTML page that shows what happened to a dataset, and the same content as JSON beside it.
 
 The journals tell which verbs ran. One pass over the dataset that was selected from tells how its signals are distributed, where the rule
-cuts, and which documents lie next to the cut. Nothing is taken on trust: documents and attributes must line up, and what the rule keeps
-now is compared with what the journal says was kept.
+cuts, and which documents lie next to the cut. What the rule dropped is told as the journal has counted it. Nothing else is taken on trust: documents
+and attributes must line up, and be the files that the rule was applied to.
 
 A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. Its key is a digest of what the journals and
 the listing put on the page, of the options and of `VERSION`; its inputs are the documents and attributes that were read and the files of

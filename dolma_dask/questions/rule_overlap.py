@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, percent
-from dolma_dask.engine import Task
-from dolma_dask.engine.fold import column_tasks, mask_of, readable_batches
+from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
@@ -31,15 +28,14 @@ from dolma_dask.options.shared import (
     selected,
     words_of,
 )
-from dolma_dask.reading import find_columns
+from dolma_dask.reading import AlignedShard, find_columns
 from dolma_dask.reading.selection import select, written_conjuncts
 from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.tally import Tally
 from dolma_dask.rules.thresholds import Thresholds
 from dolma_dask.rules.where import parse
 from dolma_dask.rules.within import Within
-
-Ints = npt.NDArray[np.int64]
 
 
 def rule_overlap(
@@ -102,14 +98,13 @@ def rule_overlap(
     named = _conditions(part, parse(given) if isinstance(given, str) else given, sets)
     conditions = tuple(named)
     columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
-    drops = Drops.of(len(conditions))
-    stage = OverlapStage(conditions)
-    engine.gather(stage, column_tasks(columns, part.shards), run_options(options), drops.add)
+    drops = fold(CountOverlap(conditions), shards_of(columns, part.shards), run_options(options))
+    documents, kept = drops.total[0], drops.kept[0]
     figure = Figure(
         "Documents that conditions drop together",
         (_heat(tuple(named.values()), drops),),
         notes=(
-            f"{last_name(found)}: {counted(drops.documents, 'document')}, {drops.kept:,} kept ({percent(drops.kept, drops.documents)})",
+            f"{last_name(found)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
             "of the documents that a row drops, the share that a column drops too",
             *dataset_notes(found),
         ),
@@ -128,56 +123,29 @@ def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule,
     return {all_of(*same): all_of(*(pairs[part] for part in same)) for same in by_names.values()}
 
 
-@dataclass
-class Drops:
-    """Documents that conditions drop: all counts are sums over documents."""
-
-    together: Ints  # (n, n) by both; the diagonal by each
-    alone: Ints  # (n,) by no other
-    documents: int = 0
-    kept: int = 0
-
-    @classmethod
-    def of(cls, conditions: int) -> "Drops":
-        """Return the counts of no documents."""
-        return cls(np.zeros((conditions, conditions), np.int64), np.zeros(conditions, np.int64))
-
-    def add(self, other: "Drops") -> None:
-        """Add the counts of other documents."""
-        self.together += other.together
-        self.alone += other.alone
-        self.documents += other.documents
-        self.kept += other.kept
-
-    def count(self, dropped: npt.NDArray[np.bool_]) -> None:
-        """Count documents: which conditions drop each (n, documents)."""
-        ones = dropped.astype(np.float32)  # exact: fewer than 2^24 rows in a block
-        self.together += (ones @ ones.T).astype(np.int64)
-        how_many = dropped.sum(axis=0)
-        self.alone += dropped[:, how_many == 1].sum(axis=1)
-        self.documents += dropped.shape[1]
-        self.kept += int(np.count_nonzero(how_many == 0))
-
-
 @dataclass(frozen=True)
-class OverlapStage:
-    """The work of `rule_overlap` on some shards, as a stage for `dolma_dask.engine.gather`."""
+class CountOverlap:
+    """Counts what conditions drop; see `dolma_dask.engine.fold.Fold`."""
 
     conditions: tuple[Rule, ...]  # over full names
     verb: ClassVar[str] = "rule_overlap"
 
-    def run_shard(self, task: Task) -> Drops:
-        """Count some shards."""
-        drops = Drops.of(len(self.conditions))
-        for batch in readable_batches(task):
+    def start(self) -> Tally:
+        """Return the counts of no shards."""
+        return Tally.with_pairs(len(self.conditions))
+
+    def count(self, shard: AlignedShard) -> Tally:
+        """Count one shard."""
+        drops = self.start()
+        for batch in readable_rows(shard):
             holds = [mask_of(rule, batch).to_numpy(zero_copy_only=False) for rule in self.conditions]
             drops.count(~np.stack(holds))
         return drops
 
 
-def _heat(written: Sequence[Rule], drops: Drops) -> HeatMap:
+def _heat(written: Sequence[Rule], drops: Tally) -> HeatMap:
     names = short_names(sorted(frozenset[str]().union(*(rule.names for rule in written))))
-    each = drops.together.diagonal()
+    each, alone = drops.dropped[:, 0], drops.alone[:, 0]
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = drops.together / each[:, None]
     np.fill_diagonal(shares, np.nan)
@@ -186,7 +154,7 @@ def _heat(written: Sequence[Rule], drops: Drops) -> HeatMap:
         tuple(_called(rule.renamed(names)) for rule in written),
         shares,
         "condition",
-        {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(drops.alone.tolist())},
+        {"dropped_documents": tuple(each.tolist()), "dropped_alone_documents": tuple(alone.tolist())},
     )
 
 

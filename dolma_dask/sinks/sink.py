@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
+from dolma_dask.rules.tally import Amounts
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 Rows = TypeVar("Rows", contravariant=True)
@@ -38,6 +39,7 @@ class ShardFacts:
     inputs: tuple[InputRecord, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
+    drops: dict[str, list[Amounts]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
     reads: frozenset[str] = frozenset()  # columns of the documents behind fields and attributes
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
@@ -60,6 +62,7 @@ class ShardFacts:
             content_digest=self.content_digest,
             counts=counts,
             rules=self.rules,
+            drops=self.drops,
             info=info,
             **more,
         )

@@ -79,6 +79,7 @@ _ASTERISK, _HYPHEN = (np.uint8(ord(char)) for char in "*-")
 @kernel
 def _all_ngram_chars(ends: Counts, words: Int, n: Int) -> Int:
     """Code points of all n-grams together: those of the words, each as often as an n-gram holds it."""
+    # sums of ``ends[p + n] - ends[p]``: all but n ends at either side cancel out
     total = 0
     for k in range(n):
         total += ends[words - k] - ends[k]
@@ -94,6 +95,7 @@ def _measure_ngrams(
     slots = slots_for(words)
     most, at = count_pairs(hashes, at_word, words, table, slots, generation, first, count, repeated)
     out[0, row] = most * (ends[at + 2] - ends[at]) / ends[words]
+    # from here on only positions that still repeat are looked at, few in normal text
     for position in range(words - 1):
         positions[position] = position
     kept = keep_repeated(positions, words - 1, repeated)
@@ -101,6 +103,7 @@ def _measure_ngrams(
         kept = keep_neighbours(positions, kept)
         most, at = count_longer(positions, kept, table, slots, generation + n, first, count, repeated)
         kept = keep_repeated(positions, kept, repeated)
+        # short n-grams: the most common one; long ones: all that are repeated
         if n < _FIRST_DUPLICATE:
             out[n - 2, row] = most * (ends[at + n] - ends[at]) / ends[words]
             continue
@@ -127,6 +130,7 @@ def _measure_lines(
             ellipses += ends_with_ellipsis(data, at, at + sizes[line])
         elif line != bounds[row] and line != bounds[row + 1] - 1:
             continue
+        # scratch: numbers of the lines that count
         kept[lines] = line
         lines += 1
     same, chars = count_duplicates(
@@ -154,10 +158,13 @@ def _count_words(
     for k in range(words):
         word = first + k
         ends[k + 1] = ends[k] + chars[word]
+        # long words share the last place
         common[min(chars[word], common.size - 1)] += 1
         symbols += kinds[word] & (NUMBER_SIGN | ELLIPSIS) != 0
         letters += kinds[word] & LETTER
+        # a perfect hash: six bits tell the required words apart, so that one compare decides
         slot = np.int64((hashes[word] * factor) >> _S58)
+        # both compares always: a branch would be mispredicted as often as words vary
         required += (slots[slot] == hashes[word]) & (sizes[word] <= _LONGEST_REQUIRED)
     return symbols, letters, required
 
@@ -197,12 +204,14 @@ def _measure(
             _measure_ngrams(
                 words, hashes, at, ends, table, generation + 1, first, count, positions, repeated, out, row
             )
+        # one table for the lines, one for each n
         generation += _TABLES_PER_TEXT + 1
         out[_CHARACTERS, row] = lengths[row]
         out[_WORDS, row] = words
         out[_REQUIRED, row] = required
         out[_SAME_CHARS, row] = same_chars / max(ends[words], 1)
         if words > 0:
+            # of an even number of words the mean of the two in the middle
             middle = length_at((words - 1) // 2, ends, words, common) + length_at(
                 words // 2, ends, words, common
             )

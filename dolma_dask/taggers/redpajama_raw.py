@@ -59,10 +59,12 @@ def _masks(
     lowers = np.uint64(range64(here, 0x61, 0x7A))
     words = uppers | lowers | np.uint64(range64(here, 0x30, 0x39) | range64(here, 0x5F, 0x5F))
     spaces = np.uint64(range64(here, 0x09, 0x0D) | range64(here, 0x1C, 0x20))
+    # ASCII is classed 64 bytes at a time; other characters are looked up, each at its first byte
     leads = np.uint64(range64(here, 0xC0, 0xFF)) & low_bits(count)
     while leads:
         position = first_bit(np.int64(leads))
         code, width = decode(data, at + position)
+        # a character that reaches over the window begins the next one
         if position + width > count:
             count = position
             break
@@ -77,6 +79,7 @@ def _masks(
         if kind & STR_LOWER:
             lowers |= lead
         leads &= leads - ONE
+    # a window that was cut short has bits behind its end
     inside = low_bits(count)
     return count, words & inside, spaces & inside, uppers & inside, lowers & inside
 
@@ -95,6 +98,7 @@ def _count(mask: np.uint64) -> Int:
 @kernel
 def _behind(runs: np.uint64, marks: np.uint64) -> np.uint64:
     """Return the bits behind those runs that have a mark."""
+    # a bit that is added to a run carries out of its end, once however many marks the run has
     return (runs + (marks & runs)) & ~runs
 
 
@@ -107,6 +111,7 @@ def _count_first_bits(runs: np.uint64) -> Int:
 def _triples(dots: np.uint64) -> Int:
     """Count ``...`` in runs of dots, without overlaps."""
     triples: Int = 0
+    # three dots in a row are rare: nearly all windows end here
     if dots & (dots >> ONE) & (dots >> _TWO):
         while dots:
             first = first_bit(np.int64(dots))
@@ -124,6 +129,7 @@ def _count_sentences(words: np.uint64, marks: np.uint64, is_open: bool, counts: 
     """
     while marks:
         before = low_bits(first_bit(np.int64(marks)))
+        # a stretch that goes on from the window before was counted there
         counts[SENTENCES] += (words & before) != 0 and not is_open
         is_open = False
         words &= ~before
@@ -138,6 +144,7 @@ def _count_stop_words(words: np.uint64, data: Bytes, at: Int, salt: np.uint64, l
     found: Int = 0
     while words:
         first = first_bit(np.int64(words))
+        # no run goes on behind the window: `_measure_line` cuts it before such a one
         length = first_bit(np.int64(~(words >> np.uint64(first))))
         found += holds(listed, hash_bytes(data, at + first, at + first + length) ^ salt)
         words &= ~low_bits(first + length)
@@ -161,10 +168,13 @@ def _long_run(
             break
         uppers += kind & STR_UPPER != 0
         lowers += kind & STR_LOWER != 0
+        # both cases at once
         latin += 0x61 <= code | 0x20 <= 0x7A
         dots = dots + 1 if code == 0x2E else 0
+        # each third dot in a row completes one ``...``
         counts[SYMBOLS] += code == 0x23 or code == _ELLIPSIS or (dots > 0 and dots % 3 == 0)
         counts[BRACES] += code == 0x7B or code == 0x7D
+        # only in runs of other characters: these marks are none of words
         if code == 0x21 or code == 0x2E or code == 0x3F:
             is_open = False
         at += width
@@ -192,10 +202,14 @@ def _measure_line(
         count, words, spaces, uppers, lowers = _masks(data, at, end, numbers, blocks)
         inside = low_bits(count)
         tokens = inside & ~spaces
+        # a run that reaches the end of the window may go on, and is left to the next one: no run is counted
+        # twice
         last_bit = ONE << np.uint64(count - 1)
         if at + count < end and tokens & last_bit:
             run = words if words & last_bit else tokens & ~words
+            # up to the last byte that is not in that run
             count = 64 - leading_zeros(np.int64(inside & ~run))
+            # the run fills the window, so that there would be no next one
             if count == 0:
                 first = min(first, at)
                 at, more, is_open = _long_run(data, at, end, numbers, blocks, salt, listed, is_open, counts)
@@ -207,11 +221,13 @@ def _measure_line(
             first = min(first, at + first_bit(np.int64(tokens)))
             last = at + 64 - leading_zeros(np.int64(tokens))
             others = tokens & ~words
+            # characters, not bytes: letters have one bit each
             capitals += _count(uppers)
             counts[TOKENS] += _count_first_bits(words) + _count_first_bits(others)
             here = address_of(data) + at
             latin = np.uint64(range64(here, 0x41, 0x5A) | range64(here, 0x61, 0x7A))
             counts[LATIN] += _count(_behind(words, latin))
+            # upper case as `str.isupper` says it: a capital letter, and no small one
             if uppers:
                 counts[CAPITAL] += _count(_behind(words, uppers) & ~_behind(words, lowers))
                 counts[CAPITAL] += _count(_behind(others, uppers) & ~_behind(others, lowers))
@@ -221,6 +237,7 @@ def _measure_line(
                 marks = dots | _bits_of(data, at, 0x21, inside) | _bits_of(data, at, 0x3F, inside)
                 counts[SYMBOLS] += _triples(dots) + _count(_bits_of(data, at, 0x23, inside))
                 counts[BRACES] += _count(_bits_of(data, at, 0x7B, inside) | _bits_of(data, at, 0x7D, inside))
+                # the first byte of U+2026
                 starts = others & _bits_of(data, at, 0xE2, inside)
                 while starts:
                     place = at + first_bit(np.int64(starts))
@@ -277,6 +294,7 @@ def measure_raw(
     for row in range(bounds.size - 1):
         for which in range(COUNTED):
             own[which] = 0
+        # a sentence goes on from line to line, but not into the next text
         is_open = False
         chars_before: Int = 0
         for line in range(bounds[row], bounds[row + 1]):
@@ -291,6 +309,7 @@ def measure_raw(
             ends[done] = chars_before
             scores[TERMINAL, done] = _is_terminal(data, first, last)
             scores[BULLET, done] = last > first and _is_bullet(decode(data, first)[0])
+            # the newline counts as one of the characters
             scores[UPPERCASE, done] = capitals / chars
             own[ELLIPSES] += _has_ellipsis(data, first, last)
             own[LINES] += 1

@@ -39,6 +39,7 @@ def _count_words(
     for position in range(words):
         seen = find_or_add(table, slots, generation, hashes[at + position], position)
         first[position] = seen
+        # the first of equal words learns that it is repeated when the second one comes
         repeated[position] = seen != position
         repeated[seen] = seen != position
         count[position] = 0
@@ -49,8 +50,11 @@ def _count_words(
 def _entropy(words: Int, first: Positions, count: Positions) -> tuple[Int, float]:
     """Return the number of different words, and the entropy of all, summed in the order in which they are first seen; natural logarithm."""
     distinct, entropy = 0, 0.0
+    # most words occur once: one logarithm for all of them
     single = -(1 / words) * np.log(1 / words)
     for position in range(words):
+        # each different word once, in an order that depends on the text alone: sums of floats are the same
+        # anywhere
         if first[position] == position:
             distinct += 1
             share = count[position] / words
@@ -68,15 +72,18 @@ def _measure_ngrams(
         positions[position] = position
     kept = keep_repeated(positions, words, repeated)
     for n in range(2, min(words, LONGEST_NGRAM) + 1):
+        # a repeated n-gram consists of two repeated ones of n - 1 words
         kept = keep_neighbours(positions, kept)
         most, place = count_longer(positions, kept, table, slots, generation + n - 2, first, count, repeated)
         kept = keep_repeated(positions, kept, repeated)
+        # nothing longer repeats either: these shares stay 0
         if kept == 0:
             break
         chars = (ends[place + n] - ends[place]) * most
         if n >= FIRST_COVERED:
             chars, covered = np.int64(0), np.int64(0)
             for k in range(kept):
+                # copies may overlap: words that are covered already count once
                 begin, end = max(np.int64(positions[k]), covered), np.int64(positions[k]) + n
                 chars += ends[end] - ends[begin]
                 covered = end
@@ -91,10 +98,12 @@ def _count_listed(
     found: Int = 0
     for k in range(sizes.shape[1]):
         n = sizes[language, k]
+        # the sizes end with zeros, which stand for no phrases
         for position in range(at, at + words - n + 1 if n else at):
             key = hashes[position]
             for more in range(1, n):
                 key = chain(key, hashes[position + more])
+            # one table holds the lists of all languages, which salts keep apart
             found += holds(listed, key ^ salt)
     return found
 
@@ -105,6 +114,7 @@ def _count_lorem_ipsum(data: Bytes, starts: Positions, first: Int, last: Int) ->
     found: Int = 0
     for word in range(first + 1, last):
         at = np.int64(starts[word])
+        # an i, and an m before the blank: two bytes decide for nearly all words
         if data[at] == 0x69 and data[at - 2] == 0x6D and at - 1 - starts[word - 1] >= _FIVE:
             is_last = load8(data, at - 1 - _FIVE, _FIVE) == _LOREM
             found += is_last and load8(data, at, _FIVE) == _IPSUM
@@ -118,6 +128,7 @@ def _count_numeric(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes
     while at < end:
         here, inside = address_of(data) + at, low_bits(end - at)
         found += count_bits(np.int64(np.uint64(range64(here, 0x30, 0x39)) & inside))
+        # digits of other scripts, at their first bytes
         leads = np.uint64(range64(here, 0xC0, 0xFF)) & inside
         while leads:
             code, _ = decode(data, at + first_bit(np.int64(leads)))
@@ -138,6 +149,7 @@ def measure_lines(
         if cuts[line] == cuts[line + 1]:
             continue
         first, last = line_words[line], line_words[line + 1]
+        # the blanks between the words count as characters
         size, scripts = last - first - 1, 0
         for word in range(first, last):
             size += chars[word]
@@ -164,6 +176,7 @@ def measure_words(
     for row in range(bounds.size - 1):
         at = bounds[row]
         words = bounds[row + 1] - at
+        # code points from any word to any other are then one difference
         ends[0] = 0
         for k in range(words):
             ends[k + 1] = ends[k] + chars[at + k]
@@ -176,6 +189,7 @@ def measure_words(
         _measure_ngrams(
             words, ends, table, slots, generation + 1, first, count, positions, repeated, out, row
         )
+        # a new generation empties the table of words and of each n without touching it
         generation += _GENERATIONS
         language = languages[row]
         out[LISTED, row] = _count_listed(words, hashes, at, sizes, language, salts[language], listed)

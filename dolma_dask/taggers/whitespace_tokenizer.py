@@ -40,10 +40,12 @@ def count_runs(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) ->
         count = min(64, end - at)
         words = _ascii_words(data, at)
         spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _BLANK, _BLANK)
+        # characters that are not ASCII are looked up, each at its first byte
         leads = range_bits(data, at, _FIRST_LEAD, _LAST_BYTE) & low_bits(count)
         while leads:
             position = first_bit(leads)
             code, width = decode(data, at + position)
+            # a character that reaches over the window begins the next one
             if position + width > 64:
                 count = position
                 break
@@ -57,6 +59,7 @@ def count_runs(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) ->
         window = low_bits(count)
         words &= window
         others = window & ~(words | spaces)
+        # a run begins where the bit before is not set: that of the window before for the first bit
         runs += count_bits(words & ~(words << ONE | after_word)) + count_bits(
             others & ~(others << ONE | after_other)
         )

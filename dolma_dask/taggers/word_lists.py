@@ -52,6 +52,7 @@ def chain(before: np.uint64, word: np.uint64) -> np.uint64:
 @kernel
 def holds(table: Words, key: np.uint64) -> Int:
     """Return 1 if a table of `_table_of` has this key, else 0; without a branch, since what comes cannot be predicted."""
+    # the mask is without the lowest bits, so that it gives the first slot of a bucket
     bucket = np.int64(key & np.uint64(table.size - _BUCKET))
     found: Int = 0
     for slot in range(_BUCKET):
@@ -68,6 +69,8 @@ def _fill(table: Words, keys: Words) -> bool:
         while slot < _BUCKET and table[bucket + slot] != _NONE:
             slot += 1
         if slot == _BUCKET:
+            # the caller takes a larger table; no key lies outside of its bucket, so that `holds` looks at one
+            # alone
             return False
         table[bucket + slot] = keys[at]
     return True

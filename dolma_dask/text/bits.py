@@ -47,12 +47,14 @@ def _everywhere(ir: Any, builder: Any, byte: Any) -> Any:
 
 
 def _mask(ir: Any, builder: Any, bits: Any) -> Any:
+    # 64 comparisons are 64 bits: the type alone changes
     return builder.bitcast(bits, ir.IntType(64))
 
 
 @operation(int, np.ndarray)
 def address_of(ir: Any, builder: Any, array: Any) -> Any:
     """Address of the first element of an array."""
+    # field 4 of numba's array structure is the pointer to its data
     return builder.ptrtoint(builder.extract_value(array, 4), ir.IntType(64))
 
 
@@ -105,6 +107,7 @@ def lower64(ir: Any, builder: Any, target: Any, source: Any) -> None:
     """Copy 64 bytes from `source` to `target`, capital ASCII letters as small ones; the two must not overlap."""
     window = _window(ir, builder, source)
     first, letters, case = (ir.Constant(window.type, [byte] * WINDOW) for byte in (ord("A"), 26, 0x20))
+    # one compare for both bounds: bytes below A wrap to large numbers
     is_capital = builder.icmp_unsigned("<", builder.sub(window, first), letters)
     lowered = builder.select(is_capital, builder.or_(window, case), window)
     builder.store(lowered, builder.inttoptr(target, window.type.as_pointer())).align = 1
@@ -132,6 +135,7 @@ def prefetch(ir: Any, builder: Any, address: Any) -> None:
 @operation(int, int, int, int)
 def range64(ir: Any, builder: Any, address: Any, first: Any, last: Any) -> Any:
     """Mask of the window at `address`: bit i is set where byte i lies from `first` to `last`, both included."""
+    # one compare for both bounds: bytes below `first` wrap to numbers above the width
     low, width = _everywhere(ir, builder, first), _everywhere(ir, builder, builder.sub(last, first))
     return _mask(
         ir, builder, builder.icmp_unsigned("<=", builder.sub(_window(ir, builder, address), low), width)
@@ -164,6 +168,7 @@ def short_escape64(ir: Any, builder: Any, address: Any) -> Any:
         builder.icmp_unsigned("==", window, ir.Constant(window.type, [byte] * WINDOW))
         for byte in b'n"\\/bfrt'
     ]
+    # \u is left out: its digits have to be looked at
     while len(escapes) > 1:
         escapes.append(builder.or_(escapes.pop(), escapes.pop()))
     return _mask(ir, builder, escapes[0])
@@ -172,6 +177,7 @@ def short_escape64(ir: Any, builder: Any, address: Any) -> Any:
 @operation(int, int)
 def first_bit(ir: Any, builder: Any, mask: Any) -> Any:
     """Place of the lowest set bit; 64 if none is set."""
+    # with 0 the result for an empty mask is defined: 64
     return builder.cttz(mask, ir.IntType(1)(0))
 
 
@@ -216,6 +222,7 @@ def copy_bytes(target: Bytes, target_at: Int, source: Bytes, source_at: Int, cou
 @kernel
 def range_bits(data: Bytes, at: Int, first: np.uint8, last: np.uint8) -> np.uint64:
     """Bits of the window at byte `at` (less than ``data.size``) whose bytes lie from `first` to `last`, both included."""
+    # near the end of the array the window is moved back, and what it has too early is shifted out
     start = min(at, data.size - 64)
     return np.uint64(range64(address_of(data) + start, first, last)) >> np.uint64(at - start)
 
@@ -223,6 +230,7 @@ def range_bits(data: Bytes, at: Int, first: np.uint8, last: np.uint8) -> np.uint
 @kernel
 def low_bits(count: Int) -> np.uint64:
     """A word with the lowest `count` bits set; all 64 where `count` is larger, none where it is not positive."""
+    # a shift by 64 is undefined
     if count >= 64:
         return ALL_BITS
     return (ONE << np.uint64(max(count, 0))) - ONE
@@ -254,6 +262,7 @@ def absorb(state: np.uint64, word: np.uint64) -> np.uint64:
 @kernel
 def hash_bytes(data: Bytes, at: Int, end: Int) -> np.uint64:
     """A 64-bit hash of the bytes from `at` to `end`, without collisions among strings of up to 8 bytes of one length."""
+    # the last word is filled with zeros: by its length a string that ends in zeros differs from a shorter one
     state = np.uint64(end - at) * _LENGTH_FACTOR
     while at < end:
         state = absorb(state, load8(data, at, min(8, end - at)))

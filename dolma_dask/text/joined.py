@@ -111,6 +111,7 @@ def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts
         end = offsets[row + 1]
         text_words = words
         at = word_start(data, offsets[row], end)
+        # the first word of a text begins as one behind white space does
         is_apart = at < end
         while at < end:
             spaces = space_bits(data, at, end)
@@ -119,14 +120,17 @@ def _join_words(data: Bytes, offsets: Counts, out: Bytes, bounds: Counts, starts
             while kept:
                 first = first_bit(np.int64(kept))
                 length = first_bit(np.int64(~(kept >> np.uint64(first))))
+                # else this is the rest of a word that the window before has cut
                 if is_apart or first > done:
                     put = begin_word(target, put, starts, words, text_words)
                     words += 1
                 is_apart = False
+                # 64 bytes, whatever the length: the next write covers what is too much
                 copy64(target + put, source + at + first)
                 put += length
                 done = first + length
                 kept &= ~low_bits(done)
+            # a word up to the end of the window may go on in the next
             is_apart = done < 64
             at = word_start(data, at + done, end) if is_apart else at + 64
         put = end_word(target, put, words, text_words)
@@ -140,6 +144,7 @@ def _find_characters(data: Bytes, offsets: Counts, bounds: Counts, starts: Posit
     found = 0
     for row in range(offsets.size - 1):
         for at in range(offsets[row], offsets[row + 1]):
+            # without a branch: a byte that continues a character leaves its place to the next one
             starts[found] = at
             found += data[at] & 0xC0 != 0x80
         bounds[row + 1] = found

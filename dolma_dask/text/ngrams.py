@@ -37,9 +37,11 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, posit
     always has the same `slots`, a power of two, and fewer entries than that. Generations and positions are below 2**32.
     """
     stamp = np.uint64(generation) << _S32
+    # from the upper half of the product, on which more bits of the key have an effect
     slot = np.int64((key * _FACTOR) >> _S32) & (slots - 1)
     while True:
         entry = table[2 * slot + 1]
+        # another generation in the upper half: the slot is free, whatever it holds
         if entry ^ stamp > _POSITION:
             table[2 * slot] = key
             table[2 * slot + 1] = stamp | np.uint64(position)
@@ -61,6 +63,7 @@ def count_pairs(
     """
     most, most_position = np.int64(1), np.int64(0)
     for position in range(words - 1):
+        # with a factor on one side alone: (a, b) is another pair than (b, a)
         key = hashes[at + position] * _FACTOR + hashes[at + position + 1]
         seen = find_or_add(table, slots, generation, key, position)
         first[position] = seen
@@ -70,6 +73,7 @@ def count_pairs(
             continue
         repeated[seen] = True
         count[seen] += 1
+        # counts grow at copies, so that one that was seen first may come up last
         if count[seen] > most or (count[seen] == most and seen < most_position):
             most, most_position = np.int64(count[seen]), np.int64(seen)
     return most, most_position
@@ -89,8 +93,10 @@ def count_longer(
     most, most_position = np.int64(1), np.int64(0)
     for k in range(candidates):
         position = np.int64(positions[k])
+        # exact: two positions of 32 bits name the two (n-1)-grams
         key = np.uint64(first[position]) << _S32 | np.uint64(first[position + 1])
         seen = find_or_add(table, slots, generation, key, position)
+        # ``first[position + 1]`` is read before it is overwritten, since positions rise
         first[position] = seen
         repeated[position] = seen != position
         if seen == position:
@@ -109,6 +115,7 @@ def keep_repeated(positions: Positions, kept: Int, repeated: Bools) -> Int:
     still = 0
     for k in range(kept):
         position = positions[k]
+        # without a branch: what is not kept is overwritten by the next one
         positions[still] = position
         still += repeated[position]
     return still
@@ -121,6 +128,7 @@ def keep_neighbours(positions: Positions, kept: Int) -> Int:
     for k in range(kept - 1):
         position = positions[k]
         positions[still] = position
+        # positions rise, so that a successor can only be the next entry
         still += positions[k + 1] == position + 1
     return still
 
@@ -142,6 +150,7 @@ def count_duplicates(
         line = kept[k]
         first = find_or_add(table, slots, generation, hashes[line], k)
         if first != k:
+            # the first copy is counted together with the second
             copies = 1 if repeated[first] else 2
             repeated[first] = True
             duplicates += copies

@@ -79,6 +79,7 @@ def _ends_word(data: Bytes, at: Int, begin: Int, end: Int, forms: Forms) -> bool
         if before == begin:
             return False
         before -= 1
+        # back over the bytes that continue a character
         while data[before] & 0xC0 == 0x80:
             before -= 1
         form = _form(forms, decode(data, before)[0])
@@ -100,6 +101,7 @@ def _order_marks(out: Bytes, begin: Int, end: Int, forms: Forms) -> None:
     """Sort the code points from byte `begin` to `end` by combining class; those of one class stay as they are. As many bytes behind `end` are
     overwritten. One pass for each class: linear, however many marks there are.
     """
+    # the sorted copy is written behind the marks, and moved back at the end
     written: Int = end
     level: Int = 0
     while level < 256:
@@ -112,6 +114,7 @@ def _order_marks(out: Bytes, begin: Int, end: Int, forms: Forms) -> None:
                 for k in range(width):
                     out[written + k] = out[at + k]
                 written += width
+            # the next class that occurs, so that classes without marks cost no pass
             elif combining > level:
                 next_level = min(next_level, combining)
             at += width
@@ -129,6 +132,7 @@ def _put_three(target: Int, code: Int) -> None:
 def _put_syllable(target: Int, syllable: Int) -> Int:
     """Write the letters of a Hangul syllable, and return their bytes."""
     tail = syllable % _TAILS
+    # all of these letters lie from U+1100 on: three bytes each
     _put_three(target, _LEAD_UTF8 + syllable // (_VOWELS * _TAILS))
     _put_three(target + 3, _VOWEL_UTF8 + syllable // _TAILS % _VOWELS)
     _put_three(target + 6, _TAIL_UTF8 + tail)
@@ -154,13 +158,16 @@ def _normalise(
         while at < end:
             window = source + at
             spaces = np.uint64(range64(window, 0x09, 0x0D) | range64(window, 0x1C, 0x20))
+            # letters and digits of ASCII; its punctuation vanishes without parting words
             kept = ~(spaces | np.uint64(range64(window, 0x21, 0x2F) | range64(window, 0x3A, 0x40)))
             kept &= ~np.uint64(range64(window, 0x5B, 0x60) | range64(window, 0x7B, 0x7E))
+            # up to the first character that is not ASCII
             size = min(first_bit(range64(window, 0x80, 0xFF)), end - at)
             spaces, kept = spaces & low_bits(size), kept & low_bits(size)
             while kept:
                 first = first_bit(np.int64(kept))
                 length = first_bit(np.int64(~(kept >> np.uint64(first))))
+                # a letter ends the run of marks before it
                 if is_unordered:
                     _order_marks(out, marks, put, forms)
                     is_unordered = False
@@ -168,11 +175,13 @@ def _normalise(
                 if is_apart or spaces & low_bits(first):
                     put = begin_word(target, put, starts, words, text_words)
                     words, is_apart = words + 1, False
+                # 64 bytes, whatever the length: the next write covers what is too much
                 lower64(target + put, window + first)
                 put += length
                 kept, spaces = kept & ~low_bits(first + length), spaces & ~low_bits(first + length)
             is_apart = is_apart or spaces != 0
             at += size
+            # one at a time as long as such a character is near: windows would be cut short again and again
             while at < end and np.uint64(word_at(source + at)) & _NOT_ASCII:
                 code, width = decode(data, at)
                 form = _form(forms, code)
@@ -188,8 +197,10 @@ def _normalise(
                 if is_apart:
                     put = begin_word(target, put, starts, words, text_words)
                     words, is_apart, last = words + 1, False, 0
+                # marks are sorted from here on, behind the letter that they belong to
                 if last == 0 or combining == 0:
                     marks = put
+                # a lower class behind a higher one is not canonical
                 is_unordered = is_unordered or bool(0 < combining < last)
                 last = np.int64(forms.last[number])
                 size = forms.starts[number + 1] - forms.starts[number]
@@ -201,6 +212,7 @@ def _normalise(
                 elif 0 <= code - _HANGUL < _SYLLABLES:
                     put += _put_syllable(target + put, code - _HANGUL)
                 else:
+                    # itself; eight bytes, of which the next write covers what is too much
                     put_word(target + put, word_at(source + at))
                     put += width
                 at += width

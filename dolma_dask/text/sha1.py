@@ -37,6 +37,7 @@ def _compress(ir: Any, builder: Any, states: Any, blocks: Any, fresh: Any) -> No
     vector = ir.VectorType(ir.IntType(32), LANES)
     is_fresh = builder.bitcast(builder.trunc(fresh, ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
     places = [_place(ir, builder, states, 4 * LANES * number, vector) for number in range(len(_START))]
+    # what a lane has of its last string is replaced by the start of a new one
     before = [
         builder.select(is_fresh, ir.Constant(vector, [start] * LANES), builder.load(place, align=4))
         for start, place in zip(_START, places, strict=True)
@@ -57,6 +58,7 @@ def _rounds(ir: Any, builder: Any, state: list[Any], words: list[Any]) -> tuple[
 
     a, b, c, d, e = state
     for step in range(80):
+        # words 16 to 79 come from those before, as they are needed
         if step >= WORDS:
             mixed = builder.xor(builder.xor(words[-3], words[-8]), builder.xor(words[-14], words[-16]))
             words.append(rotate(mixed, 1))
@@ -147,6 +149,7 @@ def _hash_all(
     base, state, block, out = address_of(data), address_of(states), address_of(blocks), address_of(hashes)
     first_begin, first_end, places = address_of(begins), address_of(ends), address_of(lanes)
     count, taken, missing = begins.size, 0, begins.size
+    # no lane has a string yet: what it writes goes behind the hashes
     for lane in range(LANES):
         lanes[lane], lanes[2 * LANES + lane] = count, _FREE
     while missing > 0:
@@ -154,16 +157,20 @@ def _hash_all(
         for lane in range(LANES):
             place = places + 8 * lane
             string, at, left = word_at(place), word_at(place + 8 * LANES), word_at(place + 16 * LANES)
+            # in each round, finished or not: the last one stays
             put_word(out + 8 * string, _first_word(state + 4 * lane))
+            # the block with the length has been taken in
             is_free = left <= _FREE
             missing -= is_free & (string < count)
             string = min(taken, count) if is_free else string
             taken += is_free
             fresh |= is_free << lane
+            # lanes without a string take the last one, so that all addresses are readable
             begin = word_at(first_begin + 8 * min(string, count - 1))
             end = word_at(first_end + 8 * min(string, count - 1))
             at, left = (base + begin, end - begin) if is_free else (at, left)
             length = swap_bytes(np.uint64(8 * (end - begin)))
+            # the length stands in the last block alone; more than 55 bytes leave no room for it
             _put_block(block + BLOCK * lane, at, min(left, BLOCK), length if left <= _LAST else _NONE)
             put_word(place, string)
             put_word(place + 8 * LANES, at + BLOCK)

@@ -100,6 +100,7 @@ def decode(data: Bytes, at: Int) -> tuple[Int, Int]:
     first = np.int64(data[place])
     if first < 0x80:
         return first, 1
+    # valid UTF-8: nothing below C2 can come here
     if first < 0xE0:
         return (first & 0x1F) << 6 | np.int64(data[place + ONE]) & 0x3F, 2
     middle = np.int64(data[place + ONE]) & 0x3F
@@ -137,6 +138,7 @@ def code_points(data: Bytes, at: Int, end: Int) -> Int:
     """Code points in the text from byte `at` to `end`."""
     count = end - at
     while at < end:
+        # bytes that continue a character do not count
         count -= count_bits(
             range_bits(data, at, _FIRST_CONTINUATION, _LAST_CONTINUATION) & low_bits(end - at)
         )

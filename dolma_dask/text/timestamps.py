@@ -38,6 +38,7 @@ def _read_all(data: Bytes, offsets: Counts, times: Counts) -> None:
         days, at = _date(data, offsets[row], end)
         micros: Int = 0
         minutes: Int = 0
+        # a date alone is midnight
         if 0 <= at < end:
             is_time = data[at] == _SPACE or data[at] | _LOWER == _T
             micros, at = _clock(data, at + 1 if is_time else -1, end)
@@ -57,7 +58,9 @@ def _date(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     if 0 <= at < end:
         is_dashed = data[at] == _DASH
         month, at = _number(data, at + is_dashed, 2, end)
+        # `2019-05` is a month; without dashes a day must follow
         if not is_dashed or 0 <= at < end:
+            # dashes stand at both places or at none
             is_second = is_dashed and at >= 0 and data[at] == _DASH
             day, at = _number(data, at + is_second if is_second == is_dashed else -1, 2, end)
     if year < 1 or not 1 <= month <= 12 or not 1 <= day <= _days_of(year, month):
@@ -75,7 +78,9 @@ def _days_of(year: Int, month: Int) -> Int:
 @kernel
 def _days_since(year: Int, month: Int, day: Int) -> Int:
     """Count the days since 1 March of the year 0: years begin in March, so that the leap day is their last."""
+    # January and February are the last months of the year before
     years, months = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    # months from March on have 31, 30, 31, 30 and 31 days, and again: 153 in five
     return 365 * years + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 1
 
 
@@ -86,6 +91,7 @@ def _clock(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     minute: Int = 0
     second: Int = 0
     micros: Int = 0
+    # `12:30:15` or `123015`, never mixed
     has_colons = bool(0 <= at < end and data[at] == _COLON)
     if _goes_on(data, at, end, has_colons):
         minute, at = _number(data, at + has_colons, 2, end)
@@ -114,6 +120,7 @@ def _fraction(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     unit = _SECOND // 10
     while _digit(data, at, end) >= 0:
         micros += unit * _digit(data, at, end)
+        # 0 behind the sixth digit: further ones are read and add nothing
         unit //= 10
         at += 1
     return micros, at if at > first else -1
@@ -125,6 +132,7 @@ def _offset(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     if at < 0 or at == end:
         return 0, at
     at += data[at] == _SPACE
+    # Z and UTC stand at the end or not at all
     if at + 1 == end and data[at] | _LOWER == _Z:
         return 0, end
     if (
@@ -164,5 +172,6 @@ def _digit(data: Bytes, at: Int, end: Int) -> Int:
     """Return the digit at a place, -1 if there is none."""
     if not 0 <= at < end:
         return -1
+    # signed: bytes below 0 are none either
     digit = np.int64(data[at]) - 48
     return digit if 0 <= digit <= 9 else -1

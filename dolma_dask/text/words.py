@@ -40,11 +40,13 @@ def space_bytes(data: Bytes, at: Int) -> Int:
     if first < 0x80:
         return 1 if first == 0x20 or 0x09 <= first <= 0x0D or 0x1C <= first <= 0x1F else 0
     if first == 0xC2:
+        # U+0085 and U+00A0
         return 2 if data[at + 1] == 0x85 or data[at + 1] == 0xA0 else 0
     if first < 0xE1 or first > 0xE3:
         return 0
     second, third = data[at + 1], data[at + 2]
     if first == 0xE2 and second == 0x80:
+        # U+2000 to U+200A, U+2028, U+2029 and U+202F; below: U+205F, U+1680 and U+3000
         return 3 if third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF else 0
     if first == 0xE2:
         return 3 if second == 0x81 and third == 0x9F else 0
@@ -73,9 +75,11 @@ def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
     """
     spaces = range_bits(data, at, _TAB, _CARRIAGE_RETURN) | range_bits(data, at, _FILE_SEPARATOR, _BLANK)
     spaces |= ~low_bits(end - at)
+    # these bytes are always the first of a character, so that a window may begin anywhere
     undecided = (range_bits(data, at, _C2, _C2) | range_bits(data, at, _E1, _E3)) & ~spaces
     while undecided:
         position = first_bit(undecided)
+        # no bits where it is another character
         spaces |= low_bits(space_bytes(data, at + position)) << np.uint64(position)
         undecided &= undecided - ONE
     return spaces
@@ -105,6 +109,7 @@ def length_at(rank: Int, ends: Counts, words: Int, common: Counts) -> Int:
         below += common[length]
         if below > rank:
             return length
+    # words are not sorted: each step counts those up to a length
     low, high = np.int64(common.size - 1), np.int64(ends[words])
     while low < high:
         middle = (low + high) // 2
@@ -147,6 +152,7 @@ def _long_word(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes) ->
         signs |= inside & range_bits(data, at, _NUMBER_SIGN, _NUMBER_SIGN)
         at += 64
     kind = NUMBER_SIGN * (signs != 0) | ELLIPSIS * _holds_ellipsis(data, first, end)
+    # the letters of ASCII are known by now; only without any are characters looked up
     if letters or holds_letter(data, first, end, numbers, blocks):
         kind |= LETTER
     return int(kind)
@@ -172,25 +178,30 @@ def find_words(
             e2 = range_bits(data, at, _E2, _E2)
             others = range_bits(data, at, _NOT_ASCII, _LAST_BYTE)
             continued = range_bits(data, at, _NOT_ASCII, _LAST_CONTINUATION)
+            # `stop` stays where it is as long as no word has ended in the window
             start = stop = at
             size = first_bit(spaces)
             while start - at + size < 64:
                 stop = start + size
                 inside = low_bits(size) << np.uint64(start - at)
                 kind: Int = LETTER * (letters & inside != 0) | NUMBER_SIGN * (signs & inside != 0)
+                # ASCII words need no look-up
                 if others & inside:
                     if kind & LETTER == 0:
                         kind |= LETTER * holds_letter(data, start, stop, numbers, blocks)
                     if e2 & inside:
                         kind |= ELLIPSIS * _holds_ellipsis(data, start, stop)
                 starts[n], sizes[n], kinds[n] = start - begin, size, kind
+                # every byte that continues no character begins one
                 chars[n] = size - count_bits(continued & inside)
                 hashes[n] = hash_bytes(data, start, stop)
                 n += 1
+                # 64 on where only white space is left
                 start = stop + first_bit(~spaces >> np.uint64(stop - at))
                 size = 64
                 if start - at < 64:
                     size = first_bit(spaces >> np.uint64(start - at))
+            # the first word of the window is longer than that
             if stop == at:
                 stop = word_end(data, at, end)
                 starts[n], sizes[n], kinds[n] = (
@@ -213,7 +224,9 @@ def measure_words(data: Bytes, starts: Positions, chars: Positions, hashes: Word
         at, end = np.int64(starts[word]), np.int64(starts[word + 1]) - 1
         hashes[word] = hash_bytes(data, at, end)
         if end - at <= 8:
+            # most words fit in one load
             eight = np.uint64(word_at(here + at)) & (ALL_BITS >> np.uint64(64 - 8 * (end - at)))
+            # bytes that continue a character have bit 7 and not bit 6, which the shift brings beside it
             chars[word] = end - at - count_bits(np.int64(eight & ~(eight << ONE) & _TOP_BITS))
         else:
             chars[word] = code_points(data, at, end)
@@ -225,6 +238,7 @@ def line_end(data: Bytes, at: Int, end: Int) -> Int:
     while at < end:
         newlines = range_bits(data, at, _NEWLINE, _NEWLINE)
         if newlines:
+            # a newline behind the end is one of the next text
             return min(at + first_bit(newlines), end)
         at += 64
     return end
@@ -243,6 +257,7 @@ def find_lines(
             starts[n], sizes[n] = at - offsets[row], stop - at
             hashes[n] = hash_bytes(data, at, stop)
             n += 1
+            # behind a newline at the end of a text there is one more line, which is empty
             if stop >= end:
                 break
             at = stop + 1

@@ -75,6 +75,7 @@ def _up_to_3(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
         np.uint64(byte_at(at + (size >> 1))),
         np.uint64(byte_at(at + size - 1)),
     )
+    # of one or two bytes some of the three are the same one
     low = ((first << _S16) | (middle << _S24) | last | (np.uint64(size) << _S8)) & _LOW32
     swapped = swap_bytes(low) >> _S32
     high = ((swapped << _S13) | (swapped >> _S19)) & _LOW32
@@ -86,6 +87,7 @@ def _up_to_3(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
 
 @kernel
 def _up_to_8(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
+    # the first and the last four bytes overlap below 8
     word = word32(at) + (word32(at + size - 4) << _S32)
     keyed = word ^ word64(secret + 16) ^ word64(secret + 24)
     factor = P64_1 + (np.uint64(size) << _S2)
@@ -99,6 +101,7 @@ def _up_to_8(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
 
 @kernel
 def _up_to_16(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
+    # as do the first and the last eight below 16
     first, last = word64(at), word64(at + size - 8)
     keyed = first ^ last ^ word64(secret + 32) ^ word64(secret + 40)
     low, high = keyed * P64_1, high_product(keyed, P64_1)
@@ -124,15 +127,19 @@ def _up_to_240(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
             one, other, by = at + near, at + size - 16 - near, 2 * near
         elif step < steps - 1:
             one, other = at + by, at + by + 16
+            # from byte 128 on the secret is used anew, from its byte 3: 32 (step - 4) + 3
             by -= 125 if step >= 4 else 0
         else:
+            # the last 32 bytes, with the secret from 136 - 17 - 16 on
             one, other, by = at + size - 16, at + size - 32, 103
+        # the sums of the first 128 bytes are mixed before the others come
         if step == 4 and size > 128:
             low, high = _avalanche(low), _avalanche(high)
         low = (low + _fold16(one, secret, by)) ^ (word64(other) + word64(other + 8))
         high = (high + _fold16(other, secret, by + 16)) ^ (word64(one) + word64(one + 8))
     total = low + high
     crossed = low * P64_1 + high * P64_4 + np.uint64(size) * P64_2
+    # the upper half is negated by definition
     return _ZERO - _avalanche(crossed), _avalanche(total)
 
 
@@ -151,6 +158,7 @@ def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: W
             high[i], low[i] = _up_to_8(at, size, secret)
         elif size <= 16:
             high[i], low[i] = _up_to_16(at, size, secret)
+        # longer ones stay as they are: `hash_strings` fills them in
         elif size <= 240:
             high[i], low[i] = _up_to_240(at, size, secret)
 

@@ -17,7 +17,7 @@ from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, RisingIds
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
-from dolma_dask.minhash.redpajama import PUBLISHED
+from dolma_dask.minhash.published import PUBLISHED
 from dolma_dask.options.shared import (
     DatasetLike,
     Many,

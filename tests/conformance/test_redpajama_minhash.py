@@ -12,8 +12,7 @@ import pytest
 
 from dolma_dask.formats.redpajama import BANDS
 from dolma_dask.io.redpajama import read_minhash
-from dolma_dask.minhash.mersenne import mersenne_draws
-from dolma_dask.minhash.redpajama import sign_redpajama
+from dolma_dask.minhash.published import mersenne_draws, sign_redpajama
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
 from dolma_dask.sinks.redpajama import MinHashTable
 

@@ -579,7 +579,7 @@ def outcomes(tasks, words, monkeypatch):
         pools.append(Deadly(words))
         return pools[-1]
 
-    monkeypatch.setattr(clusters.sharing, "start_processes", start)
+    monkeypatch.setattr(clusters.local, "start_processes", start)
     taken = {}
 
     def take(task, outcome):
@@ -690,7 +690,7 @@ def test_listing_comes_before_the_journal(root, monkeypatch):
     ],
 )
 def test_a_wrong_call_leaves_nothing_behind(root, options, monkeypatch):
-    monkeypatch.setattr(clusters.remote, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(clusters.places, "CONNECT_SECONDS", 0.1)
     with pytest.raises(UsageError):
         run(root, options, stage=Copy(str(root), {"c": threading.Lock()}))
     assert sorted(path.name for path in root.iterdir()) == ["in"]

@@ -15,7 +15,6 @@ import pytest
 from dolma_dask import engine, metering, progress
 from dolma_dask.engine import Task
 from dolma_dask.io import files
-from dolma_dask.io.stored import StoredFile
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import one_display, one_page, progress_of
 
@@ -47,7 +46,6 @@ def test_nothing_is_shown_when_disabled_or_idle(monkeypatch, enabled, shards):
         running.advance(10, 1)
     assert (running.bytes, running.shards) == (10, 1)
     assert sys.stderr.getvalue() == ""
-    assert running.meter.begin(10).path == ""
 
 
 class Shown(progress.Progress):
@@ -60,56 +58,27 @@ class Shown(progress.Progress):
         self.seen(self)
 
 
-def half_read(shown, compiles=False):
-    """Return a stage that reads half of its input, or compiles, and goes on when the display has shown that."""
+def compiling_until(shown):
+    """Return a stage that compiles until the display has shown it."""
 
-    class HalfRead:  # in a function: other processes could not import it
+    class Compiling:  # in a function: other processes could not import it
         verb = "read"
 
         def run_shard(self, task):
-            stored = StoredFile(task.inputs[0].url)
-            if compiles:
-                with metering.compiling():
-                    self.wait()
-            else:
-                stored.read(500)
-                self.wait()
-                stored.read()
-            return stored.position
-
-        def wait(self):
             limit = time.monotonic() + 60
-            while not Path(shown).exists():
-                if time.monotonic() > limit:
-                    raise TimeoutError("nothing was shown")
-                time.sleep(0.01)
+            with metering.compiling():
+                while not Path(shown).exists():
+                    if time.monotonic() > limit:
+                        raise TimeoutError("nothing was shown")
+                    time.sleep(0.01)
+            return task.shard
 
-    return HalfRead()
+    return Compiling()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes", "cluster"])
-def test_the_display_moves_within_a_single_shard_everywhere(tmp_path, monkeypatch, no_notebook, scheduler):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a").write_bytes(bytes(1000))
-    shown, lines = tmp_path / "shown", []
-
-    def look(display):
-        lines.append(display.text())
-        if display.done == 500:
-            shown.touch()
-
-    monkeypatch.setattr(Shown, "seen", staticmethod(look))
-    monkeypatch.setattr(progress, "_kind", lambda: Shown)
-    task = Task("a", (), engine.inputs_of(f"{tmp_path}/in", files.list_files(f"{tmp_path}/in")))
-    options = RunOptions(scheduler=scheduler, workers=1)
-    assert engine.gather(half_read(str(shown)), [task], options) == [1000]
-    assert any(line.startswith("read: 0/1 shard, 0/1 kB") for line in lines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
-def test_the_display_says_that_kernels_are_compiled(tmp_path, monkeypatch, no_notebook, scheduler):
+def test_the_display_says_that_kernels_are_compiled_anywhere(tmp_path, monkeypatch, no_notebook, scheduler):
     (tmp_path / "a").write_bytes(b"a")
     shown = tmp_path / "shown"
 
@@ -121,8 +90,19 @@ def test_the_display_says_that_kernels_are_compiled(tmp_path, monkeypatch, no_no
     monkeypatch.setattr(progress, "_kind", lambda: Shown)
     task = Task("a", (), engine.inputs_of(str(tmp_path), files.list_files(str(tmp_path))))
     options = RunOptions(scheduler=scheduler, workers=1)
-    assert engine.gather(half_read(str(shown), compiles=True), [task], options) == [0]
+    assert engine.gather(compiling_until(str(shown)), [task], options) == ["a"]
     assert shown.exists()
+
+
+def test_compilers_are_seen_as_long_as_they_compile():
+    assert not metering.are_compiling()
+    with metering.watching_compilers():
+        assert not metering.are_compiling()
+        with metering.compiling():
+            with metering.compiling():  # a kernel that another one calls
+                assert metering.are_compiling()
+            assert metering.are_compiling()
+        assert not metering.are_compiling()
 
 
 def test_lines_come_while_nothing_ends(monkeypatch, no_notebook):

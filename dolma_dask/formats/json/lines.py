@@ -196,6 +196,7 @@ def _gather_spans(
     """Collect the spans of one column from those of all columns."""
     n = 0
     for row in range(lists.shape[1]):
+        # none in declined lines, whose number of spans is -1
         for i in range(lists[0, row], lists[0, row] + lists[1, row]):
             column_starts[n] = bounds[i, 0]
             column_ends[n] = bounds[i, 1]

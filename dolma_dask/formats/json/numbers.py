@@ -48,24 +48,31 @@ def scaled(mantissa: np.uint64, power: int) -> tuple[bool, float]:
     """Return (whether it is certain, the double nearest to mantissa * 10**power), for a positive `mantissa`."""
     if power < SMALLEST_POWER or power > LARGEST_POWER:
         return False, 0.0
+    # with its highest bit set the mantissa fills a word, so that the product has 127 or 128 bits
     shift = leading_zeros(mantissa)
     mantissa = mantissa << np.uint64(shift)
     row = power - SMALLEST_POWER
     high = high_product(mantissa, _FIVES[row, 0])
     low = mantissa * _FIVES[row, 0]
+    # the nine bits below the result are all ones: what was left out of the power of five may carry into it
     if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):
         carry = high_product(mantissa, _FIVES[row, 1])
         low += carry
         if low < carry:
             high += _ONE
+        # the rest of the power may carry once more; between these powers its 128 bits are enough
         if low == _ALL_ONES and (power < -27 or power > 55):
             return False, 0.0
     top = high >> np.uint64(63)
+    # 53 bits, and one more for rounding
     bits = high >> (top + np.uint64(9))
+    # 152170 + 65536 over 2**16 is the logarithm of 10 to base 2, near enough for all powers of the table
     exponent = (((152170 + 65536) * power) >> 16) + 63 + np.int64(top) - shift + 1023
+    # subnormal or infinite
     if exponent <= 0 or exponent >= 2046:
         return False, 0.0
     if (
+        # only these powers have exact ties: their power of five fits in 64 bits, or divides a mantissa
         low <= _ONE
         and -4 <= power <= 23
         and (bits & np.uint64(3)) == _ONE
@@ -73,6 +80,7 @@ def scaled(mantissa: np.uint64, power: int) -> tuple[bool, float]:
     ):
         bits &= ~_ONE  # exactly half way: to even
     bits = (bits + (bits & _ONE)) >> _ONE
+    # rounding up has carried into the next power of two
     if bits >> np.uint64(53):
         bits = np.uint64(1 << 52)
         exponent += 1
@@ -88,6 +96,7 @@ def read_number(at: int) -> tuple[int, float]:
     mantissa, first, digits = np.uint64(0), at, 0
     byte = byte_at(at)
     while _ZERO <= byte <= _NINE:
+        # wraps with 20 digits and more, which are declined below
         mantissa = mantissa * np.uint64(10) + np.uint64(byte - _ZERO)
         at += 1
         byte = byte_at(at)
@@ -106,7 +115,9 @@ def read_number(at: int) -> tuple[int, float]:
         power = point - at
         if power == 0:
             return 0, 0.0
+        # `power` is minus the digits behind the point
         digits -= power
+        # 19 digits are below 2**64, 20 need not be
         if digits > 19:
             while byte_at(first) == _ZERO or byte_at(first) == _DOT:  # leading zeros do not count
                 digits -= byte_at(first) == _ZERO
@@ -122,6 +133,7 @@ def read_number(at: int) -> tuple[int, float]:
             return 0, 0.0
         exponent = 0
         while _ZERO <= byte <= _NINE:
+            # enough to be out of range for any mantissa, and it cannot wrap
             if exponent < 100_000:
                 exponent = exponent * 10 + byte - _ZERO
             at += 1
@@ -129,9 +141,11 @@ def read_number(at: int) -> tuple[int, float]:
         power += -exponent if downwards else exponent
     if digits > 19:
         return 0, 0.0
+    # both operands are exact doubles, so that one operation rounds once
     if mantissa < np.uint64(1 << 53) and -22 <= power <= 22:
         value: float = np.float64(mantissa)
         value = value / _POWERS_OF_TEN[-power] if power < 0 else value * _POWERS_OF_TEN[power]
+    # a zero has no highest bit that could be shifted to the front
     elif mantissa == np.uint64(0):
         value = 0.0
     else:
@@ -156,6 +170,7 @@ def read_integer(at: int) -> tuple[int, int]:
     digits = at - first
     if (
         digits == 0
+        # 18 digits always fit in an int64
         or digits > 18
         or (digits > 1 and byte_at(first) == _ZERO)
         or byte == _DOT

@@ -47,6 +47,7 @@ _HEX = _hex_values()
 def read_hex4(at: int) -> int:
     """Return the value of the four hexadecimal digits at `at`, negative if one is none."""
     word = word_at(at)
+    # a negative value of any digit keeps the sign bit through shifts and ors
     upper: int = (_HEX[word & 0xFF] << 12) | (_HEX[(word >> 8) & 0xFF] << 8)
     lower: int = (_HEX[(word >> 16) & 0xFF] << 4) | _HEX[(word >> 24) & 0xFF]
     return upper | lower
@@ -63,6 +64,7 @@ def escape_size(at: int) -> int:
     unit = read_hex4(at + 2)
     if unit < 0:
         return 0
+    # a surrogate counts only as the first of a pair: alone it has no UTF-8
     if unit < 0xD800 or unit > 0xDFFF:
         return 6
     if unit > 0xDBFF or byte_at(at + 6) != _BACKSLASH or byte_at(at + 7) != 0x75:
@@ -78,6 +80,7 @@ def escape_targets(backslashes: int, pending: int) -> tuple[int, int]:
     In a run of backslashes every second one is escaped. Subtracting the starts of the runs from the bits behind them carries
     through each run, and leaves a pattern that differs by whether the run began at an even or an odd position.
     """
+    # a backslash that is escaped by the last byte of the window before begins no run
     starts = backslashes & ~pending
     codes = (((starts << 1) | _ODD_BITS) - starts) ^ _ODD_BITS
     return codes ^ (backslashes | pending), ((codes & backslashes) >> 63) & 1
@@ -93,12 +96,15 @@ def skip_string(at: int) -> tuple[int, bool]:
     while True:
         backslashes = equal64(at, _BACKSLASH)
         stops = equal64(at, _QUOTE)
+        # control characters end a string illegally; newlines among them keep the loop inside the line
         controls = range64(at, 0x00, 0x1F)
+        # most windows of a text have no backslash: for these three compares are all
         if backslashes | pending != 0:
             targets, pending = escape_targets(backslashes, pending)
             stops = (stops & ~targets) | controls
             before = (stops - 1) & ~stops  # all bytes up to the first stop
             escaped |= backslashes & before != 0
+            # what is left is \u and illegal letters, rare enough to look at one by one
             unusual = targets & before & ~short_escape64(at)
             while unusual != 0:
                 backslash = at + first_bit(unusual) - 1
@@ -107,11 +113,13 @@ def skip_string(at: int) -> tuple[int, bool]:
                     if size == 0:
                         return 0, False
                     checked = backslash + size
+                # clears the lowest bit
                 unusual &= unusual - 1
         else:
             stops |= controls
         if stops != 0:
             at += first_bit(stops)
+            # the first stop is the closing quote, or a control character
             return (at + 1, escaped) if byte_at(at) == _QUOTE else (0, False)
         at += 64
 
@@ -140,12 +148,14 @@ def skip_number(at: int) -> int:
     if byte_at(at) == 0x2D:
         at += 1
     first, at = at, skip_digits(at)
+    # no digit, or a leading zero
     if at == first or (at - first > 1 and byte_at(first) == 0x30):
         return 0
     if byte_at(at) == 0x2E:
         first, at = at + 1, skip_digits(at + 1)
         if at == first:
             return 0
+    # both cases of e at once
     if (byte_at(at) | 0x20) == 0x65:
         at += 1
         if byte_at(at) == 0x2B or byte_at(at) == 0x2D:
@@ -176,6 +186,7 @@ def skip_literal(at: int) -> int:
     word = word_at(at)
     if word & _FOUR_BYTES == _NULL or word & _FOUR_BYTES == _TRUE:
         return at + 4
+    # false has five letters: its f is compared alone, the rest as one word
     if word & 0xFF == 0x66 and (word >> 8) & _FOUR_BYTES == _ALSE:
         return at + 5
     return 0
@@ -194,12 +205,14 @@ def skip_value(at: int, levels: int) -> int:
         elif byte in (_OPEN_OBJECT, _OPEN_ARRAY):
             is_object = byte == _OPEN_OBJECT
             at = skip_space(at + 1)
+            # empty ones open no level, but at the limit they count as too deep
             if byte_at(at) == (_CLOSE_OBJECT if is_object else _CLOSE_ARRAY) and depth < levels:
                 at += 1
             else:
                 if depth == levels:
                     return 0
                 depth += 1
+                # kinds of up to 64 open levels fit in one number, which takes the place of recursion
                 stack = (stack << 1) | is_object
                 if is_object:
                     at = skip_key(at)
@@ -210,6 +223,7 @@ def skip_value(at: int, levels: int) -> int:
             at = skip_literal(at)
         if at == 0:
             return 0
+        # a value has ended: close all levels that end with it, or go on behind a comma
         while depth > 0:
             at = skip_space(at)
             byte = byte_at(at)
@@ -238,4 +252,5 @@ def same_bytes(first: int, second: int, size: int) -> bool:
         first += 64
         second += 64
         size -= 64
+    # differences behind `size` are of other bytes and do not count
     return bool(first_bit(differing64(first, second)) >= size)

@@ -38,6 +38,7 @@ def _count_newlines(base: int, size: int) -> int:
     while at + 64 <= size:
         count += count_bits(equal64(base + at, 0x0A))
         at += 64
+    # no whole window is left: the block need not have readable bytes behind it
     while at < size:
         count += byte_at(base + at) == 0x0A
         at += 1
@@ -46,12 +47,14 @@ def _count_newlines(base: int, size: int) -> int:
 
 @kernel
 def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
+    # ``starts[0]`` is 0 without any newline
     line, at = 1, 0
     while at + 64 <= size:
         stops = equal64(base + at, 0x0A)
         while stops != 0:
             starts[line] = at + first_bit(stops) + 1
             line += 1
+            # clears the lowest bit: one step per newline, none for other bytes
             stops &= stops - 1
         at += 64
     while at < size:
@@ -76,11 +79,13 @@ def _valid_utf8(at: int, end: int) -> bool:
     while at < end:
         byte = byte_at(at)
         if byte < 0x80:
+            # runs of ASCII, most of most texts, 64 bytes at a time
             while at + 64 <= end and range64(at, 0x80, 0xFF) == 0:
                 at += 64
             while at < end and byte_at(at) < 0x80:
                 at += 1
             continue
+        # bounds of the second byte, which exclude overlong forms, surrogates and what lies above U+10FFFF
         low, high, more = 0x80, 0xBF, 1
         if 0xC2 <= byte <= 0xDF:
             pass
@@ -99,6 +104,7 @@ def _valid_utf8(at: int, end: int) -> bool:
             byte = byte_at(at)
             if byte < low or byte > high:
                 return False
+            # further bytes may be any continuation
             low, high = 0x80, 0xBF
         at += 1
     return True
@@ -108,6 +114,7 @@ def _valid_utf8(at: int, end: int) -> bool:
 def mark_invalid_utf8(base: int, starts: np.ndarray, status: np.ndarray) -> None:
     """Set `status` uint8[lines] to 1 for each line of the block at `base` that is not UTF-8."""
     for row in range(len(starts) - 1):
+        # reached only for blocks that Arrow has refused as a whole
         if not _valid_utf8(base + starts[row], base + starts[row + 1]):
             status[row] = 1
 
@@ -134,6 +141,7 @@ def _put_utf8(at: int, code: int) -> int:
         put_byte(at + 1, 0x80 | (code & 0x3F))
         return at + 2
     if code < 0x10000:
+        # halves of surrogate pairs do not come here: `_escaped_code` has joined them
         put_byte(at, 0xE0 | (code >> 12))
         put_byte(at + 1, 0x80 | ((code >> 6) & 0x3F))
         put_byte(at + 2, 0x80 | (code & 0x3F))
@@ -151,6 +159,7 @@ def _escaped_code(at: int) -> tuple[int, int]:
     code = read_hex4(at + 2)
     if code < 0xD800 or code > 0xDFFF:
         return 6, code
+    # a pair: the checks of `skip_string` have made sure of the second half
     return 12, 0x10000 + ((code - 0xD800) << 10) + read_hex4(at + 8) - 0xDC00
 
 
@@ -170,10 +179,12 @@ def copy_strings(
     """
     write = out
     for row in range(extents.shape[1]):
+        # the last rows lie in a copy, behind which whole windows may be read
         origin = base if row < tail_row else tail_base
         at = origin + extents[0, row]
         end = origin + extents[1, row]
         while at < end:
+            # bytes of the window behind the string may hold backslashes of the next one
             size = min(64, end - at)
             stops = equal64(at, _BACKSLASH) if unescape else 0
             if size < 64:
@@ -181,6 +192,8 @@ def copy_strings(
             done = 0
             while stops != 0:
                 here = first_bit(stops)
+                # always 64 bytes, of which only those before the escape count: the next write overlaps the
+                # others
                 copy64(write, at + done)
                 write += here - done
                 byte = byte_at(at + here + 1)
@@ -192,10 +205,12 @@ def copy_strings(
                     length, code = _escaped_code(at + here)
                     write = _put_utf8(write, code)
                     done = here + length
+                # drops the rest of the escape: the second of two backslashes, the other half of a pair
                 stops = stops & (-1 << done) if done < 64 else 0
             if done < size:
                 copy64(write, at + done)
                 write += size - done
                 done = size
+            # more than 64 where the last escape reaches over the end
             at += done
         offsets[row + 1] = write - out

@@ -80,15 +80,19 @@ def walk_lines(
     extents, _, present, lists, _, _ = values
     rows = len(starts) - 1
     n_spans = int(np.int64(0))  # a literal 0 has a type of its own and would be compiled for separately
+    # once per block: from here on requested and learned keys are found in the same buckets
     file_requested_keys(keys, store, buckets, used)
     for row in range(rows):
         if status[row] == 0:
             origin = base if row < tail_row else tail_base
             end, spans = walk_line(origin, starts[row], row, table, n_required, values, n_spans)
+            # only blanks may stand between the object and the newline: two objects on a line are no document
             if end != 0 and skip_space(end) == origin + starts[row + 1] - 1:
+                # taken over only here, so that the next line overwrites spans of a declined one
                 n_spans = spans
                 continue
             status[row] = 1
+        # a line may be declined half way: what it has left in the columns is taken back
         for column in range(extents.shape[0]):
             extents[column, 0, row] = -1
             extents[column, 1, row] = -1
@@ -118,14 +122,17 @@ def walk_line(
         if byte_at(at) != _QUOTE:
             return 0, 0
         at += 1
+        # a guess: a wrong one costs one compare of 64 bytes, a right one saves the scan and the hash
         key = keys[last, NEXT]
         if keys[key, SCOPE] == scope and same_bytes(at, names + keys[key, BEGIN], keys[key, SIZE]):
             at += keys[key, SIZE]
         else:
             after, escaped = skip_string(at)
+            # an escape may spell a requested key in other letters, which the exact parser finds out
             if after == 0 or escaped:
                 return 0, 0
             key = find_key(at, after - at, scope, keys, store, buckets, used)
+            # a key for which the table had no room (-1) cannot be guessed, nor guess the next one
             if key >= 0:
                 keys[last, NEXT] = key
             at = after
@@ -140,10 +147,13 @@ def walk_line(
         if action == SKIP:
             at = skip_value(at, MAX_LEVELS - 1 - level)
         else:
+            # a requested key that comes twice: which value counts is left to the exact parser
             if keys[key, SEEN] == row:
                 return 0, 0
             keys[key, SEEN] = row
             target = keys[key, TARGET]
+            # as if the key were missing, whatever type is expected; `nullx` is caught where a comma must
+            # follow
             if word_at(at) & _FOUR_BYTES == _NULL:
                 at += 4
             else:
@@ -152,6 +162,8 @@ def walk_line(
                     if byte_at(at) != _QUOTE:
                         return 0, 0
                     first = at + 1
+                    # a bad string gives 0 and a wrong extent: the check of 0 below declines the line, which
+                    # takes the extent back
                     at, _ = skip_string(first)
                     extents[target, 0, row] = first - origin
                     extents[target, 1, row] = at - 1 - origin
@@ -165,6 +177,7 @@ def walk_line(
                         return 0, 0
                     at = skip_space(at + 1)
                     if byte_at(at) != _CLOSE_OBJECT:
+                        # no recursion: the same loop reads on, with keys of another scope
                         level += 1
                         scope = target
                         continue
@@ -188,6 +201,7 @@ def walk_line(
                     at = skip_literal(at)
                 else:
                     return 0, 0
+                # the double may have been rounded from there on
                 if action >= EXACT and abs(numbers[target, row]) >= LIMIT:
                     return 0, 0
         if at == 0:
@@ -202,6 +216,7 @@ def walk_line(
                 return 0, 0
             at += 1
             if level == 0:
+                # keys come at most once, so that the count tells whether all required ones had a value
                 return (at, n_spans) if n_met == n_required else (0, 0)
             scope = around[scope]
             level -= 1
@@ -210,11 +225,14 @@ def walk_line(
 @kernel
 def hash_key(at: int, size: int, scope: int) -> int:
     """Return a hash of a key by its length, its first and its last bytes; `size` includes the closing quote."""
+    # keys that a dataset has differ at their ends or in length; what they share in between costs a compare at
+    # most
     head = word_at(at)
     if size < 8:
         head &= (1 << (8 * size)) - 1
     tail = word_at(at + size - 8) if size > 8 else 0
     middle = word_at(at + (size >> 1)) if size > 24 else 0
+    # an odd factor keeps all bits of the sum, and the shift brings its upper half into the slot
     mixed: int = (head ^ (tail << 1) ^ (middle << 2) ^ scope) * -7046029254386353131 + size
     return (mixed ^ (mixed >> 32)) & 0x7FFF_FFFF
 
@@ -223,6 +241,7 @@ def hash_key(at: int, size: int, scope: int) -> int:
 def file_requested_keys(keys: np.ndarray, store: np.ndarray, buckets: np.ndarray, used: np.ndarray) -> None:
     """Enter the rows of `keys` that are in use into the empty table `buckets`, see `find_key`."""
     address = address_of(store)
+    # row 0 is ROOT, which no bytes spell: so 0 can mark a free bucket
     for row in range(1, used[0]):
         slot = hash_key(address + keys[row, BEGIN], keys[row, SIZE], keys[row, SCOPE]) & (len(buckets) - 1)
         while buckets[slot] != 0:
@@ -242,6 +261,7 @@ def find_key(
     address = address_of(store)
     mask = len(buckets) - 1
     slot = hash_key(at, size, scope) & mask
+    # ends, since there are at least twice as many buckets as rows of `keys`
     while buckets[slot] != 0:
         row: int = buckets[slot]
         if (
@@ -252,6 +272,7 @@ def find_key(
             return row
         slot = (slot + 1) & mask
     row = used[0]
+    # 64 more bytes, because `same_bytes` reads whole windows
     if row == len(keys) or size > MAX_KEY or used[1] + size + 64 > len(store):
         return -1
     for i in range(size):
@@ -277,6 +298,7 @@ def read_span(at: int) -> tuple[int, int, int, float]:
         if part == 2:
             at, score = read_number(at)
         else:
+            # after two rounds start and end have their values, the third reads the score
             start = end
             at, end = read_integer(at)
         if at == 0:
@@ -293,6 +315,7 @@ def read_document_score(at: int) -> tuple[int, bool, float]:
     at = skip_space(at + 1)
     if byte_at(at) == _CLOSE_ARRAY:
         return at + 1, False, 0.0
+    # the end is not compared with the length of the text, which this kernel does not know
     at, start, _, score = read_span(at)
     if at == 0 or start != 0:
         return 0, False, 0.0
@@ -314,6 +337,7 @@ def read_spans(at: int, count: int, bounds: np.ndarray, scores: np.ndarray) -> t
         at, start, end, score = read_span(at)
         if at == 0:
             return 0, 0
+        # no check for room: see `bounds` of `walk_lines`
         bounds[count, 0] = start
         bounds[count, 1] = end
         scores[count] = score

@@ -126,6 +126,7 @@ def put_digits(out: Bytes, p: int, number: int | np.uint64) -> int:
     while size < 19 and rest >= limit:
         size += 1
         limit *= ten
+    # from the last digit to the first: their number is known, so that nothing is moved afterwards
     for k in range(p + size - 1, p - 1, -1):
         out[k] = np.uint8(rest % ten) + ZERO
         rest //= ten
@@ -138,6 +139,7 @@ def put_integer(out: Bytes, p: int, number: int) -> int:
     if number < 0:
         out[p] = MINUS
         p += 1
+        # the smallest int64 stays what it is, and `put_digits` takes its bits as 2**63
         number = -number
     return put_digits(out, p, number)
 
@@ -168,6 +170,7 @@ def _round_all(values, units, out):  # type: ignore[no-untyped-def]
         whole = np.floor(x)
         rounded = x
         if x * units < 2.0**53:  # above, neighbouring floats are further apart
+            # split at the point, so that `nearest_units` gets a product below 2**50
             rounded = (whole * units + nearest_units(x - whole, units)) / units
         out[at] = np.copysign(rounded, values[at])
 
@@ -186,6 +189,7 @@ def put_score(out: Bytes, p: int, x: float, decimals: int) -> int:
         out[p] = MINUS
         p += 1
         x = -x
+    # the other branch says the same for 8
     if decimals == DECIMALS:  # division by a constant
         units = np.uint64(nearest_units(x, 1e5))
         whole, rest = units // np.uint64(100000), np.uint32(units % np.uint64(100000))
@@ -211,6 +215,7 @@ def _put_decimals(out: Bytes, p: int, rest: np.uint32, decimals: int) -> int:
         out[p] = ZERO
         return p + 1
     ten = np.uint32(10)
+    # shrinks as long as all digits from the end are zeros
     size = decimals
     for k in range(decimals - 1, -1, -1):
         digit = rest % ten
@@ -233,6 +238,7 @@ def put_piece(out: Bytes, p: int, data: Bytes, offsets: Counts, k: int) -> int:
 def _write_numbers(values, state, hard_offsets, hard, out, offsets):  # type: ignore[no-untyped-def]
     p, next_hard = 0, 0
     for i in range(values.size):
+        # a number that is left out is empty: its offsets are equal, and the column has a null there
         offsets[i] = p
         if state[i] == EASY:
             p = put_score(out, p, values[i], DECIMALS)
@@ -252,6 +258,7 @@ def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, decima
         for k in range(bounds[i], bounds[i + 1]):
             if state[k] == LEFT_OUT:
                 continue
+            # `valid` covers whole lists, so that a list is left out with all of its spans or not at all
             if k > bounds[i]:
                 out[p] = COMMA
                 p += 1
@@ -304,6 +311,7 @@ def _put_escaped(out, p, byte):  # type: ignore[no-untyped-def]
     out[p + 1] = short
     if short != UNICODE:
         return p + 2
+    # control characters are below 32: two of the four digits are always zero
     out[p + 2] = ZERO
     out[p + 3] = ZERO
     out[p + 4] = ZERO + (byte >> 4)

@@ -1,16 +1,17 @@
 """The answer of `estimate`: tables for people, JSON for programs, and what is kept for `status`."""
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dolma_dask import fragments
+from dolma_dask.clusters.allocation import COMMAND_MIB
+from dolma_dask.clusters.jobs import PARENT_MIB
 from dolma_dask.display import byte_size, counted, percent, seconds, text_table
-from dolma_dask.pipelines.estimate.model import Extent, StageEstimate, Walls
-from dolma_dask.pipelines.estimate.records import kind_of
-from dolma_dask.pipelines.estimate.sample import PARTS, Sample, Scan
-from dolma_dask.pipelines.estimate.slurm import Request
+from dolma_dask.pipelines.estimate.model import StageEstimate, Walls
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, kind_of
 from dolma_dask.questions.status.estimated import Expected
 
 _HEADING = ("stage", "CPU", "+-", "memory", "scratch", "output", "files", "requests")
@@ -21,8 +22,64 @@ _LONG_SHARE = 0.25
 _LONG_SECONDS = 60.0
 """... and at least so long."""
 
-_LEAST_SPREAD = 0.1
-"""Stated uncertainty of CPU at least: what another load of the machine makes of it."""
+_MIN_SPREAD = 0.1
+"""Minimum of the stated uncertainty of CPU: what another load of the machine makes of it."""
+
+WANTED_SECONDS = 2 * 3600
+"""Workers are added until the pipeline ends within this time, or until more of them gain less than a tenth."""
+
+MAX_CORES = 32
+"""Cores of one job: what nearly all nodes have."""
+
+DASK_BYTES = 60_000_000
+"""Memory of a worker of Dask over that of a process that does the same."""
+
+_PAUSE = 0.8
+"""Share of its memory at which such a worker stops to take work."""
+
+_GAIN = 0.9
+
+SPARE = 1.25
+"""Memory that is asked for over what was seen."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Jobs, cores, memory and time."""
+
+    jobs: int
+    cores: int  # of each job; a worker each
+    memory: int  # MB of each job
+    seconds: int
+
+    def lines(self) -> list[str]:
+        """Return it as lines of a script for sbatch."""
+        hours, minutes = divmod(math.ceil(self.seconds / 60), 60)
+        return [
+            f"#SBATCH --nodes={self.jobs}",
+            "#SBATCH --ntasks-per-node=1",
+            f"#SBATCH --cpus-per-task={self.cores}",
+            f"#SBATCH --mem={self.memory}M",
+            f"#SBATCH --time={hours:02}:{minutes:02}:00",
+        ]
+
+
+def fitting(choices: list[Walls], memory: int) -> Request:
+    """Return a request for workers of so much memory: the first of ascending choices that is fast enough, or beyond which little is gained.
+
+    Time is asked for with a half more and ten minutes, since a job that is not done at its end has to wait in the queue again.
+    """
+    chosen = choices[0]
+    for other in choices[1:]:
+        if chosen.wall <= WANTED_SECONDS or other.wall > _GAIN * chosen.wall:
+            break
+        chosen = other
+    jobs = math.ceil(chosen.workers / MAX_CORES)
+    cores = math.ceil(chosen.workers / jobs)
+    rounded = 300 * math.ceil((1.5 * chosen.wall + 600) / 300)
+    worker = SPARE * (memory + DASK_BYTES) / _PAUSE
+    mib = worker * cores / 2**20 + COMMAND_MIB + PARENT_MIB  # as `dolma_dask.clusters.allocation` divides it
+    return Request(jobs, cores, 256 * math.ceil(mib / 256), rounded)
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,7 +93,6 @@ class Estimate:
     request: Request
     command: str  # that does it all in such a job
     client_memory: int  # bytes of the process that calls the stages, above its start
-    journal_files: int  # that the trials wrote; they are few, however large the pipeline is
     # what is read from outside
     entry_files: int
     entry_bytes: int
@@ -78,7 +134,7 @@ class Estimate:
     def spread(self) -> float:
         """Uncertainty of the CPU, as a share."""
         doubt = sum(stage.spread * stage.cpu for stage in self.stages)
-        return max(doubt / max(sum(stage.cpu for stage in self.stages), 1e-9), _LEAST_SPREAD)
+        return max(doubt / max(sum(stage.cpu for stage in self.stages), 1e-9), _MIN_SPREAD)
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values; seconds and bytes."""
@@ -164,7 +220,7 @@ def _cells(stage: StageEstimate) -> tuple[str, ...]:
     return (
         stage.name if stage.name == stage.verb else f"{stage.name} ({stage.verb})",
         seconds(stage.cpu + stage.start),
-        percent(max(stage.spread, _LEAST_SPREAD)),
+        percent(max(stage.spread, _MIN_SPREAD)),
         byte_size(stage.memory),
         byte_size(stage.scratch),
         byte_size(stage.bytes),
@@ -173,51 +229,38 @@ def _cells(stage: StageEstimate) -> tuple[str, ...]:
     )
 
 
-def notes_of(
-    scans: Sequence[Scan],
-    samples: Mapping[int, Sequence[Sample]],
-    extents: Mapping[str, Extent],
-    stages: Sequence[StageEstimate],
-    left_out: int,
-) -> tuple[str, ...]:
+def notes_of(entries: Sequence[Entry], stages: Sequence[StageEstimate], left_out: int) -> tuple[str, ...]:
     """Return how an estimate was made, and what it cannot know."""
-    return (
-        *_sampled(scans, samples),
-        *_unseen(scans),
-        *_whole(scans),
-        *_long(extents, stages),
-        *([f"{counted(left_out, 'download')} left out: its time is that of the network"] if left_out else []),
-    )
+    return (*_read(entries), *_long(stages), *_left_out(left_out))
 
 
-def _sampled(scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]]) -> Iterator[str]:
-    sizes = [sum(each[PARTS.index(name)].bytes for each in samples.values()) for name in ("tiny", "large")]
-    total = sum(one.bytes for one in scans)
-    shown = " and ".join(byte_size(size) for size in sizes)
-    yield f"tried on {shown} of {byte_size(round(total))} of records; copies were drawn together"
-
-
-def _unseen(scans: Sequence[Scan]) -> Iterator[str]:
-    read, stored = sum(one.stored for one in scans), sum(one.entry.bytes for one in scans)
+def _read(entries: Sequence[Entry]) -> Iterator[str]:
+    sizes = [byte_size(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)]
+    total = byte_size(round(sum(entry.bytes for entry in entries)))
+    yield f"tried on {' and '.join(sizes)} of {total} of records; copies were drawn together"
+    read = sum(one.stored for entry in entries for one in entry.scanned)
+    stored = sum(entry.stored for entry in entries)
     if read < stored:
         yield (
             f"{percent(read, stored)} of the stored bytes were read: copies beyond them are not known, so that less may be kept of duplicates than it "
             "says, and later stages cost less; --scan-bytes reads more"
         )
+    for entry in entries:
+        if any(kind_of(info.path) == "whole" for info in entry.files):
+            yield f"{entry.url}: whole files were drawn, so that copies in others are not known, and less may be kept of duplicates than it says"
 
 
-def _whole(scans: Sequence[Scan]) -> Iterator[str]:
-    for one in scans:
-        if any(kind_of(info.path) == "whole" for info in one.entry.files):
-            yield f"{one.entry.url}: whole files were drawn, so that copies in others are not known, and less may be kept of duplicates than it says"
-
-
-def _long(extents: Mapping[str, Extent], stages: Sequence[StageEstimate]) -> Iterator[str]:
-    """Name the stage for which a single file decides the wall time."""
+def _long(stages: Sequence[StageEstimate]) -> Iterator[str]:
+    """Name the stages for which a single file decides the wall time."""
     for stage in stages:
-        extent = extents[stage.name]
         if stage.largest > max(_LONG_SHARE * stage.cpu, _LONG_SECONDS):
+            size = byte_size(max(stage.extent.sizes))
             yield (
-                f"{stage.name}: {extent.largest_name} of {byte_size(max(extent.sizes))} is one task: {seconds(stage.largest)}, however many workers "
+                f"{stage.name}: {stage.extent.largest_name} of {size} is one task: {seconds(stage.largest)}, however many workers "
                 "there are; smaller files (convert --shard-bytes) would be done side by side"
             )
+
+
+def _left_out(downloads: int) -> Iterator[str]:
+    if downloads:
+        yield f"{counted(downloads, 'download')} left out: its time is that of the network"

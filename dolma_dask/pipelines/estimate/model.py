@@ -1,41 +1,73 @@
-"""From trials on samples to the whole pipeline.
+"""From trials on two samples to the whole pipeline: ``fixed + rate x bytes``.
 
-Every stage reads its input a constant number of times, and exchanges, sorts by radix and union-find are linear too, so a quantity is
-``fixed + per_file x files + rate x bytes``: a tiny sample in two files and in many tells the first two, a large one the rate. Every sample is tried twice; the least
-CPU counts, and how far the two lie apart is the noise. A growth counts by how far it is above the noise, since the whole multiplies both (`_above`).
-Bytes and files are those that a stage reads, or that were read for what it reads. Not so:
+Every stage reads its input a constant number of times, and exchanges, sorts by radix and union-find are linear too. Bytes are those that a stage reads, or that were read for what it
+reads; files of the samples are as large as the real ones, so that the rate has what a file costs. A growth counts by how far it is above the noise, since the whole multiplies both
+(`_above`). Not so:
 
-- Files: one or some for each file that is read, if the samples agree on a whole number; files of HDF5 follow from rows. Else by bytes.
+- Files: one or some for each file that is read, if the samples agree on a whole number; those of `convert` as it plans them, those of HDF5 by rows. Else by bytes.
 - Memory: the most that a worker held on a sample does not grow, since files are streamed; union-find of near duplicates does (`NEAR_BYTES`).
+- Requests: a table that was measured, since trials run on a local disk.
 - Wall time: each stage ends with its largest file or when all workers have done their share, whichever is later.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from dolma_dask.pipelines.estimate.requests import count_requests
-from dolma_dask.pipelines.estimate.sample import PARTS, Sample, Scan
-from dolma_dask.pipelines.estimate.shards import Made
-from dolma_dask.pipelines.estimate.trials import COLD, Trial
+from dolma_dask.errors import DolmaDaskError
+from dolma_dask.io import files
+from dolma_dask.io.stores import BLOCK_BYTES
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry
+from dolma_dask.pipelines.estimate.trial import Trial, Trials
 from dolma_dask.pipelines.stages import StagePlan
 from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
+
+WHOLE = "whole"
+"""Beside the names of samples: all that the pipeline reads."""
 
 NEAR_BYTES = 6
 """Bytes of memory for each document that near duplicates take in one worker: labels and matches, see `dolma_dask.verbs.dedupe.needs`."""
 
-CLIENT_BYTES = 3_000
-"""Bytes of memory of the process that holds the plan, for each file and stage: a task and its record, 1 kB each as JSON."""
-
-COMMAND_START = 1.0
-"""CPU-seconds of `run` until its first stage: imports, and the check of the file."""
-
-SPARE = 1.25
-"""Memory that is asked for over what was seen."""
+COMMAND_START = 1.2
+"""CPU-seconds of `run` until its first stage: imports, with that of numba, and the check of the file."""
 
 ROWS_PER_FILE = 50_000
 """Default of `hdf5`."""
+
+PART_BYTES = 16 << 20
+"""Bytes of a part of an upload, see `dolma_dask.io.publish`."""
+
+REQUESTS = {
+    "convert": (33, 6),
+    "validate": (127, 8),
+    "tag": (47, 6),
+    "quantiles": (195, 8),
+    "filter": (130, 7),
+    "dedupe": (169, 12),
+    "near": (340, 42),
+    "mix": (85, 15),
+    "ragged": (43, 10),
+    "hdf5": (140, 7),
+    "report": (410, 20),
+}
+"""Requests of a verb to a store, and more for each file of one block that it reads; `near` is `dedupe` of near duplicates. Measured on an S3 server with 10 and with 20 files:
+``benchmarks/bench_estimate_requests.py``."""
+
+OTHER_REQUESTS = (100, 10)
+"""Taken for every other verb."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a stage reads in each sample and in all."""
+
+    bytes: Mapping[str, float]  # of records
+    files: Mapping[str, int]
+    records: float = 0.0
+    largest: float = 0.0  # bytes of the records of the largest file
+    largest_name: str = ""
+    sizes: Sequence[int] = field(default=(), repr=False)  # stored bytes of each file
 
 
 @dataclass(frozen=True)
@@ -54,131 +86,126 @@ class StageEstimate:
     bytes: int  # stored bytes of what it writes
     files: int
     requests: int  # to object stores
-    roots: tuple[str, ...] = ()  # where its journal lies
+    roots: tuple[str, ...]  # where its journal lies
+    extent: Extent
+
+    @property
+    def growing(self) -> float:
+        """CPU-seconds that grow with what it reads."""
+        return max(self.cpu - self.fixed, 0.0)
 
     def wall(self, workers: int) -> float:
         """Return seconds for so many workers."""
-        grows = max(self.cpu - self.fixed, 0.0)
         factor = PROCESS_FACTOR if workers > 1 else 1.0
-        return self.fixed + max(self.largest, factor * grows / workers) + self.start
+        return self.fixed + max(self.largest, factor * self.growing / workers) + self.start
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
-        return {**vars(self), "roots": list(self.roots)}
+        values = {name: value for name, value in vars(self).items() if name != "extent"}
+        return {**values, "roots": list(self.roots)}
 
 
-@dataclass(frozen=True)
-class Extent:
-    """How much a stage reads in each sample and in all."""
-
-    sampled: Mapping[str, float]  # bytes of records, by sample
-    files_sampled: Mapping[str, int]
-    bytes: float
-    files: int
-    records: float
-    largest: float  # bytes of the records of the largest file
-    largest_name: str
-    sizes: Sequence[int] = field(default=(), repr=False)  # stored bytes of each file
-
-    @classmethod
-    def of(
-        cls, scans: Sequence[Scan], samples: Mapping[int, Sequence[Sample]], made: Mapping[int, Made]
-    ) -> "Extent":
-        """Return that of some entries, as they are or with the files that are `made` of them."""
-        mine = [samples[one.entry.number] for one in scans]
-        given = [
-            Made({name: samples[number][at].files for at, name in enumerate(PARTS)}, len(one.entry.files))
-            for one in scans
-            for number in [one.entry.number]
-        ]
-        files = [made.get(one.entry.number, itself) for one, itself in zip(scans, given, strict=True)]
-        return cls(
-            {name: float(sum(each[at].bytes for each in mine)) for at, name in enumerate(PARTS)},
-            {name: sum(one.sampled[name] for one in files) for name in PARTS},
-            sum(one.bytes for one in scans),
-            sum(one.files for one in files),
-            sum(one.records for one in scans),
-            max((one.largest for one in scans), default=0.0),
-            max(((info.bytes, info.path) for one in scans for info in one.entry.files), default=(0, ""))[1],
-            [info.bytes for one in scans for info in one.entry.files],
-        )
-
-
-@dataclass(frozen=True)
-class Line:
-    """``fixed + per_file x files + rate x bytes``."""
+class Line(NamedTuple):
+    """``fixed + rate x bytes``."""
 
     fixed: float
-    per_file: float
     rate: float
-    spread: float  # what the noise can make of the whole, as a share of it
-
-    @classmethod
-    def through(cls, extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> "Line":
-        """Return the line through a quantity on the samples: the first two have the same bytes in other numbers of files."""
-        count, size = extent.files_sampled, extent.sampled
-        further = count["many"] - count["tiny"]
-        per_file = _above(values["many"] - values["tiny"], noise) / further if further else 0.0
-        left = {name: values[name] - per_file * count[name] for name in PARTS}
-        base = (left["tiny"] + left["many"]) / 2
-        step = max(size["large"] - size["tiny"], 1.0)
-        rate = _above(left["large"] - base, noise) / step
-        fixed = max(base - rate * size["tiny"], 0.0)
-        whole = fixed + per_file * extent.files + rate * extent.bytes
-        doubt = noise * max(extent.bytes / step, 1.0)
-        return cls(fixed, per_file, rate, min(doubt / whole, 1.0) if whole else 0.0)
-
-    def of(self, extent: Extent) -> float:
-        """Return the quantity for all that there is."""
-        return self.fixed + self.per_file * extent.files + self.rate * extent.bytes
+    whole: float  # for all that there is
+    spread: float  # what the noise can make of it, as a share
 
 
-def _above(growth: float, noise: float) -> float:
-    """Return what to believe of a growth: all that is far above the noise, half of what is 1.4 times as large, nothing below."""
-    return growth * (1 - (noise / growth) ** 2) if growth > noise else 0.0
+def line(extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> Line:
+    """Return the line through a quantity on the two samples."""
+    step = max(extent.bytes[LARGE] - extent.bytes[SMALL], 1.0)
+    growth = values[LARGE] - values[SMALL]
+    # what to believe of it: all that is far above the noise, half of what is 1.4 times as large, nothing below
+    rate = growth * (1 - (noise / growth) ** 2) / step if growth > noise else 0.0
+    fixed = max(values[LARGE] - rate * extent.bytes[LARGE], 0.0)
+    whole = fixed + rate * extent.bytes[WHOLE]
+    doubt = noise * max(extent.bytes[WHOLE] / step, 1.0)
+    return Line(fixed, rate, whole, min(doubt / whole, 1.0) if whole else 0.0)
 
 
-def estimate_stage(
-    stage: StagePlan, extent: Extent, trials: Mapping[str, Mapping[str, Trial]], planned: int | None = None
-) -> StageEstimate:
-    """Return what a stage will take; `planned` is how many files it will write, where that is known."""
-    mine = {name: by_stage[stage.name] for name, by_stage in trials.items()}
+def estimate_stages(
+    stages: Sequence[StagePlan], entries: Sequence[Entry], trials: Trials
+) -> tuple[StageEstimate, ...]:
+    """Return what each stage will take."""
+    counts = {entry.number: {**entry.counts, WHOLE: len(entry.files)} for entry in entries}
+    reached: dict[str, set[int]] = {}
+    found = []
+    for at, stage in enumerate(stages):
+        own = [entry for entry in entries if stage.name in entry.stages]
+        before = [reached[other.name] for other in stages[:at] if stage.needs(other)]
+        reached[stage.name] = {entry.number for entry in own}.union(*before)
+        mine = [entry for entry in entries if entry.number in reached[stage.name]]
+        tried = {name: by_stage[stage.name] for name, by_stage in trials.items()}
+        extent, planned = _extent(mine, counts), None
+        if stage.verb == "convert" and own and not stage.arguments.get("attributes"):
+            planned = _count_shards(
+                stage, own
+            )  # for all that come after it; counted for the first of its entries
+            counts |= {entry.number: {SMALL: 0, LARGE: 0, WHOLE: 0} for entry in own}
+            counts[own[0].number] = {SMALL: tried[SMALL].files, LARGE: tried[LARGE].files, WHOLE: planned}
+        found.append(_estimate_stage(stage, extent, tried, planned))
+    return tuple(found)
 
-    def line(quantity: str, noise: float = 0.0) -> Line:
-        return Line.through(extent, {name: float(getattr(mine[name], quantity)) for name in PARTS}, noise)
 
-    noise = sum(mine[name].noise for name in PARTS) / len(PARTS)
-    cpu, written = line("cpu", noise), round(line("bytes").of(extent))
-    if stage.entry.makes == "page":  # it shows a sample of bounded size
-        written = max(trial.bytes for trial in mine.values())
-    count, roots = _files(stage, extent, mine) if planned is None else planned, roots_of(stage)
-    return StageEstimate(
-        name=stage.name,
-        verb=stage.verb,
-        cpu=cpu.of(extent),
-        spread=cpu.spread,
-        fixed=cpu.fixed,
-        largest=cpu.per_file + cpu.rate * extent.largest,
-        start=max(mine[COLD].cpu - mine["tiny"].cpu, 0.0),
-        memory=_memory(stage, extent, mine),
-        scratch=round(line("scratch").of(extent)),
-        bytes=written,
-        files=count,
-        requests=count_requests(stage, is_near(stage), extent.sizes, count, written, roots),
-        roots=roots,
+def _extent(entries: Sequence[Entry], counts: Mapping[int, Mapping[str, int]]) -> Extent:
+    """Return how much is read of some entries, with so many files of each."""
+    infos = [info for entry in entries for info in entry.files]
+    sampled = {name: float(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)}
+    return Extent(
+        {**sampled, WHOLE: sum(entry.bytes for entry in entries)},
+        {name: sum(counts[entry.number][name] for entry in entries) for name in (SMALL, LARGE, WHOLE)},
+        sum(entry.records for entry in entries),
+        max((entry.largest for entry in entries), default=0.0),
+        max(((info.bytes, info.path) for info in infos), default=(0, ""))[1],
+        [info.bytes for info in infos],
     )
 
 
-def roots_of(stage: StagePlan) -> tuple[str, ...]:
-    """Return where a stage keeps its journal: below what it writes, else beside what it looks at; a page has none of its own."""
-    if stage.entry.makes == "page":
-        return ()
-    return tuple(dict.fromkeys(stage.writes)) or tuple(stage.reads[:1])
+def _count_shards(stage: StagePlan, entries: Sequence[Entry]) -> int:
+    """Return the number of document files that a `convert` will make: its own plan says it, a function of the listing alone."""
+    try:
+        planned = stage.call(dry_run=True, progress=False)
+    except (DolmaDaskError, OSError):  # what is in its way is said by the run
+        return sum(len(entry.files) for entry in entries)
+    count = len(planned.planned) + planned.skipped
+    size = stage.arguments.get("shard_bytes")
+    if size and not stage.arguments.get("combine"):  # large files are cut while they are read
+        count = max(count, math.ceil(sum(entry.bytes for entry in entries) / size))
+    return int(count)
 
 
-def _memory(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
-    grows = NEAR_BYTES * extent.records if is_near(stage) else 0
-    return round(max(mine[name].peak for name in PARTS) + grows)
+def _estimate_stage(
+    stage: StagePlan, extent: Extent, mine: Mapping[str, Trial], planned: int | None
+) -> StageEstimate:
+    def through(quantity: str, noise: float = 0.0) -> Line:
+        return line(extent, {name: getattr(mine[name], quantity) for name in mine}, noise)
+
+    is_page = stage.entry.makes == "page"  # it shows a sample of bounded size
+    cpu = through("cpu", mine[LARGE].noise)
+    written = mine[LARGE].bytes if is_page else round(through("bytes").whole)
+    count = _count_files(stage, extent, mine) if planned is None else planned
+    # a journal lies below what is written, else beside what is looked at; a page has none of its own
+    roots = () if is_page else tuple(dict.fromkeys(stage.writes)) or tuple(stage.reads[:1])
+    near = round(NEAR_BYTES * extent.records) if is_near(stage) else 0
+    return StageEstimate(
+        name=stage.name,
+        verb=stage.verb,
+        cpu=cpu.whole,
+        spread=cpu.spread,
+        fixed=cpu.fixed,
+        largest=cpu.rate * extent.largest,
+        start=mine[SMALL].start,
+        memory=max(trial.peak for trial in mine.values()) + near,
+        scratch=round(through("scratch").whole),
+        bytes=written,
+        files=count,
+        requests=_count_requests(stage, extent.sizes, count, written, roots),
+        roots=roots,
+        extent=extent,
+    )
 
 
 def is_near(stage: StagePlan) -> bool:
@@ -186,18 +213,29 @@ def is_near(stage: StagePlan) -> bool:
     return stage.verb == "dedupe" and stage.arguments.get("how") == "fuzzy"
 
 
-def _files(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
-    """Return the number of files that a stage will write."""
-    counts = {name: float(mine[name].files) for name in PARTS}
+def _count_files(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
     if stage.verb == "hdf5":
-        rows = Line.through(extent, {name: mine[name].counts.get("rows", 0.0) for name in PARTS}).of(extent)
-        most = int(stage.arguments.get("max_rows_per_file") or ROWS_PER_FILE)
-        return 1 + max(1, math.ceil(rows / most))
-    further = extent.files_sampled["many"] - extent.files_sampled["tiny"]
-    rate = (counts["many"] - counts["tiny"]) / further if further else 0.0
-    fixed = counts["tiny"] - rate * extent.files_sampled["tiny"]
-    is_exact = rate == round(rate) and counts["large"] == fixed + rate * extent.files_sampled["large"]
-    return round(fixed + rate * extent.files if is_exact else Line.through(extent, counts).of(extent))
+        rows = line(extent, {name: mine[name].counts.get("rows", 0.0) for name in mine}).whole
+        return 1 + max(1, math.ceil(rows / int(stage.arguments.get("max_rows_per_file") or ROWS_PER_FILE)))
+    more, further = mine[LARGE].files - mine[SMALL].files, extent.files[LARGE] - extent.files[SMALL]
+    if not more or (further and more % further == 0):
+        rate = more // further if further else 0
+        return mine[LARGE].files + rate * (extent.files[WHOLE] - extent.files[LARGE])
+    return round(line(extent, {name: mine[name].files for name in mine}).whole)
+
+
+def _count_requests(
+    stage: StagePlan, sizes: Sequence[int], files_written: int, bytes_written: int, roots: Sequence[str]
+) -> int:
+    """Return the requests of a stage; 0 if it reads and writes on a local disk."""
+    if all(map(files.is_local, [*stage.reads, *roots])):
+        return 0
+    fixed, per_file = REQUESTS.get("near" if is_near(stage) else stage.verb, OTHER_REQUESTS)
+    blocks = sum(math.ceil(size / BLOCK_BYTES) - 1 for size in sizes if size)
+    more = 2 * max(files_written - len(sizes), 0) if stage.verb == "tag" else 0  # files of further taggers
+    size = bytes_written / max(files_written, 1)
+    parts = files_written * (1 + math.ceil(size / PART_BYTES)) if size > PART_BYTES else 0
+    return round(fixed + per_file * len(sizes) + blocks + more + parts)
 
 
 @dataclass(frozen=True)
@@ -209,17 +247,16 @@ class Walls:
     cpu: float  # CPU-seconds, with the start of the processes
 
 
-def walls(stages: Sequence[StageEstimate], extents: Mapping[str, Extent], workers: int) -> Walls:
+def walls(stages: Sequence[StageEstimate], workers: int) -> Walls:
     """Return wall time and CPU on so many workers; small stages stay in one process, as `dolma_dask.placement` decides."""
     wall, cpu, has_processes = COMMAND_START, COMMAND_START, False
     for stage in stages:
-        sizes = extents[stage.name].sizes
-        places = choose(stage.verb, sizes, workers)
-        many = 1 if places == "synchronous" else min(workers, len(sizes))
-        has_processes |= places == "processes"
-        grows = max(stage.cpu - stage.fixed, 0.0) * (PROCESS_FACTOR - 1 if many > 1 else 0)
+        sizes = stage.extent.sizes
+        place = choose(stage.verb, sizes, workers)
+        many = 1 if place == "synchronous" else min(workers, len(sizes))
+        has_processes |= place == "processes"
         wall += stage.wall(many)
-        cpu += stage.cpu + stage.start + grows
+        cpu += stage.cpu + stage.start + stage.growing * (PROCESS_FACTOR - 1 if many > 1 else 0)
     if has_processes:
         wall, cpu = wall + PROCESSES_START, cpu + PROCESSES_START + PROCESS_START * workers
     return Walls(workers, wall, cpu)

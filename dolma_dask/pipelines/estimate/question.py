@@ -1,6 +1,6 @@
 """estimate: what a pipeline will cost, before it runs.
 
-Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages twice on a sample (`sample_bytes`) and five times on a few records.
+Costs a reading of what the pipeline reads (at most `scan_bytes`), and its stages twice on a sample (`sample_bytes`) and twice on a few records.
 """
 
 import os
@@ -16,18 +16,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dolma_dask import clusters
-from dolma_dask.clusters.sigterm import stopped_by_sigterm
-from dolma_dask.errors import InterruptedStageError, TrialError, UsageError
+from dolma_dask.clusters.workers import stopped_by_sigterm
+from dolma_dask.errors import InterruptedStageError, UsageError
 from dolma_dask.io.publish import is_running, writer_space
+from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.shared import Many, words_of
-from dolma_dask.pipelines.estimate.answer import Estimate, notes_of
-from dolma_dask.pipelines.estimate.entries import Moved, check_there, trace_entries
-from dolma_dask.pipelines.estimate.model import CLIENT_BYTES, Extent, estimate_stage, is_near, walls
-from dolma_dask.pipelines.estimate.records import TextKeys, near_keys
-from dolma_dask.pipelines.estimate.sample import PARTS, check_records, choose, scan_entries, write_samples
-from dolma_dask.pipelines.estimate.shards import shards_made
-from dolma_dask.pipelines.estimate.slurm import fitting
-from dolma_dask.pipelines.estimate.trials import TRIES, run_trials
+from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
+from dolma_dask.pipelines.estimate.model import estimate_stages, is_near, walls
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, draw, scan_entries, write_sample
+from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
 from dolma_dask.pipelines.pipeline_file import check_stages, read_pipeline, variables_of
 from dolma_dask.pipelines.stages import StagePlan, selected
 from dolma_dask.progress import one_display, progress_of
@@ -39,9 +36,12 @@ SAMPLE_BYTES = 20_000_000
 SCAN_BYTES = 1_000_000_000
 """Stored bytes that are read to find copies: 10 to 30 CPU-seconds."""
 
+CLIENT_BYTES = 3_000
+"""Bytes of memory of the process that holds the plan, for each file and stage: a task and its record, 1 kB each as JSON."""
+
 _FOLDER = "dolma-dask-estimate-"
 
-_MOST_DOUBLINGS = 8
+_MAX_DOUBLINGS = 8
 """Of the workers that are looked at: 256."""
 
 
@@ -110,13 +110,34 @@ def estimate(
     _check_numbers(workers, sample_bytes, scan_bytes)
     tried = [stage for stage in active if stage.verb != "download"]
     with stopped_by_sigterm(), one_display("estimate"), _temporary(scratch) as folder:
+        pipelines = {name: Moved(tried, folder / name) for name in (SMALL, LARGE)}
+        entries = list(pipelines[SMALL].entries.values())
+        _check_there(entries, file)
         try:
-            question = _Question(file, variables_of(variables), tried, folder, seed, sample_bytes, scan_bytes)
-            question.sample(progress)
-            question.try_stages(progress)
+            _sample(entries, pipelines, _near(tried), (seed, sample_bytes, scan_bytes), progress)
+            with progress_of("estimate-trials", 0, len(ORDER) * len(tried), progress is not False) as shown:
+                trials = run_trials(pipelines, lambda: shown.advance(0, 1))
         except KeyboardInterrupt:
             raise InterruptedStageError("estimate was stopped; nothing of it is left.") from None
-        return question.answer(tuple(workers), begun, left_out=len(active) - len(tried))
+    found = estimate_stages(tried, entries, trials)
+    count = sum(len(entry.files) for entry in entries)
+    doublings = [1 << power for power in range(_MAX_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
+    choices = [walls(found, number) for number in doublings]
+    answer = Estimate(
+        file=file,
+        stages=found,
+        here=walls(found, clusters.cpu_count()),
+        walls=tuple(walls(found, number) for number in sorted({*workers})) or tuple(choices),
+        request=fitting(choices, max(stage.memory for stage in found)),
+        command=_command(file, variables_of(variables)),
+        client_memory=CLIENT_BYTES * count * len(found),
+        entry_files=count,
+        entry_bytes=sum(entry.stored for entry in entries),
+        seconds=time.monotonic() - begun,
+        notes=notes_of(entries, found, left_out=len(active) - len(tried)),
+    )
+    keep(answer.kept())
+    return answer
 
 
 def _check_numbers(workers: Sequence[int], sample_bytes: int, scan_bytes: int) -> None:
@@ -144,113 +165,50 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Question:
-    """A pipeline, samples of what it reads, and trials of its stages."""
+def _check_there(entries: Sequence[Entry], file: str) -> None:
+    """Refuse a pipeline with nothing to sample.
 
-    def __init__(
-        self,
-        file: str,
-        variables: Mapping[str, object],
-        stages: Sequence[StagePlan],
-        folder: Path,
-        seed: int,
-        sample_bytes: int,
-        scan_bytes: int,
-    ) -> None:
-        self.file, self.stages, self.seed = file, stages, seed
-        self._variables = variables
-        self._sample_bytes, self._scan_bytes = sample_bytes, scan_bytes
-        self._folders = {name: folder / name for name in PARTS}
-        self._moved = {name: Moved(stages, str(folder / name)) for name in PARTS}
-        self.entries = self._moved[PARTS[0]].entries
-        check_there(self.entries, file)
-
-    def sample(self, progress: bool | None) -> None:
-        """Read the entries, draw the samples and write them."""
-        entries = list(self.entries.values())
-        total = min(sum(entry.bytes for entry in entries), self._scan_bytes)
-        with progress_of("estimate-reading", total, len(entries), _shown(progress)) as shown:
-            self.scans = scan_entries(
-                entries, self._keys(), self.seed, self._scan_bytes, lambda size: shown.advance(size, 0)
-            )
-            check_records(self.scans)
-            choose(self.scans, self._sample_bytes, self.seed)
-            self.samples = {}
-            for one in self.scans:
-                number = one.entry.number
-                places = [str(self._folders[name] / f"in/{number}") for name in PARTS]
-                self.samples[number] = write_samples(one, places)
-                shown.advance(0, 1)
-
-    def _command(self) -> str:
-        """Return the real run as a line of a script, for workers on all processors of a job."""
-        given = [f"{name}={value}" for name, value in self._variables.items()]
-        more = ["--set", *given] if given else []
-        return shlex.join(["dolma-dask", "run", self.file, *more, "--cluster", "allocation"])
-
-    def _keys(self) -> TextKeys:
-        """Return numbers of texts that near duplicates share, if the pipeline looks for them."""
-        near = [stage for stage in self.stages if is_near(stage)]
-        if not near:
-            return TextKeys()
-        return near_keys(near[0].arguments.get("ngram") or 5, near[0].arguments.get("unit") or "word")
-
-    def try_stages(self, progress: bool | None) -> None:
-        """Run the stages on the samples."""
-        moved = {name: one.stages for name, one in self._moved.items()}
-        total = TRIES * len(self.stages)
-        with progress_of("estimate-trials", 0, total, _shown(progress)) as shown:
-            try:
-                self.trials = run_trials(moved, self._folders, lambda: shown.advance(0, 1))
-            except TrialError as failed:
-                raise TrialError(self._in_real_words(str(failed))) from None
-
-    def _in_real_words(self, message: str) -> str:
-        """Return a message with the real places instead of those of the sample, which is gone when a person reads it."""
-        for name, folder in self._folders.items():
-            for entry in self.entries.values():
-                message = message.replace(f"{folder}/in/{entry.number}", f"{entry.url} (rows of the sample)")
-            for real, moved in self._moved[name].moved.items():
-                message = message.replace(moved, real)
-        return message
-
-    def answer(self, workers: tuple[int, ...], begun: float, left_out: int) -> Estimate:
-        """Return what the trials say of the whole, and keep it beside the journals."""
-        reached = trace_entries(self.stages, self.entries)
-        scans = {one.entry.number: one for one in self.scans}
-        made = shards_made(self.stages, self.entries, scans, self.trials)
-        planned: dict[str, int] = {}
-        extents: dict[str, Extent] = {}
-        for stage in self.stages:
-            mine = [scans[entry.number] for entry in reached[stage.name]]
-            converts = stage.verb == "convert" and any(one.entry.number in made for one in mine)
-            extents[stage.name] = Extent.of(mine, self.samples, {} if converts else made)
-            if converts:
-                planned[stage.name] = sum(made[one.entry.number].files for one in mine)
-        found = tuple(
-            estimate_stage(stage, extents[stage.name], self.trials, planned.get(stage.name))
-            for stage in self.stages
+    Raises `UsageError`: it reads nothing from outside, or something holds no files.
+    """
+    if not entries:
+        raise UsageError(
+            f"{file}: no stage reads anything that is there already; expected raw files or a dataset to draw a sample from."
         )
-        count = sum(len(one.entry.files) for one in self.scans)
-        doublings = [1 << power for power in range(_MOST_DOUBLINGS + 1) if power == 0 or 1 << power <= count]
-        choices = [walls(found, extents, number) for number in doublings]
-        answer = Estimate(
-            file=self.file,
-            stages=found,
-            here=walls(found, extents, clusters.cpu_count()),
-            walls=tuple(walls(found, extents, number) for number in sorted({*workers}) or doublings),
-            request=fitting(choices, max(stage.memory for stage in found)),
-            command=self._command(),
-            client_memory=CLIENT_BYTES * count * len(found),
-            journal_files=sum(trial.journal_files for trial in self.trials[PARTS[-1]].values()),
-            entry_files=count,
-            entry_bytes=sum(one.entry.bytes for one in self.scans),
-            seconds=time.monotonic() - begun,
-            notes=notes_of(self.scans, self.samples, extents, found, left_out),
-        )
-        keep(answer.kept())
-        return answer
+    for entry in entries:
+        if not entry.stored:
+            raise UsageError(f"{entry.url} holds no bytes; expected documents to draw a sample from.")
 
 
-def _shown(progress: bool | None) -> bool:
-    return progress is not False
+def _near(stages: Sequence[StagePlan]) -> MinHash | None:
+    """Return how texts are compared, if the pipeline looks for near duplicates."""
+    for stage in filter(is_near, stages):
+        given = {name: stage.arguments[name] for name in ("ngram", "unit") if stage.arguments.get(name)}
+        return MinHash(**given, num_perm=1)
+    return None
+
+
+def _sample(
+    entries: Sequence[Entry],
+    pipelines: Mapping[str, Moved],
+    near: MinHash | None,
+    numbers: tuple[int, int, int],
+    progress: bool | None,
+) -> None:
+    """Read the entries, draw the samples and write them."""
+    seed, sample_bytes, scan_bytes = numbers
+    total = min(sum(entry.stored for entry in entries), scan_bytes)
+    with progress_of("estimate-reading", total, len(entries), progress is not False) as shown:
+        scan_entries(entries, near, seed, scan_bytes, lambda size: shown.advance(size, 0))
+        draw(entries, sample_bytes, seed)
+        for entry in entries:
+            for name, pipeline in pipelines.items():
+                write_sample(entry, name, str(pipeline.folder / f"in/{entry.number}"))
+            shown.advance(0, 1)
+
+
+def _command(file: str, variables: Mapping[str, object]) -> str:
+    """Return the real run as a line of a script, for workers on all processors of a job."""
+    given = [f"{name}={value}" for name, value in variables.items()]
+    return shlex.join(
+        ["dolma-dask", "run", file, *(["--set", *given] if given else []), "--cluster", "allocation"]
+    )

@@ -1,304 +1,411 @@
-"""A seeded sample of records of all entries, as files that the stages can run on.
+"""What a pipeline reads from outside, and seeded samples of it for trials, in which copies of a text stay together.
 
-Records are cut into runs of neighbours, and one of n runs is drawn, by seed: neighbours are alike, so that the sample deflates like the whole. Copies (`records`) belong to the run of the first of them, wherever they lie. So the sample has its share of bytes, of records and of duplicates all
-at once: a pipeline keeps in it what it would keep of the whole, whatever its rules.
-Neighbouring files are put together, so that a file of the sample is about as large as a real one and the cost per file stays in proportion.
-
-Limits: what has not been read (`scan_bytes`) may hold copies that nobody has seen; similar texts that do not share their number are parted;
-of a large file that is not read to its end, the beginning stands for the whole.
+Records are cut into runs of neighbours, a share of which is drawn, evenly spread: neighbours are alike, so that the sample deflates like the whole. Copies belong to the run of the first of them,
+wherever they lie, so that a pipeline keeps in the sample what it would keep of the whole. Texts are copies if they are equal, and where near duplicates are looked for, if they share the
+least hash of their n-grams, as two texts do with the probability of their similarity. Of files other than JSON lines and Parquet a record is the whole file.
+Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from dolma_dask.dataset import Dataset, open_dataset, shard_info
 from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
-from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.stored import StoredFile
+from dolma_dask.io.stream import LineBlock, compression_of, read_lines
 from dolma_dask.journal import Journal, Record
-from dolma_dask.pipelines.estimate.entries import Entry
-from dolma_dask.pipelines.estimate.records import Scanned, Sizes, TextKeys, kind_of, read_chosen, scan
+from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.reading.catalog import Catalog
+from dolma_dask.sources.mapping import is_sibling
+from dolma_dask.sources.naming import list_raw, split_suffix
 
-PARTS = ("tiny", "many", "large")
-"""Samples: some records for what a stage costs anyway, the same in many files, and all that was drawn."""
+Ints = npt.NDArray[np.int64]
 
-_BITS = {"tiny": 1, "many": 1, "large": 2}
-"""Which records are in a sample: the bit of `Scan.parts`."""
+SMALL, LARGE = "small", "large"
+"""Samples: some records, for what a stage costs anyway, and all that was drawn."""
 
-_LEAST_READ = 32_000_000
+_MIN_FILES = {SMALL: 2, LARGE: 3}
+"""Files of a sample at least, if there are as many: what several files need is in both, and they tell what each file adds."""
+
+_SMALL_RUNS = 16
+"""One in so many runs that are drawn is in the small sample."""
+
+_RUN_BYTES = 16_000
+"""Bytes of neighbours that are drawn together: half a window of gzip. Longer runs are too few where most documents are copies."""
+
+_BLOCK_BYTES = 8_000_000
+"""Of a batch of Parquet."""
+
+_MIN_READ = 32_000_000
 """Stored bytes of a large file that are read at least."""
 
 _FILES_READ = 8
 """At least so many files share what may be read."""
 
-_LEAST_FILES = {"tiny": 2, "many": 24, "large": 2}
-"""Files of a sample at least, if there are as many: two, so that what several files need is in all."""
 
-_RUN_BYTES = 16_000
-"""Bytes of neighbours that are drawn together: half a window of gzip. Longer runs are too few where most documents are copies."""
+@dataclass
+class Scanned:
+    """The records of a file, or of its beginning."""
 
-_LEAST_RUNS = 16
-"""Runs that a sample has at least: less of each where it is small."""
-
-_DRAWS = 200
-"""Samples that are drawn; the one that is most like the whole is taken."""
-
-_TINY = 32
-"""The beginning of each run that is in the tiny sample: one part in so many."""
+    info: FileInfo
+    keys: npt.NDArray[np.uint64]  # (n,) equal for copies
+    sizes: Ints  # (n,) bytes
+    stored: int  # stored bytes that were read
+    texts: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,) number of each among all texts
+    drawn: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # by sample (n,)
 
 
 @dataclass
-class Scan:
-    """What was read of an entry."""
+class Entry:
+    """Raw files or a dataset that the pipeline reads and no stage has made, and what was read of it."""
 
-    entry: Entry
-    files: list[FileInfo] = field(default_factory=list)  # that were read, in the order of the listing
-    found: list[Scanned] = field(default_factory=list)  # beside them
-    parts: list[npt.NDArray[np.uint8]] = field(
-        default_factory=list
-    )  # for each file and record: bits of the samples that have it
+    url: str  # as it stands in the file, `located`
+    number: int
+    is_dataset: bool
+    mapping: str = "dolma"  # of raw files
+    stages: list[str] = field(default_factory=list)  # that read it
+    scanned: list[Scanned] = field(default_factory=list)  # in the order of the listing
+    counts: dict[str, int] = field(default_factory=dict)  # files of each sample
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset; only where it is one."""
+        return open_dataset(self.url)
+
+    @cached_property
+    def _listed(self) -> tuple[str, list[FileInfo]]:
+        if self.is_dataset:
+            return self.dataset.root, list(map(shard_info, self.dataset.shards))
+        root, infos = list_raw([self.url])
+        return root, [info for info in infos if not is_sibling(self.mapping, info.path)]
+
+    @property
+    def root(self) -> str:
+        """The folder that paths of `files` are relative to."""
+        return self._listed[0]
+
+    @property
+    def files(self) -> list[FileInfo]:
+        """Its document files or raw files, in the order of the listing."""
+        return self._listed[1]
 
     @property
     def stored(self) -> int:
-        """Stored bytes that were read."""
-        return sum(one.stored for one in self.found)
-
-    @property
-    def seen(self) -> int:
-        """Bytes of the records that were read."""
-        return int(sum(one.sizes.sum() for one in self.found))
+        """Stored bytes."""
+        return sum(info.bytes for info in self.files)
 
     @property
     def growth(self) -> float:
         """All stored bytes over those that were read."""
-        return self.entry.bytes / max(self.stored, 1)
+        return self.stored / max(sum(one.stored for one in self.scanned), 1)
 
     @property
     def bytes(self) -> float:
         """Bytes of all records."""
-        return self.seen * self.growth
+        return self.growth * sum(int(one.sizes.sum()) for one in self.scanned)
 
     @property
     def records(self) -> float:
         """Number of all records."""
-        return sum(len(one.keys) for one in self.found) * self.growth
+        return self.growth * sum(len(one.keys) for one in self.scanned)
 
     @property
     def largest(self) -> float:
         """Bytes of the records of the largest file."""
-        return max(info.bytes for info in self.entry.files) * self.seen / max(self.stored, 1)
+        return max(info.bytes for info in self.files) * self.bytes / self.stored
+
+    def sampled(self, name: str) -> int:
+        """Return the bytes of the records in a sample."""
+        return sum(int(one.sizes[one.drawn[name]].sum()) for one in self.scanned)
 
 
-@dataclass
-class Sample:
-    """One of the samples of an entry."""
+# ----------------------------------------------------------------------------------------------------------- reading
 
-    bytes: int = 0  # of its records
-    files: int = 0
+
+class _Block(NamedTuple):
+    """Neighbouring records of a file."""
+
+    texts: Callable[[], Sequence[str]]
+    sizes: Ints  # (n,) bytes
+    take: Callable[[Ints], Any]  # bytes or a table of some of them
+    stored: int  # stored bytes of the file up to here
+
+
+def _blocks(url: str, size: int) -> Iterator[_Block]:
+    """Yield the records of a file of so many stored bytes."""
+    kind = kind_of(url)
+    if kind == "parquet":
+        table = open_parquet(url)
+        rows, done = table.metadata.num_rows, 0
+        for batch in read_batches(url, table, None, _BLOCK_BYTES):
+            done += len(batch)
+            sizes = np.full(len(batch), batch.nbytes // max(len(batch), 1))
+            yield _Block(partial(_column, batch), sizes, batch.take, size * done // max(rows, 1))
+    elif kind == "jsonl":
+        with closing(StoredFile(url)) as stored:
+            for block in read_lines(stored, compression_of(url.lower())):
+                read = min(stored.position, size)
+                yield _Block(partial(_texts_of, block), np.diff(block.starts), partial(_lines, block), read)
+    else:
+        yield _Block(lambda: [url], np.array([size]), lambda _: files.read_bytes(url), size)
+
+
+def kind_of(path: str) -> str:
+    """Return how records lie in a file: `jsonl`, `parquet` or `whole`."""
+    try:
+        kind = split_suffix(path).kind
+    except UsageError:
+        return "whole"
+    return kind if kind in ("jsonl", "parquet") else "whole"
+
+
+def _column(batch: pa.RecordBatch) -> Sequence[str]:
+    """Return the column of texts, else the last of strings; rows without any stand for themselves."""
+    strings = [f.name for f in batch.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    if not strings:
+        return list(map(str, batch.to_pylist()))
+    name = "text" if "text" in strings else strings[-1]
+    return [text or "" for text in batch.column(name).to_pylist()]
+
+
+def _lines(block: LineBlock, rows: Ints) -> bytes:
+    return b"".join(block.data[block.starts[i] : block.starts[i + 1]].tobytes() for i in rows)
+
+
+def _texts_of(block: LineBlock) -> Sequence[str]:
+    decode = msgspec.json.Decoder().decode
+    return [_text_of(line, decode) for line in block]
+
+
+def _text_of(line: bytes, decode: Callable[[bytes], Any]) -> str:
+    """Return the text of a record, else its longest string; a line that is no JSON stands for itself."""
+    try:
+        record = decode(line)
+    except NOT_JSON:
+        return line.decode(errors="replace")
+    text = record.get("text") if isinstance(record, dict) else None
+    return text if isinstance(text, str) else _longest(record)
+
+
+def _longest(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_longest, parts), key=len, default="")
+
+
+def _keys_of(texts: Sequence[str], near: MinHash | None) -> npt.NDArray[np.uint64]:
+    """Return a number for each text (n,): equal for equal texts, and mostly for those that are alike where `near` is given."""
+    hashes = (xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts)
+    keys = np.fromiter(hashes, np.uint64, len(texts))
+    if near is not None and texts:
+        signed = near.sign(pa.array(texts, pa.large_string()))
+        has = near.has_signature(signed.kinds)
+        keys[has] = signed.values[has, 0]
+    return keys
 
 
 def scan_entries(
-    entries: Sequence[Entry], keys: TextKeys, seed: int, scan_bytes: int, advance: Callable[[int], None]
-) -> list[Scan]:
-    """Read the records of entries, as far as `scan_bytes` allows: whole files in an order that the seed decides."""
-    total = sum(entry.bytes for entry in entries)
-    scans = []
-    for entry in entries:
-        left = max(int(scan_bytes * entry.bytes / total), 1)
-        most = max(_LEAST_READ, left // _FILES_READ) if entry.bytes > left else entry.bytes
-        found: dict[str, tuple[FileInfo, Scanned]] = {}
-        for info in sorted(entry.files, key=lambda info: _rank(info.path, seed)):
-            if left <= 0:
-                break
-            one = scan(files.join(entry.root, info.path), info.bytes, keys, min(most, left))
-            found[info.path] = info, one
-            left -= one.stored
-            advance(one.stored)
-        ordered = [found[info.path] for info in entry.files if info.path in found]
-        scans.append(Scan(entry, [info for info, _ in ordered], [one for _, one in ordered]))
-    return scans
+    entries: Sequence[Entry],
+    near: MinHash | None,
+    seed: int,
+    scan_bytes: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Read the records of entries, as far as `scan_bytes` allows: whole files in an order that the seed decides.
 
-
-def _rank(path: str, seed: int) -> int:
-    return xxhash.xxh3_64_intdigest(path.encode(), seed=seed)
-
-
-def check_records(scans: Sequence[Scan]) -> None:
-    """Refuse an entry without any record.
-
-    Raises `UsageError`.
+    Raises `UsageError`: an entry holds no records.
     """
-    for each in scans:
-        if not any(len(one.keys) for one in each.found):
+    total = sum(entry.stored for entry in entries)
+    for entry in entries:
+        left = max(int(scan_bytes * entry.stored / total), 1)
+        limit = max(_MIN_READ, left // _FILES_READ) if entry.stored > left else entry.stored
+        for info in sorted(
+            entry.files, key=lambda info: xxhash.xxh3_64_intdigest(info.path.encode(), seed=seed)
+        ):
+            if left > 0:
+                entry.scanned.append(_scan(files.join(entry.root, info.path), info, near, min(limit, left)))
+                left -= entry.scanned[-1].stored
+                advance(entry.scanned[-1].stored)
+        entry.scanned.sort(key=lambda one: one.info.path.encode())
+        if not any(len(one.keys) for one in entry.scanned):
             raise UsageError(
-                f"{each.entry.url} holds no records in {counted(len(each.found), 'file')} that were read; expected documents to draw a sample from."
+                f"{entry.url} holds no records in {counted(len(entry.scanned), 'file')} that were read; expected documents to draw a sample from."
             )
 
 
-def choose(scans: Sequence[Scan], sample_bytes: int, seed: int) -> None:
-    """Draw the samples: sets `Scan.parts`.
+def _scan(url: str, info: FileInfo, near: MinHash | None, limit: int) -> Scanned:
+    """Read a file, or about `limit` stored bytes of it."""
+    keys, sizes, stored = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+    for block in _blocks(url, info.bytes):
+        keys.append(_keys_of(block.texts(), near))
+        sizes.append(block.sizes)
+        stored = block.stored
+        if stored >= limit:
+            break
+    return Scanned(info, np.concatenate(keys), np.concatenate(sizes), stored)
+
+
+# ----------------------------------------------------------------------------------------------------------- drawing
+
+
+def draw(entries: Sequence[Entry], sample_bytes: int, seed: int) -> None:
+    """Draw the samples: sets `Scanned.drawn`. Each has a record of every entry.
 
     Raises `UsageError`: something can only be taken whole and is too large.
     """
-    sizes = np.concatenate([one.sizes for each in scans for one in each.found])
-    keys = np.concatenate([one.keys for each in scans for one in each.found])
-    entry = np.repeat(np.arange(len(scans)), [sum(len(one.keys) for one in each.found) for each in scans])
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    scanned = [one for entry in entries for one in entry.scanned]
+    keys = np.concatenate([one.keys for one in scanned])
+    sizes = np.concatenate([one.sizes for one in scanned])
+    _, first, texts = np.unique(keys, return_index=True, return_inverse=True)
+    is_drawn = _choose(sizes, first, sample_bytes, seed)
+    ends = np.cumsum([len(one.keys) for one in scanned])[:-1]
+    for one, rows in zip(scanned, np.split(texts, ends), strict=True):
+        one.texts = rows
+    for entry in entries:
+        mine = np.concatenate([one.texts for one in entry.scanned])
+        is_drawn[LARGE][mine[len(mine) // 2]] |= not is_drawn[LARGE][mine].any()
+        is_drawn[SMALL][mine[is_drawn[LARGE][mine]][0]] |= not is_drawn[SMALL][mine].any()
+    for one in scanned:
+        one.drawn = {name: of_texts[one.texts] for name, of_texts in is_drawn.items()}
+    _check_whole(entries, sample_bytes)
+
+
+def _choose(sizes: Ints, first: Ints, sample_bytes: int, seed: int) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return which texts are in each sample: one run of neighbours in ``1 / share``.
+
+    Parameters
+    ----------
+    sizes : ndarray
+        Bytes of each record (n,).
+    first : ndarray
+        For each text, the first record that holds it (n_texts,).
+    sample_bytes, seed : int
+        As of `draw`.
+    """
     share = min(1.0, sample_bytes / max(float(sizes.sum()), 1.0))
-    edge = max(min(_RUN_BYTES, share * float(sizes[first].sum()) / _LEAST_RUNS), 1.0)
-    order = np.argsort(first)
-    begins = np.cumsum(sizes[first[order]]) - sizes[first[order]]
-    runs = np.empty(len(first), np.int64)
-    runs[order] = begins // edge
-    is_drawn = _drawn(runs, [sizes[first], np.bincount(group), np.bincount(group, sizes)], share, seed)[runs]
-    is_first = np.empty(len(first), bool)
-    is_first[order] = begins % edge < edge / _TINY
-    bits = (_BITS["large"] * is_drawn + _BITS["tiny"] * (is_drawn & is_first)).astype(np.uint8)
-    of_records = bits[group]
-    for at, each in enumerate(scans):
-        mine = of_records[entry == at]
-        _ensure(mine)
-        each.parts = np.split(mine, np.cumsum([len(one.keys) for one in each.found])[:-1])
-        _check_size(each, sample_bytes)
+    new = np.zeros(len(sizes))
+    new[first] = sizes[first]
+    begins = np.cumsum(new) - new  # bytes of texts that are no copies, before each record
+    run_bytes = max(min(_RUN_BYTES, share * float(new.sum()) / _SMALL_RUNS), 1.0)
+    turns = (begins[first] // run_bytes + np.random.default_rng(seed).random() / share) * share
+    turn = np.floor(turns + share)
+    large = turn > np.floor(turns)
+    return {SMALL: large & (turn % _SMALL_RUNS == 0), LARGE: large}
 
 
-def _drawn(
-    runs: npt.NDArray[np.int64], weights: Sequence[npt.NDArray[Any]], share: float, seed: int
-) -> npt.NDArray[np.bool_]:
-    """Return which runs are drawn: one of each stretch of ``1 / share``, so that they have nearly this share of all weights."""
-    count = int(runs.max(initial=-1)) + 1
-    number = min(max(round(count * share), 1), count)
-    sums = [np.bincount(runs, each, count) for each in weights]
-    draw = np.random.default_rng(seed)
-    best, least = np.zeros(count, bool), np.inf
-    for _ in range(_DRAWS):
-        at = ((np.arange(number) + draw.random(number)) * (count / max(number, 1))).astype(np.int64)
-        off = max((abs(each[at].sum() / max(each.sum() * share, 1.0) - 1) for each in sums), default=0.0)
-        if off < least:
-            best, least = np.bincount(at, minlength=count) > 0, off
-    return best
-
-
-def _ensure(parts: npt.NDArray[np.uint8]) -> None:
-    """Give every sample a record of an entry that has few."""
-    for bit in sorted(set(_BITS.values())):
-        if len(parts) and not (parts & bit).any():
-            parts[len(parts) // 2] |= bit
-
-
-def _check_size(each: Scan, sample_bytes: int) -> None:
-    for info, one, parts in zip(each.files, each.found, each.parts, strict=True):
-        if kind_of(info.path) == "whole" and parts.any() and one.sizes[0] > 4 * sample_bytes:
-            raise UsageError(
-                f"{files.join(each.entry.root, info.path)} can only be taken whole and holds {info.bytes / 1e6:,.0f} MB; expected at most four times "
-                f"--sample-bytes {sample_bytes:,}. Give a larger number, or smaller files."
-            )
+def _check_whole(entries: Sequence[Entry], sample_bytes: int) -> None:
+    for entry in entries:
+        for one in entry.scanned:
+            size = int(one.sizes[one.drawn[LARGE]].sum()) if kind_of(one.info.path) == "whole" else 0
+            if size > 4 * sample_bytes:
+                raise UsageError(
+                    f"{files.join(entry.root, one.info.path)} can only be taken whole and holds {size / 1e6:,.0f} MB; expected at most four times "
+                    f"--sample-bytes {sample_bytes:,}. Give a larger number, or smaller files."
+                )
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
-def write_samples(each: Scan, folders: Sequence[str]) -> list[Sample]:
-    """Write the samples of an entry, and the attributes of its documents beside them, to a folder each; return what is in them."""
-    samples = []
-    for name, folder in zip(PARTS, folders, strict=True):
-        bit = _BITS[name]
-        pairs = zip(each.found, each.parts, strict=True)
-        size = sum(int(one.sizes[parts & bit > 0].sum()) for one, parts in pairs)
-        groups = _groups(each, size, name)
-        for tree in _trees(each, groups):
-            _write_group(each, tree, bit, folder)
-            _declare(each.entry, tree[0], folder)
-        samples.append(Sample(size, len(groups)))
-    return samples
+def write_sample(entry: Entry, name: str, folder: str) -> None:
+    """Write a sample of an entry, with the attributes of its documents, to a folder: sets `Entry.counts`."""
+    groups = list(_groups(entry, name))
+    entry.counts[name] = len(groups)
+    attributes = _attribute_files(entry.dataset) if entry.is_dataset else []
+    made_by = Catalog(entry.dataset).written if entry.is_dataset else {}
+    for group in groups:
+        for paths in _beside([one.info.path for one in group], attributes):
+            pieces: list[Any] = []
+            for path, one in zip(paths, group, strict=True):
+                rows = np.flatnonzero(one.drawn[name])
+                pieces += _chosen(files.join(entry.root, path), one.info.bytes, rows)
+            data = _packed(pieces, paths[0])
+            with publish(files.join(folder, paths[0]), synced=False) as out:
+                out.write(data)
+            if paths[0] in made_by:
+                _declare(folder, paths[0], data, *made_by[paths[0]])
 
 
-def _declare(entry: Entry, path: str, folder: str) -> None:
+def _groups(entry: Entry, name: str) -> Iterator[list[Scanned]]:
+    """Yield neighbouring files of one kind that become one: as many as are in proportion, or `_MIN_FILES`."""
+    used = [one for one in entry.scanned if one.drawn[name].any()]
+    wanted = len(entry.files) * entry.sampled(name) / max(entry.bytes, 1.0)
+    count = max(min(_MIN_FILES[name], len(entry.files)), round(wanted))
+    by_kind: defaultdict[tuple[str, str | None], list[Scanned]] = defaultdict(list)
+    for one in used:
+        kind, path = kind_of(one.info.path), one.info.path
+        by_kind[kind, path if kind == "whole" else compression_of(path.lower())].append(one)
+    for alike in by_kind.values():
+        parts = min(max(1, round(count * len(alike) / len(used))), len(alike))
+        for at in np.array_split(np.arange(len(alike)), parts):
+            yield [alike[i] for i in at]
+
+
+def _attribute_files(dataset: Dataset) -> list[dict[str, str]]:
+    """Return the files of each attribute set relative to the dataset, by stem."""
+    folders = [f"{layout.ATTRIBUTES}/{name}" for name in dataset.attributes]
+    listed = [[info.path for info in files.list_files(dataset.url(folder))] for folder in folders]
+    return [
+        {layout.stem_of(path): f"{folder}/{path}" for path in paths}
+        for folder, paths in zip(folders, listed, strict=True)
+    ]
+
+
+def _beside(paths: list[str], attributes: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
+    """Yield files of documents, then the files of each attribute set that has all of them."""
+    yield paths
+    stems = [layout.stem_of(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in paths]
+    yield from ([known[stem] for stem in stems] for known in attributes if known.keys() >= {*stems})
+
+
+def _chosen(url: str, size: int, rows: Ints) -> Iterator[Any]:
+    """Yield ascending rows of a file."""
+    first = 0
+    for block in _blocks(url, size) if len(rows) else ():
+        begin, end = np.searchsorted(rows, [first, first + len(block.sizes)])
+        if end > begin:
+            yield block.take(rows[begin:end] - first)
+        first += len(block.sizes)
+        if first > rows[-1]:
+            return
+
+
+def _packed(pieces: Sequence[Any], path: str) -> bytes:
+    """Join records as one file; lines are compressed as its suffix says."""
+    if pieces and isinstance(pieces[0], pa.RecordBatch):
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_batches(pieces), buffer, compression="zstd")
+        return bytes(buffer.getvalue())
+    data = b"".join(pieces)
+    compression = compression_of(path.lower()) if kind_of(path) == "jsonl" else None
+    return bytes(pa.compress(data, codec=compression, asbytes=True)) if compression else data
+
+
+def _declare(folder: str, path: str, data: bytes, verb: str, record: Record) -> None:
     """Tell the keys of an attribute file as the journal of the dataset does: its rows may hold none, such as flags that are rare."""
-    if not entry.is_dataset or path not in entry.made_by:
-        return
-    verb, record = entry.made_by[path]
     info: dict[str, Any] = {"unproved": True}
     info.update((name, record.info[name]) for name in ("kinds", "levels") if name in record.info)
-    url = files.join(folder, path)
-    data, there = files.read_bytes(url), files.stat(url)
+    there = files.stat(files.join(folder, path))
     written = FileRecord(path, len(data), xxhash.xxh3_128_hexdigest(data), stamp=there.stamp if there else "")
-    Journal(folder, verb).append(Record(path, record.shard, "sample", files=(written,), info=info))
-
-
-def _groups(each: Scan, size: int, name: str) -> list[list[int]]:
-    """Return numbers of neighbouring files that become one; as many as are in proportion, or `_LEAST_FILES`."""
-    used = [at for at, parts in enumerate(each.parts) if (parts & _BITS[name]).any()]
-    whole = [[at] for at in used if kind_of(each.files[at].path) == "whole"]
-    used = [at for at in used if kind_of(each.files[at].path) != "whole"]
-    wanted = len(each.entry.files) * size / max(each.bytes, 1.0)
-    most = max(min(_LEAST_FILES[name], len(each.entry.files)), round(wanted))
-    by_kind: defaultdict[str, list[int]] = defaultdict(list)
-    for at in used:
-        path = each.files[at].path
-        by_kind[f"{kind_of(path)} {compression_of(path)}"].append(at)
-    groups = []
-    for numbers in by_kind.values():
-        count = max(1, round(most * len(numbers) / max(len(used), 1)))
-        edge = math.ceil(len(numbers) / count)
-        groups += [numbers[at : at + edge] for at in range(0, len(numbers), edge)]
-    return whole + groups
-
-
-def _trees(each: Scan, groups: Sequence[Sequence[int]]) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Yield the path of each file of a sample, with the files that its rows come from: of documents, then of their attributes."""
-    for numbers in groups:
-        paths = [each.files[at].path for at in numbers]
-        yield paths[0], list(zip(paths, numbers, strict=True))
-        if each.entry.is_dataset:
-            yield from _attributes(each.entry, paths, numbers)
-
-
-def _attributes(
-    entry: Entry, paths: Sequence[str], numbers: Sequence[int]
-) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    stems = [layout.stem_of(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in paths]
-    for known in entry.attribute_files.values():
-        there = [(known[stem], at) for stem, at in zip(stems, numbers, strict=True) if stem in known]
-        if len(there) == len(paths):
-            yield there[0][0], there
-
-
-def _write_group(each: Scan, group: tuple[str, list[tuple[str, int]]], bit: int, folder: str) -> None:
-    path, sources = group
-    pieces: list[Any] = []
-    for source, at in sources:
-        rows: Sizes = np.flatnonzero(each.parts[at] & bit)
-        pieces += read_chosen(files.join(each.entry.root, source), rows)
-    with publish(files.join(folder, path), synced=False) as out:
-        if pieces and isinstance(pieces[0], pa.Table):
-            buffer = pa.BufferOutputStream()
-            pq.write_table(pa.concat_tables(pieces), buffer, compression="zstd")
-            out.write(buffer.getvalue())
-        else:
-            out.write(_packed(b"".join(pieces), path))
-
-
-def _packed(data: bytes, path: str) -> bytes:
-    """Compress lines as their suffix says; whole files are compressed already."""
-    if kind_of(path) == "whole":
-        return data
-    compression = compression_of(path.lower())
-    if compression == "gzip":
-        import gzip
-
-        return gzip.compress(data, 6, mtime=0)
-    return pa.compress(data, codec="zstd", asbytes=True) if compression == "zstd" else data
+    sample = Record(path, record.shard, "sample", files=(written,), info=info)
+    Journal(folder, verb).append(sample)

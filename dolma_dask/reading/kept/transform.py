@@ -5,7 +5,7 @@ of 2 MB at a time.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -31,6 +31,7 @@ from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefi
 from dolma_dask.reading.selection import Selection
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
+from dolma_dask.rules.tally import Tally
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -53,8 +54,10 @@ class Transform:
         self._shard, self._recipe = shard, recipe
         self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
         self._writes_lines = RAW in columns
-        self._matched = dict.fromkeys(recipe.filters, 0)
+        self._where = [key for key in recipe.filters if key[0] == "where"]
+        self._matched = dict.fromkeys(recipe.filters.keys() - self._where, 0)
         self._missing = dict.fromkeys(recipe.filters, 0)
+        self.drops = Tally(len(self._where))
         names = ["documents_in", "documents_out", "text_bytes_in", "text_bytes_out"]
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
@@ -67,10 +70,11 @@ class Transform:
     @property
     def rules(self) -> tuple[RuleCount, ...]:
         """Documents so far for which each part of the rule holds or lacks a value, and that each filter matches."""
-        filters = self._recipe.filters
+        held = (self.drops.total[0] - self.drops.dropped[:, 0]).tolist()
+        matched = {**self._matched, **dict(zip(self._where, held, strict=True))}
         return tuple(
-            RuleCount(*key, count, filters[key].short, self._missing[key])
-            for key, count in self._matched.items()
+            RuleCount(*key, matched[key], item.short, self._missing[key])
+            for key, item in self._recipe.filters.items()
         )
 
     def __call__(self, block: Block) -> DocumentRows:
@@ -89,14 +93,26 @@ class Transform:
         masks: dict[FilterKind, list[pa.BooleanArray]] = {"where": [readable], "include": [], "exclude": []}
         for (kind, text), item in self._recipe.filters.items():
             holds = pc.and_(rows.mask(item), readable)
-            self._matched[kind, text] += holds.true_count
-            if kind == "where" and item.rule is not None:
-                self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
             masks[kind].append(holds)
+            if kind != "where":
+                self._matched[kind, text] += holds.true_count
+            elif item.rule is not None:
+                self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
+        if self._where:
+            self._count(rows.batch.select(["source", "text"]), readable, masks["where"][1:])
         kept = reduce(pc.and_, masks["where"])
         if masks["include"]:
             kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
         return pc.and_not(kept, reduce(pc.or_, masks["exclude"])) if masks["exclude"] else kept
+
+    def _count(
+        self, batch: pa.RecordBatch, readable: pa.BooleanArray, holds: Sequence[pa.BooleanArray]
+    ) -> None:
+        """Count what the parts of the `where` rule drop of the rows that could be read."""
+        dropped = ~np.stack([mask.to_numpy(zero_copy_only=False) for mask in holds])
+        if readable.false_count:
+            batch, dropped = batch.filter(readable), dropped[:, readable.to_numpy(zero_copy_only=False)]
+        self.drops.count(dropped, pc.binary_length(batch.column("text")).to_numpy(), batch.column("source"))
 
     def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
         """Return which of the rows that are kept lie before the cut of their group."""
@@ -180,6 +196,7 @@ class MixSource:
         facts.inputs, facts.unproved = inputs, reader.state.unproved
         facts.counts = {**transform.counts, "bad_records": quarantine.count}
         facts.rules = transform.rules
+        facts.drops = transform.drops.to_json() if transform.drops.conditions else None
 
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""

@@ -11,7 +11,7 @@ from dolma_dask.formats.redpajama import MINHASH
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.redpajama import MinHashBlock, read_minhash
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.minhash.redpajama import PUBLISHED
+from dolma_dask.minhash.published import PUBLISHED
 from dolma_dask.minhash.schemes import ABSENT, SHORT, SIGNED, MinHash, Signatures
 from dolma_dask.reading.published import (
     PLACED,

@@ -5,16 +5,22 @@ A published tree has ``<component>/<snapshot>/<shard>/<lang>_<bucket><suffix>`` 
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
+
+import numpy as np
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.objects import shown
+from dolma_dask.io.decompress import compression_of
+from dolma_dask.io.objects import Source, shown
+from dolma_dask.io.partial import partial
 from dolma_dask.io.stores import check_url
+from dolma_dask.io.stream import StoredFile, read_lines
 
 COMPONENTS = {
     "documents": ".json.gz",
@@ -29,7 +35,7 @@ BUCKETS = ("head", "middle", "tail")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 
 _PUBLISHED = re.compile(
-    rf"(?:.*/)?(?P<path>(?P<component>{'|'.join(COMPONENTS)})/(?P<snapshot>[^/]+)/[^/]+/(?P<language>[^/_]+)_(?P<bucket>[^/.]+)\.[^/]+)"
+    rf"(?:.*/)?(?P<path>(?P<components>{'|'.join(COMPONENTS)})/(?P<snapshots>[^/]+)/[^/]+/(?P<languages>[^/_]+)_(?P<buckets>[^/.]+)\.[^/]+)"
 )
 _SHARD = re.compile(r"[^/\s]+/[^/\s]+/[^/\s_]+_[^/\s.]+")
 _LIST = re.compile(r".*\.(txt|lst)(\.gz|\.zst)?")
@@ -37,6 +43,9 @@ _REFUSED = re.compile(r"(^|/)\.|^_|\\|[\x00-\x1f\x7f]")
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 1024
 """What file systems take for a name, and stores for a path."""
+
+_MAX_LINE_BYTES = 1 << 16
+"""Maximum length of a line in a list; a URL is shorter."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +76,12 @@ class Selection:
 
     def keeps(self, path: str) -> bool:
         """Tell whether a path, or a URL, is selected."""
-        wanted = {
-            "snapshot": self.snapshots,
-            "language": self.languages,
-            "bucket": self.buckets,
-            "component": self.components,
-        }
-        if not any(wanted.values()):
+        if not any(vars(self).values()):
             return True
         found = _PUBLISHED.fullmatch(path)
-        return found is not None and all(not words or found[name] in words for name, words in wanted.items())
+        return found is not None and all(
+            not words or found[name] in words for name, words in vars(self).items()
+        )
 
     def listings(self) -> Iterator[str]:
         """Yield the paths of the listings that hold the selection."""
@@ -87,16 +92,12 @@ class Selection:
                 yield from (f"listings/{language}-{snapshot}-{partition}.txt" for partition in partitions)
 
 
-Lines = Callable[[str], Iterator[str]]
-"""Returns the lines of a small text file behind a path or URL."""
-
-
-def wanted_of(inputs: Sequence[str], base: str | None, selection: Selection, lines: Lines) -> list[Wanted]:
+def wanted_of(source: Source, inputs: Sequence[str], base: str | None, selection: Selection) -> list[Wanted]:
     """Return the objects of all inputs that are selected, each once, sorted by the UTF-8 bytes of their paths.
 
     Raises `UsageError`: nothing is selected; a line is neither a URL nor a shard; two URLs would become one file, or one outside of the target or hidden.
     """
-    found = {one.url: one for item in inputs for one in _of_input(item, base, selection, lines)}
+    found = {one.url: one for item in inputs for one in _of_input(item, base, selection, source)}
     if not found:
         _check_there(inputs)
         asked = ", ".join(f"{name} {' '.join(words)}" for name, words in vars(selection).items() if words)
@@ -126,33 +127,24 @@ def _check_paths(wanted: Sequence[Wanted]) -> None:
                 "leave one out."
             )
         by_path[one.path] = one
-    folders = {path.rpartition("/")[0] for path in by_path}
-    for folder in folders | {parent for path in folders for parent in _parents(path)}:
-        if file := by_path.get(folder):
+    folders = set(by_path)
+    while folders := {path.rpartition("/")[0] for path in folders} - {""}:
+        for folder in folders & by_path.keys():
             raise UsageError(
-                f"{shown(file.url)} would become {folder}, which is also the folder of others; expected a file. Leave one of them out."
+                f"{shown(by_path[folder].url)} would become {folder}, which is also the folder of others; expected a file. Leave one of them out."
             )
 
 
-def _parents(path: str) -> Iterator[str]:
-    """Yield the folders that a folder lies in."""
-    while path := path.rpartition("/")[0]:
-        yield path
-
-
-def _of_input(item: str, base: str | None, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+def _of_input(item: str, base: str | None, selection: Selection, source: Source) -> Iterator[Wanted]:
     url = files.normalize(item)
-    if _LIST.fullmatch(shown(url).rpartition("/")[2]):
-        yield from _of_list(url, base, selection, lines)
-    elif (files.is_local(url) and files.local_path(url).is_file()) or _is_file(url):
+    name = shown(url).rpartition("/")[2]
+    is_file = files.local_path(url).is_file() if files.is_local(url) else layout.suffix_of(name) is not None
+    if _LIST.fullmatch(name):
+        yield from _of_list(url, base, selection, source)
+    elif is_file:
         yield from _selected(url, base, selection)
     else:
-        yield from _of_root(url, selection, lines)
-
-
-def _is_file(url: str) -> bool:
-    name = shown(url).rpartition("/")[2]
-    return layout.suffix_of(name) is not None and not files.is_local(url)
+        yield from _of_root(url, selection, source)
 
 
 def _selected(url: str, base: str | None, selection: Selection) -> Iterator[Wanted]:
@@ -161,10 +153,10 @@ def _selected(url: str, base: str | None, selection: Selection) -> Iterator[Want
         yield Wanted(url, path)
 
 
-def _of_list(url: str, base: str | None, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+def _of_list(url: str, base: str | None, selection: Selection, source: Source) -> Iterator[Wanted]:
     """Yield the objects of a list; lines of a listing are shards of the tree that it lies in, or of `base`."""
     tree = base or (files.parent(files.parent(url)) if "/listings/" in url else None)
-    for number, text in enumerate(lines(url), 1):
+    for number, text in enumerate(_lines(source, url), 1):
         line = text.strip()
         if not line or line.startswith("#"):
             continue
@@ -179,6 +171,43 @@ def _of_list(url: str, base: str | None, selection: Selection, lines: Lines) -> 
             raise UsageError(
                 f"{shown(url)}, line {number}: {line[:100]!r}; expected {expected}, such as 2023-06/0000/en_head."
             )
+
+
+def _lines(source: Source, url: str) -> Iterator[str]:
+    """Yield the lines of a list behind a path or URL; a byte order mark is no part of them.
+
+    Raises `UsageError`: there is no such list, or it is no text of lines.
+    """
+    try:
+        with _on_this_machine(source, url) as path, closing(StoredFile(path)) as stored:
+            for block in read_lines(stored, compression_of(shown(url)), max_record_bytes=_MAX_LINE_BYTES):
+                if max(block.oversize_bytes, np.diff(block.starts).max(initial=0)) > _MAX_LINE_BYTES:
+                    raise UsageError(
+                        f"{shown(url)}: a line of more than {_MAX_LINE_BYTES:,} bytes; expected a list of URLs."
+                    )
+                for row, line in enumerate(block, block.first_row):
+                    yield line.decode("utf-8" if row else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown(url)}: not UTF-8 ({error.reason}); expected a list of URLs.") from None
+    except FileNotFoundError:
+        raise UsageError(
+            f"{shown(url)}: there is no such list; expected a list of URLs, or a listing of the tree. Look at the address, and at the spelling of "
+            "snapshots and languages.",
+            url=shown(url),
+        ) from None
+
+
+@contextmanager
+def _on_this_machine(source: Source, url: str) -> Iterator[str]:
+    """Yield the path of a list, which is fetched if it lies elsewhere."""
+    if not files.is_local(url):
+        with partial(url) as part:
+            part.receive(source, url)
+            yield part.url
+    elif files.stat(url) is None:
+        raise FileNotFoundError(url)
+    else:
+        yield url
 
 
 def _check_line(line: str, place: str, is_local: bool) -> None:
@@ -209,7 +238,7 @@ def _of_shard(root: str, shard: str, selection: Selection) -> Iterator[Wanted]:
             yield Wanted(files.join(root, path), path)
 
 
-def _of_root(root: str, selection: Selection, lines: Lines) -> Iterator[Wanted]:
+def _of_root(root: str, selection: Selection, source: Source) -> Iterator[Wanted]:
     """Yield the objects of a published tree: by its listings, or by those of its folders where a store has no listings."""
     if files.is_web(root) or (selection.snapshots and "listings" in files.list_folders(root)):
         if not selection.snapshots:
@@ -218,7 +247,7 @@ def _of_root(root: str, selection: Selection, lines: Lines) -> Iterator[Wanted]:
                 "list of URLs, whose name ends in .txt."
             )
         for path in selection.listings():
-            yield from _of_list(files.join(root, path), root, selection, lines)
+            yield from _of_list(files.join(root, path), root, selection, source)
         return
     for info in files.list_files(root):
         if selection.keeps(info.path) and not info.path.startswith(("_", "listings/")):

@@ -11,12 +11,11 @@ from queue import SimpleQueue
 from dolma_dask.display import counted
 from dolma_dask.errors import DiskFullError
 from dolma_dask.io import files
-from dolma_dask.io.objects import Version
+from dolma_dask.io.objects import Source, Version
 from dolma_dask.progress import progress_of
-from dolma_dask.verbs.download.fetching import Access
 from dolma_dask.verbs.download.selection import Wanted
 
-MOST_ASKED = 1000
+MAX_ASKED = 1000
 """Objects whose sizes are asked for before a run; those of the others are taken for the mean of their component."""
 
 _FOLDERS = 100
@@ -24,25 +23,25 @@ _FOLDERS = 100
 
 
 def ask(
-    access: Access, wanted: Sequence[Wanted], most: int = MOST_ASKED, progress: bool = False
+    source: Source, wanted: Sequence[Wanted], limit: int = MAX_ASKED, progress: bool = False
 ) -> dict[str, Version | None]:
-    """Return what up to `most` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
+    """Return what up to `limit` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
 
     Raises `StoreUnreachableError`: a host does not answer.
     """
-    count = min(most, len(wanted))
+    count = min(limit, len(wanted))
     chosen = [wanted[number * len(wanted) // count] for number in range(count)]
     if not chosen:
         return {}
     answers: dict[str, Version | None] = {}
     with progress_of("download-sizes", 0, count, progress) as bar:
-        for path, version in _all_looked_at(access, chosen):
+        for path, version in _all_looked_at(source, chosen):
             answers[path] = version
             bar.advance(0, 1)
     return answers
 
 
-def _all_looked_at(access: Access, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Version | None]]:
+def _all_looked_at(source: Source, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Version | None]]:
     """Yield what each object is now, by path, as answers come. Ctrl-C waits for none: the threads hold nothing that anybody would miss."""
     waiting, found = deque(wanted), SimpleQueue[tuple[str, Version | Exception | None]]()
 
@@ -50,11 +49,11 @@ def _all_looked_at(access: Access, wanted: Sequence[Wanted]) -> Iterator[tuple[s
         with suppress(IndexError):
             while one := waiting.popleft():
                 try:
-                    found.put((one.path, access.source(one.url).look(one.url)))
+                    found.put((one.path, source.look(one.url)))
                 except Exception as error:  # noqa: BLE001 - raised again below
                     found.put((one.path, error))
 
-    for _ in range(min(access.connections, len(wanted))):
+    for _ in range(min(source.connections, len(wanted))):
         threading.Thread(target=look, name="download-sizes", daemon=True).start()
     try:
         for _ in wanted:

@@ -1,24 +1,36 @@
-"""The work of `download` on one object, and what is left of those that are not there."""
+"""The work of `download` on one object: fetched until it is all there, proved to be whole, and published; and the lists of those that are not there."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
+
+import pyarrow as pa
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.io import files
-from dolma_dask.io.objects import shown
-from dolma_dask.io.partial import partial
+from dolma_dask.io.decompress import compression_of, read_pieces
+from dolma_dask.io.objects import Source, Version, shown
+from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.partial import Partial, partial
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.stored import StoredFile
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.verbs.download.fetching import Access, fetch_whole
 from dolma_dask.verbs.download.selection import Wanted
 
 VERSION = 1
 """Raised whenever download writes other bytes for the same object."""
 
+MAX_COPIES = 4
+"""Times that an object is fetched whose bytes are not what its name says; two equal ones are enough to know that it is broken at its source."""
+
 Handling = Literal["record", "fail"]
+
+STATES = ("missing", "broken")
+"""States of objects that were not fetched."""
 
 LISTS = "_quarantine/download"
 """Folder of the lists of objects that were not fetched."""
@@ -35,10 +47,15 @@ class DownloadStage:
 
     target: str
     origin: str  # of the objects, seen from the target
-    access: Access
+    source: Source
     on_missing: Handling
     on_broken: Handling
     verb: str = "download"
+
+    def is_trusted(self, record: Record) -> bool:
+        """Tell whether a record is of this origin, and of nothing that is to fail."""
+        failing = {"missing": self.on_missing == "fail", "broken": self.on_broken == "fail"}
+        return record.info.get("origin") == self.origin and not any(map(failing.get, record.info))
 
     def run_shard(self, task: Task) -> list[Record]:
         """Fetch one object; see `dolma_dask.engine.Stage`."""
@@ -49,7 +66,7 @@ class DownloadStage:
             if part.version and expected and part.version.stamp not in expected:
                 part.discard()
             try:
-                version, checksum = fetch_whole(self.access.source(wanted.url), wanted.url, part)
+                version, checksum = self._fetch_whole(wanted.url, part)
             except FileNotFoundError:
                 part.discard()
                 return [self._without(unit, wanted, "missing")]
@@ -57,8 +74,8 @@ class DownloadStage:
                 if self.on_broken == "fail":
                     raise
                 return [self._without(unit, wanted, "broken", str(error))]
+            size = part.bytes
             part.publish()
-        size = version.bytes or 0
         return [
             Record(
                 unit=unit.name,
@@ -70,6 +87,27 @@ class DownloadStage:
                 info={"origin": self.origin},
             )
         ]
+
+    def _fetch_whole(self, url: str, part: Partial) -> tuple[Version, str]:
+        """Fetch an object into its partial file, and return its version and the checksum of its bytes.
+
+        Raises `FileNotFoundError`: there is none. Raises `CorruptFileError`: it is broken at its source. Raises `StoreError`: see `Source.persistently`.
+        """
+        seen: set[str] = set()
+        while True:
+            part.receive(self.source, url)
+            version = part.version or Version()
+            checksum, damage = _proved(url, part)
+            if not damage:
+                return version, checksum
+            part.discard()
+            if checksum in seen or len(seen) + 1 == MAX_COPIES:
+                raise CorruptFileError(
+                    f"{shown(url)} is broken at its source: {damage} (fetched {len(seen) + 1} times); expected a whole file. Leave it out with --on-broken "
+                    "record, and tell those who publish it.",
+                    url=shown(url),
+                )
+            seen.add(checksum)
 
     def _without(self, unit: Unit, wanted: Wanted, state: str, reason: str = "") -> Record:
         """Return the record of an object that is left out."""
@@ -85,6 +123,28 @@ class DownloadStage:
         )
 
 
+def _proved(url: str, part: Partial) -> tuple[str, str]:
+    """Return the checksum of what was received, and how it is damaged, if it is."""
+    damage = ""
+    with closing(StoredFile(part.url)) as stored:
+        try:
+            _read_through(stored, shown(url))
+        except (CorruptFileError, pa.ArrowException) as error:
+            damage = str(error).replace(part.url, "").strip(": ").partition("; expected")[0]
+        stored.hash_rest()
+        return stored.checksum, damage
+
+
+def _read_through(stored: StoredFile, name: str) -> None:
+    """Read a file as far as its name says what it holds: gzip and zstd data to their ends, the footer of a table."""
+    if name.endswith(".parquet"):
+        with open_parquet(stored.url):
+            return
+    if compression := compression_of(name):
+        for _ in read_pieces(stored, compression):
+            pass
+
+
 def left_out(records: Mapping[str, Record], state: str) -> list[str]:
     """Return the URLs of objects that are ``missing`` or ``broken``."""
     return sorted(record.info[state] for record in records.values() if state in record.info)
@@ -93,10 +153,10 @@ def left_out(records: Mapping[str, Record], state: str) -> list[str]:
 def write_lists(target: str) -> None:
     """List the objects that were not fetched, of all runs, one URL to a line: lists that `download` takes again."""
     records = Journal(target, "download").records
-    for state in ("missing", "broken"):
+    for state in STATES:
         url = files.join(target, f"{LISTS}/{state}.txt")
         text = "".join(f"{line}\n" for line in left_out(records, state)).encode()
-        if text == _content(url):
+        if text == (files.read_bytes(url) if files.stat(url) else b""):
             continue
         if not text:
             files.remove(url)
@@ -105,25 +165,14 @@ def write_lists(target: str) -> None:
             out.write(text)
 
 
-def _content(url: str) -> bytes:
-    """Return the content of a list; nothing if there is none."""
-    try:
-        return files.read_bytes(url)
-    except FileNotFoundError:
-        return b""
-
-
-def sentence(target: str, records: Mapping[str, Record], state: str) -> Sequence[str]:
+def sentences(target: str, records: Mapping[str, Record]) -> Iterator[str]:
     """Say how many objects are ``missing`` or ``broken``, of which components, and where they are listed."""
-    urls = left_out(records, state)
-    if not urls:
-        return ()
-    components: dict[str, int] = {}
-    for name, record in records.items():
-        if state in record.info:
-            folder = name.split("/")[0] if "/" in name else "files"
-            components[folder] = components.get(folder, 0) + 1
-    parts = ", ".join(f"{count:,} of {folder}" for folder, count in sorted(components.items()))
-    return (
-        f"{len(urls):,} {state} at the source ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for them again",
-    )
+    for state in STATES:
+        if urls := left_out(records, state):
+            names = (name for name, record in records.items() if state in record.info)
+            folders = Counter(name.split("/")[0] if "/" in name else "files" for name in names)
+            parts = ", ".join(f"{count:,} of {folder}" for folder, count in sorted(folders.items()))
+            yield (
+                f"{len(urls):,} {state} at the source ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for "
+                "them again"
+            )

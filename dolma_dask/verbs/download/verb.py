@@ -19,6 +19,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.objects import Version, shown
 from dolma_dask.io.partial import remove_outdated, set_free
+from dolma_dask.io.web import Web
 from dolma_dask.journal import Journal, Record
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.shared import (
@@ -32,19 +33,17 @@ from dolma_dask.options.shared import (
 )
 from dolma_dask.progress import one_display
 from dolma_dask.summary import Summary, show
-from dolma_dask.verbs.download.fetching import Access
-from dolma_dask.verbs.download.reading import lines_of
 from dolma_dask.verbs.download.selection import Selection, Wanted, wanted_of
-from dolma_dask.verbs.download.space import MOST_ASKED, ask, check_room, sizes
+from dolma_dask.verbs.download.space import MAX_ASKED, ask, check_room, sizes
 from dolma_dask.verbs.download.stage import (
     DownloadStage,
     Handling,
     key_of,
-    sentence,
+    sentences,
     write_lists,
 )
 
-MOST_PREFIXES = 400
+MAX_PREFIXES = 400
 """Folders that a run announces; more are put together."""
 
 
@@ -136,11 +135,11 @@ def download(
     target = files.normalize(to)
     _check_outside(inputs, target)
     base = None if base is None else files.normalize(base)
-    access = Access(connections, timeout, patience)
-    wanted = wanted_of(inputs, base, selection, lambda url: lines_of(access.source(url), url))
+    source = Web(connections, timeout, patience)
+    wanted = wanted_of(source, inputs, base, selection)
     wanted = _requested(wanted, options)
     origin = resume.origin_of(target, _origin(wanted))
-    stage = DownloadStage(target, origin, access, on_missing, on_broken)
+    stage = DownloadStage(target, origin, source, on_missing, on_broken)
     run = run_options(options)
     with one_display(stage.verb):
         plan, is_estimate = _planned(stage, wanted, refresh, run.progress)
@@ -163,7 +162,7 @@ def _planned(
     """Return the plan, and whether sizes in it are estimates; `progress` shows how far the questions for them are."""
     known = {} if refresh else _trusted(stage, wanted)
     unknown = [one for one in wanted if one.path not in known]
-    asked = ask(stage.access, unknown, len(unknown) if refresh else MOST_ASKED, progress)
+    asked = ask(stage.source, unknown, len(unknown) if refresh else MAX_ASKED, progress)
     plan = Plan(
         stage=stage,
         root=stage.target,
@@ -188,8 +187,7 @@ def _run(plan: Plan, run: RunOptions, is_estimate: bool) -> Summary:
     if not run.dry_run:
         write_lists(plan.root)
         remove_outdated(plan.root, plan.writes)
-    left = (line for state in ("missing", "broken") for line in sentence(plan.root, ran.records, state))
-    return replace(ran.summary, notes=(*ran.summary.notes, *note, *left))
+    return replace(ran.summary, notes=(*ran.summary.notes, *note, *sentences(plan.root, ran.records)))
 
 
 def _requested(wanted: list[Wanted], options: RunArgs) -> list[Wanted]:
@@ -212,15 +210,8 @@ def _origin(wanted: Sequence[Wanted]) -> str:
 def _trusted(stage: DownloadStage, wanted: Sequence[Wanted]) -> dict[str, Record]:
     """Return the records of objects about which the source is not asked again."""
     records = Journal(stage.target, stage.verb).records
-    kept = ((one.path, records[one.path]) for one in wanted if one.path in records)
-    return {path: record for path, record in kept if _is_trusted(record, stage)}
-
-
-def _is_trusted(record: Record, stage: DownloadStage) -> bool:
-    asks = ("missing", stage.on_missing), ("broken", stage.on_broken)
-    return record.info.get("origin") == stage.origin and not any(
-        state in record.info and handling == "fail" for state, handling in asks
-    )
+    found = {one.path: records[one.path] for one in wanted if one.path in records}
+    return {path: record for path, record in found.items() if stage.is_trusted(record)}
 
 
 def _tasks(
@@ -251,7 +242,7 @@ def _prefixes(wanted: Sequence[Wanted]) -> tuple[str, ...]:
     for levels in (2, 1, 0):
         parts = (posixpath.dirname(one.path).split("/")[:levels] for one in wanted)
         found = {"".join(f"{part}/" for part in each if part) for each in parts}
-        if len(found) <= MOST_PREFIXES:
+        if len(found) <= MAX_PREFIXES:
             break
     return tuple(sorted(found))
 

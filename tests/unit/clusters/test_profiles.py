@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dolma_dask import clusters
-from dolma_dask.clusters.job_options import job_of
+from dolma_dask.clusters.jobs import job_of
 from dolma_dask.clusters.profiles import JOBQUEUE, read_profile, shipped
 from dolma_dask.errors import UsageError
 from dolma_dask.options.groups import RunOptions

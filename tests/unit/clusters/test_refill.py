@@ -9,11 +9,19 @@ import pytest
 
 from dolma_dask.clusters import slurm
 from dolma_dask.clusters.allocation import Allocation
-from dolma_dask.clusters.job_options import job_of, without_job_of_ours
-from dolma_dask.clusters.jobs import ENDED, LOST_SECONDS, MOST_PAUSE_SECONDS, UNSEEN_SECONDS, Jobs, Refusal
+from dolma_dask.clusters.jobs import (
+    ENDED,
+    LOST_SECONDS,
+    MAX_PAUSE_SECONDS,
+    UNSEEN_SECONDS,
+    Jobs,
+    Refusal,
+    job_of,
+    without_job_of_ours,
+)
 from dolma_dask.clusters.profiles import read_profile
 from dolma_dask.clusters.refill import PATIENCE_SECONDS, Refill
-from dolma_dask.clusters.watching import PREEMPTIONS, Deaths, deaths_of, of_client
+from dolma_dask.clusters.workers import PREEMPTIONS, Deaths, deaths_of, of_client
 from dolma_dask.errors import ClusterError, UsageError
 
 RUNNING = {"11": "RUNNING", "12": "RUNNING"}
@@ -65,7 +73,7 @@ def test_jobs_that_end_at_once_are_counted_in_a_row_and_paused():
         pauses.append(jobs.pause())
     assert pauses == sorted(set(pauses))
     jobs.stillborn = 100
-    assert jobs.pause() == MOST_PAUSE_SECONDS
+    assert jobs.pause() == MAX_PAUSE_SECONDS
     jobs.ids = {"j-9": "9"}
     jobs.connect({"j-9"}, 0)
     assert (jobs.stillborn, jobs.pause()) == (0, 0), "a worker ends the row"

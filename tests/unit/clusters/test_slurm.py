@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dolma_dask import cli
-from dolma_dask.clusters.dashboard import tunnel
+from dolma_dask.clusters.workers import tunnel
 
 PROFILE = """
 base: slurm

@@ -8,7 +8,7 @@ import pytest
 
 from dolma_dask.clusters import Placement
 from dolma_dask.clusters.refill import _forget
-from dolma_dask.clusters.watching import LIFETIMES, own_tasks
+from dolma_dask.clusters.workers import LIFETIMES, own_tasks
 from dolma_dask.engine.execution import execute
 from dolma_dask.engine.plan import Task
 

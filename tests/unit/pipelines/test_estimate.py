@@ -1,4 +1,4 @@
-"""estimate: a sample keeps its share of bytes and of copies, and the whole is what the stages then do."""
+"""estimate: the run is as estimated, whatever share of the texts are copies, and nothing real is written before it."""
 
 import gzip
 import json
@@ -8,18 +8,16 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import CorruptFileError, TrialError, UsageError
 from dolma_dask.io.publish import writer_space
-from dolma_dask.pipelines.estimate.entries import Entry
-from dolma_dask.pipelines.estimate.model import Extent, Line, Walls
-from dolma_dask.pipelines.estimate.records import TextKeys, near_keys
-from dolma_dask.pipelines.estimate.sample import choose, scan_entries, write_samples
-from dolma_dask.pipelines.estimate.slurm import fitting
+from dolma_dask.pipelines.estimate.answer import fitting
+from dolma_dask.pipelines.estimate.model import Extent, Walls, line
 from dolma_dask.pipelines.pipeline import run
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -65,6 +63,11 @@ def made(folder):
     return [path.stat().st_size for path in paths if not {"_journal", "_work"} & set(path.parts)]
 
 
+def contents(folder):
+    """Bytes of all files, by path."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.slow
 def test_the_run_is_as_estimated(corpus, capsys):
     scratch = corpus / "scratch"
@@ -72,12 +75,17 @@ def test_the_run_is_as_estimated(corpus, capsys):
     elsewhere = scratch / "dolma-dask-estimate-other_1-999999999-x"
     dead.mkdir(parents=True)
     elsewhere.mkdir()
+    before = contents(corpus)
     assert cli.main(["estimate", "p.yaml", "--sample-bytes", "80000", "--scratch", "scratch", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert list(scratch.iterdir()) == [
         elsewhere
     ]  # not even that of an estimate of this machine that was killed
-    assert made(corpus / "out") == []
+    after = contents(corpus)
+    assert {path for path in after if path.name != "estimate.json"} == before.keys()
+    assert (
+        before.items() <= after.items()
+    )  # nothing is changed, nothing is written but what `status` compares with
     run("p.yaml", **HERE)
     sizes = made(corpus / "out")
     assert answer["all"]["files"] == len(sizes)
@@ -95,58 +103,44 @@ def test_the_run_is_as_estimated(corpus, capsys):
     assert "mix" in capsys.readouterr().out
 
 
-def test_a_sample_keeps_copies_together_and_its_share(corpus):
-    (scanned,) = scan_entries([Entry("raw", 0, is_dataset=False)], TextKeys(), 7, 10**9, lambda _: None)
-    keys = np.concatenate([one.keys for one in scanned.found])
-    sizes = np.concatenate([one.sizes for one in scanned.found])
-    assert len(np.unique(keys)) == 400
-    choose([scanned], int(sizes.sum() // 5), 7)
-    drawn = np.concatenate(scanned.parts) & 2 > 0
-    counts = np.unique(keys[drawn], return_counts=True)[1]
-    assert set(counts) == {COPIES}
-    assert sizes[drawn].sum() == pytest.approx(sizes.sum() / 5, rel=0.1)
-    samples = write_samples(scanned, ["tiny", "many", "large"])
-    assert [one.files for one in samples] == [2, 9, 2]  # the few of the tiny one lie in nine
-    lines = [line for path in Path("large").rglob("*.jsonl") for line in path.read_text().splitlines()]
-    assert sum(len(line) + 1 for line in lines) == samples[2].bytes
-    assert {json.loads(line)["key"].split("-")[0] for line in lines} == {"0", "1", "2"}
-
-
-def test_texts_that_are_alike_share_a_number():
-    near = near_keys(5, "word")
-    texts = [words(200, seed) for seed in range(50)]
-    changed = [f"{text} more" for text in texts]
-    assert np.mean(near(texts) == near(changed)) > 0.9
-    assert not np.any(TextKeys()(texts) == TextKeys()(changed))
-    assert np.array_equal(near(["", "..."]), TextKeys()(["", "..."]))  # without words they have no n-grams
-
-
-LINE = Extent(
-    {"tiny": 10.0, "many": 10.0, "large": 310.0},
-    {"tiny": 2, "many": 12, "large": 5},
-    10_000.0,
-    100,
-    5.0,
-    100.0,
-    "a",
-)
-
-
-def test_a_line_through_three_samples():
-    values = {name: 3 + 4 * LINE.files_sampled[name] + 2 * size for name, size in LINE.sampled.items()}
-    line = Line.through(LINE, values)
-    assert (line.fixed, line.per_file, line.rate, line.spread) == (3, 4, 2, 0)
-    assert line.of(LINE) == 20_403
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_sample_has_its_share_of_texts_that_are_alike(tmp_path, monkeypatch, seed):
+    """A twentieth of documents drawn one by one would hardly hold two of the three that are alike, and the mix would keep nearly all of them."""
+    monkeypatch.chdir(tmp_path)
+    Path("raw").mkdir()
+    texts = [words(60 + number % 97, number) for number in range(400)]
+    for copy in range(COPIES):
+        changed = [f"{text} more {copy}" for text in texts]
+        table = pa.table({"id": [f"{copy}-{n}" for n in range(400)], "text": changed})
+        pq.write_table(table, f"raw/{copy}.parquet")
+    Path("p.yaml").write_text(
+        """\
+stages:
+  - convert: {inputs: raw, to: v0, source: s}
+  - dedupe: {dataset: v0, how: fuzzy}
+  - mix: {dataset: v0, to: v1, where: fuzzy is None}
+"""
+    )
+    by_name = {
+        s.name: s for s in dk.estimate("p.yaml", sample_bytes=40_000, seed=seed, progress=False).stages
+    }
+    assert by_name["convert"].files == COPIES
+    assert by_name["mix"].bytes == pytest.approx(by_name["convert"].bytes / COPIES, rel=0.3)
 
 
 def test_noise_is_not_multiplied():
     """A stage that hardly grows: what two trials of the same differ by, times 33, would be most of the estimate."""
-    values = {"tiny": 1.2, "many": 1.3, "large": 1.4}
-    assert Line.through(LINE, values).of(LINE) > 7
-    noisy = Line.through(LINE, values, noise=0.2)
-    assert noisy.of(LINE) == pytest.approx(1.25)
+    extent = Extent({"small": 10.0, "large": 310.0, "whole": 10_000.0}, {})
+    exact = line(extent, {"small": 3.0, "large": 9.0})
+    assert (exact.rate, exact.spread) == (0.02, 0)
+    assert (exact.fixed, exact.whole) == pytest.approx((2.8, 202.8))
+    values = {"small": 1.2, "large": 1.4}
+    assert line(extent, values).whole > 7
+    noisy = line(extent, values, noise=0.2)
+    assert noisy.whole == pytest.approx(1.4)
     assert noisy.spread > 0.5  # but the doubt is told
-    assert Line.through(LINE, {**values, "large": 9.25}, noise=0.2).rate == pytest.approx(8 / 300, rel=0.01)
+    assert line(extent, {**values, "large": 9.2}, noise=0.2).rate == pytest.approx(8 / 300, rel=0.01)
 
 
 def test_a_request_has_as_many_workers_as_gain_anything():
@@ -166,6 +160,7 @@ def test_what_cannot_be_estimated(corpus):
         ({"sample_bytes": 0}, "sample_bytes=0"),
         ({"workers": [0]}, "workers=0"),
         ({"only": ["mix"]}, "out/v0"),
+        ({"sample_bytes": 60}, "can only be taken whole"),
     ):
         with pytest.raises(UsageError, match=said):
             dk.estimate("p.yaml", progress=False, **options)
@@ -174,6 +169,14 @@ def test_what_cannot_be_estimated(corpus):
         dk.estimate("p.yaml", progress=False, scratch="scratch")
     assert "scratch" not in str(failed.value)  # nobody finds that any more
     assert list(Path("scratch").iterdir()) == []
+    Path("deadly.py").write_text("import os\n\n\ndef clean(text):\n    os._exit(9)\n")
+    Path("p.yaml").write_text(
+        "stages:\n  - convert: {inputs: raw, to: out/v0, source: s, id: key, text: body.text}\n"
+        "  - transform: {dataset: out/v0, to: out/v1, function: deadly.py:clean}\n"
+    )
+    with pytest.raises(TrialError, match=r"ended in stage 'transform'"):
+        dk.estimate("p.yaml", progress=False)
+    Path("p.yaml").write_text("stages:\n  - convert: {inputs: raw, to: out/v0, text: nowhere}\n")
     Path("raw/damaged.parquet").write_bytes(b"PAR1 and nonsense")
     with pytest.raises(CorruptFileError, match=r"damaged.parquet"):
         dk.estimate("p.yaml", progress=False)
@@ -198,7 +201,7 @@ def test_sigterm_leaves_nothing(corpus):
         "--no-progress",
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not list(Path("scratch").glob("*/*/runs.pickle")):
+        while process.poll() is None and not list(Path("scratch").glob("*/*/out")):
             time.sleep(0.01)
         process.terminate()
     assert process.returncode == 130

@@ -17,7 +17,7 @@ PIECE = 1 << 14
 class Fault(NamedTuple):
     """What happens to one GET instead of an answer; `after`: bytes of the body that are sent before."""
 
-    kind: str  # drop, reset, stall, trickle, status, headers, whole, lie, body, chunked, no_length
+    kind: str  # drop, reset, stall, trickle, slow_head, status, headers, whole, lie, body, chunked, no_length
     after: int = 0
     status: int = 0
     headers: tuple[tuple[str, str], ...] = ()
@@ -107,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.refuse(fault.status, fault.headers)
         elif self.path not in self.server.files:
             self.refuse(404)
+        elif fault.kind == "slow_head":
+            self.trickle(b"HTTP/1.0 200 OK\r\nX-Long: " + b"x" * 60_000)
         else:
             self.send(fault, self.server.files[self.path])
 
@@ -143,10 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.begin(status, None if fault.kind == "no_length" else len(body), *more)
         stop = fault.after if fault.kind in ("drop", "reset", "stall") else len(body)
         with suppress(OSError):
-            for byte in body if fault.kind == "trickle" else b"":
-                if self.server.ended.wait(0.02):
-                    break
-                self.wfile.write(bytes([byte]))
+            if fault.kind == "trickle":
+                self.trickle(body)
             for at in range(0, min(stop, len(body)), PIECE):
                 self.wfile.write(body[at : min(at + PIECE, stop)])
             self.wfile.flush()
@@ -155,6 +155,13 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.kind == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
+
+    def trickle(self, data: bytes) -> None:
+        with suppress(OSError):
+            for byte in data:
+                if self.server.ended.wait(0.02):
+                    break
+                self.wfile.write(bytes([byte]))
 
     def start(self, fault: Fault) -> int:
         """Return the first byte that is sent: what the range asks for, if its condition holds."""

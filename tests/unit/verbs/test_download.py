@@ -24,10 +24,9 @@ from thorough import THOROUGH
 
 import dolma_dask as dk
 from dolma_dask import progress
-from dolma_dask.errors import DiskFullError, StageError, StoreUnreachableError, UsageError
-from dolma_dask.io import objects, partial
+from dolma_dask.errors import DiskFullError, StageError, StoreError, StoreUnreachableError, UsageError
+from dolma_dask.io import http, objects, partial, web
 from dolma_dask.io.stores import reason
-from dolma_dask.io.web import _login, _opener, _retry_after
 from dolma_dask.journal import Journal
 from dolma_dask.testing.commands import Command, killed_at
 from dolma_dask.verbs.download import space
@@ -158,6 +157,9 @@ FAULTS = {
     "429": [Fault("status", status=429, headers=(("Retry-After", "0"),))] * 7,
     "503": [Fault("status", status=503, headers=(("Retry-After", "1"),))],
     "a date": [Fault("status", status=503, headers=(("Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT"),))],
+    "a date of no clock": [
+        Fault("status", status=503, headers=(("Retry-After", "Wed, 21 Oct 2015 07:28:00 +9999999999999"),))
+    ],
     "damaged on the way": [Fault("body", body=packed(99)[:-7])],
     "another page": [Fault("body", body=b"<html>log in</html>")],
     "no ranges": [Fault("drop", 20_000), Fault("whole")],
@@ -203,9 +205,10 @@ def test_what_the_server_has_compressed_is_refused(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place", ["http://[bad/x", f"http://{'a' * 80}.example/x", "file:///etc/hosts", "ftp://127.0.0.1:1/x"]
+    "place",
+    ["http://[bad/x", f"http://{'a' * 80}.example/x", "file:///etc/hosts", "ftp://127.0.0.1:1/x", FIRST],
 )
-def test_redirections_to_other_places_than_the_web_are_refused(place, server, tmp_path):
+def test_redirections_to_other_places_than_the_web_and_without_end_are_refused(place, server, tmp_path):
     server.always[FIRST] = Fault("status", status=302, headers=(("Location", place),))
     with pytest.raises(StageError, match=r"StoreAccessError: http://.*; expected"):
         fetch_one(server, tmp_path)
@@ -234,18 +237,40 @@ def test_a_server_that_sends_a_byte_now_and_then_has_stalled(server, tmp_path):
     assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
 
 
-def test_attempts_that_bring_next_to_nothing_are_in_vain():
-    row = objects._Row(0)
-    for reached in range(10):
-        row.add(reached, 60.0)
-    assert row.tries == 10
-    row.add(100_000, 60.0)
-    assert row.tries == 1
+def test_headers_a_byte_now_and_then_have_stalled_too(server, tmp_path):
+    server.faults[FIRST] = [Fault("slow_head")]
+    fetch_one(server, tmp_path, timeout=0.2)
+    assert len(server.gets(FIRST)) == 2
+    assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
 
 
-def test_what_a_server_says_is_no_matter_for_terminals_and_clocks():
+@pytest.mark.parametrize("each", [100, 100_000])
+def test_attempts_that_bring_next_to_nothing_are_in_vain(each):
+    reached, source = [0], objects.Source()
+
+    def attempt():
+        reached.append(reached[-1] + each)
+        if len(reached) < 20:
+            raise objects.BrokenOffError("it broke off", "answer")
+
+    if each > 1000:
+        source.persistently("http://one.host/x", attempt, lambda: reached[-1])
+    else:
+        with pytest.raises(StoreError, match="5 attempts in a row"):
+            source.persistently("http://one.host/x", attempt, lambda: reached[-1])
+
+
+def test_what_a_server_says_is_no_matter_for_terminals():
     assert reason("red \x1b[31m\x07 and\r\n\x9b2J more") == "red [31m and 2J more"
-    assert _retry_after("Wed, 21 Oct 2015 07:28:00 +9999999999999") == objects.LONGEST_WAIT_SECONDS
+
+
+@pytest.mark.parametrize("date", ["soon", "9" * 5000])
+def test_a_pause_that_no_clock_knows_is_a_long_one(date, server, tmp_path, monkeypatch):
+    monkeypatch.setattr(web, "MAX_WAIT_SECONDS", 0.5)
+    server.faults[FIRST] = [Fault("status", status=503, headers=(("Retry-After", date),))]
+    fetch_one(server, tmp_path)
+    first, second = server.gets(FIRST)
+    assert second.at - first.at > 0.4
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -693,11 +718,7 @@ def test_a_login_comes_from_netrc(server, tmp_path, monkeypatch):
     netrc = tmp_path / ".netrc"
     netrc.write_text("machine 127.0.0.1 login me password secret\n")
     netrc.chmod(0o600)
-    _login.cache_clear()
-    try:
-        fetch_one(server, tmp_path / "out")
-    finally:
-        _login.cache_clear()
+    fetch_one(server, tmp_path / "out")
     assert {one.authorization for one in server.gets(FIRST)} == {"Basic bWU6c2VjcmV0"}
 
 
@@ -705,17 +726,26 @@ def test_a_redirection_is_followed_without_the_login(server, tmp_path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
     (tmp_path / ".netrc").chmod(0o600)
-    _login.cache_clear()
     with BadServer({FIRST: server.files[FIRST]}) as other:
         other.faults[FIRST] = [Fault("drop", 20_000)]
         server.always[FIRST] = Fault("status", status=302, headers=(("Location", f"{other.url}{FIRST}"),))
         fetch_one(server, tmp_path / "out")
-        _login.cache_clear()
         assert [(one.range, one.authorization) for one in other.gets(FIRST)] == [
             ("", ""),
             ("bytes=20000-", ""),
         ]
     assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
+
+
+def test_proxies_are_those_of_the_environment(server, tmp_path, monkeypatch):
+    far = f"http://far.invalid{FIRST}"
+    server.files[far] = server.files[FIRST]
+    monkeypatch.setenv("http_proxy", f"http://me:secret@{server.url.removeprefix('http://')}")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    dk.download(far, to=str(tmp_path / "far"), **QUICK)
+    fetch_one(server, tmp_path / "near")
+    assert files_of(tmp_path / "far") == files_of(tmp_path / "near")
+    assert {one.path for one in server.seen} == {far, FIRST}
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs a certificate, which openssl makes")
@@ -746,9 +776,9 @@ def test_https_with_a_certificate_of_ones_own(server, tmp_path, monkeypatch):
         with pytest.raises(StageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
             dk.download(url, to=str(tmp_path / "out"), **QUICK)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        _opener.cache_clear()
+        http.pools.cache_clear()
         dk.download(url, to=str(tmp_path / "out"), **QUICK)
-        _opener.cache_clear()
+        http.pools.cache_clear()
     assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
 
 
@@ -770,7 +800,7 @@ def test_room_is_looked_for_before_the_first_byte(server, tmp_path, monkeypatch)
 
 
 def test_sizes_that_are_not_asked_for_are_estimated(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("dolma_dask.verbs.download.verb.MOST_ASKED", 4)
+    monkeypatch.setattr("dolma_dask.verbs.download.verb.MAX_ASKED", 4)
     fetch(server, tmp_path)
     assert len([one for one in server.seen if one.method == "HEAD"]) == 4
     assert files_of(tmp_path) == wanted(server)

@@ -24,10 +24,11 @@ from dolma_dask.pages.model import (
 )
 from dolma_dask.pages.results import BY_SOURCE
 from dolma_dask.pages.story import chapters, costliest, totals
-from dolma_dask.pages.survey import OTHER_SOURCES, Findings
+from dolma_dask.pages.survey import Findings, Survey
 from dolma_dask.pages.tables import Column, table
 from dolma_dask.pages.views import funnel, kept_table, rule_table
 from dolma_dask.pages.words import dropped_by
+from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 from dolma_dask.rules.where import parse
 
 RULES = [
@@ -122,7 +123,7 @@ def test_documents_pass_the_rule_where_more_than_it_decided():
 
 
 def test_sources_that_are_not_listed_are_not_counted_as_one_and_long_names_end():
-    rows = [SourceRow("x" * 5000, 9), SourceRow("b", 5), SourceRow(OTHER_SOURCES, 700)]
+    rows = [SourceRow("x" * 5000, 9), SourceRow("b", 5), SourceRow(OTHER_GROUPS, 700)]
     shown = said(replace(DATA, sources=rows))["sources"]
     assert "714 documents from more than 2 sources came in" in shown
     assert f"The largest source, {'x' * 120} ..., has 9 of them" in shown
@@ -229,10 +230,13 @@ def test_conditions_in_plain_words(rule, expected):
     assert dropped_by(parse(rule), {"exact": "dedupe", "banned": "block"}) == expected
 
 
-def test_drops_add_up_over_shards():
-    part = Findings(drops={0: np.array([1, 10, 0, 0])}, single_sources={"a": "web"})
-    found = part + part + part
-    assert found.drops[0].tolist() == [3, 30, 0, 0]
+def test_findings_add_up_over_shards():
+    drops = Tally(1)
+    drops.count(np.array([[True, False]]), np.array([10, 5]))
+    part = Findings(drops=drops, single_sources={"a": "web"})
+    found = sum([part] * 3, Survey(parts=(parse("a > 1"),)).start())
+    assert found.drops.dropped.tolist() == [[3, 30]]
+    assert found.drops.kept == (3, 15)
     assert found.single_sources == {"a": "web"}
 
 

@@ -4,25 +4,20 @@ import math
 import operator
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.figures.histogram import Histogram, quantiles
-from dolma_dask.pages import survey as module
 from dolma_dask.pages.content import rule_rows, signal_rows, source_rows
 from dolma_dask.pages.model import SIDES
 from dolma_dask.pages.survey import (
     EXCERPT_CHARACTERS,
-    OTHER_SOURCES,
     Bound,
-    Findings,
     Survey,
     bounds_of,
     excerpt,
-    largest_sources,
     survey_block,
 )
 from dolma_dask.reading.selection import conjuncts
@@ -132,11 +127,11 @@ def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, 
     documents, matched, sources, examples, read = oracle(table, shards, rule, count)
 
     assert (found.rows, found.documents) == (len(table), documents)
-    assert found.kept == sum(all(document[6]) for document in read)
-    assert [row.matched_documents for row in rule_rows(survey, found)] == matched
+    assert found.drops.kept[0] == sum(all(document[6]) for document in read)
+    assert [row.matched_documents for row in rule_rows(survey, found.drops)] == matched
     assert {
         row.source: [row.documents, row.text_bytes, row.kept_documents, row.kept_text_bytes]
-        for row in source_rows(survey, found)
+        for row in source_rows(survey, found.drops)
     } == sources
     assert [
         (side, bound.part, row.shard, row.row, row.id, row.value, row.excerpt)
@@ -165,9 +160,9 @@ def test_without_a_rule_nothing_counts_as_kept():
     survey = Survey(("x",))
     batch, columns = batch_of([(0, (True, "a", "t", 1.0, None))])
     found = survey_block(survey, "s", 0, batch, columns)
-    assert source_rows(survey, found)[0].kept_documents is None
+    assert source_rows(survey, found.drops)[0].kept_documents is None
     assert signal_rows(survey, found)[0].kept_counts is None
-    assert rule_rows(survey, found) == []
+    assert rule_rows(survey, found.drops) == []
 
 
 @pytest.mark.parametrize(
@@ -197,19 +192,3 @@ def test_excerpts_end_between_code_points():
     text = "🎈" * EXCERPT_CHARACTERS
     assert excerpt(pa.array([text], pa.large_string())) == text
     assert excerpt(pa.array([text + "é"], pa.large_string())) == text + "…"
-
-
-def test_many_sources_are_put_together_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr(module, "COUNTED_SOURCES", 4)
-    found = Findings()
-    for number in range(40):
-        counts = np.array([number + 1, 10, 0, 0])
-        found += Findings(sources={f"s{number:02d}": counts, "all": np.array([1, 1, 1, 1])})
-    assert len(found.sources) <= 9
-    total = sum(found.sources.values())
-    assert total.tolist() == [sum(range(1, 41)) + 40, 440, 40, 40]
-    shown = largest_sources(found.sources, 2)
-    assert len(shown) == 3
-    assert "s39" in shown
-    assert list(shown)[-1] == OTHER_SOURCES
-    assert sum(shown.values()).tolist() == total.tolist()

@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
-from dolma_dask.minhash.redpajama import sign_redpajama
+from dolma_dask.minhash.published import sign_redpajama
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 
 from .conftest import read_lines, write_lines

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from dolma_dask.minhash.mersenne import PRIME, lower_rows61, mersenne_draws
+from dolma_dask.minhash.published import PRIME, lower_rows61, mersenne_draws
 
 P = int(PRIME)
 
