@@ -150,20 +150,9 @@ def _inputs(shards: Sequence[Readable]) -> tuple[Input, ...]:
 # ------------------------------------------------------------------------------------------------ stages by hand
 
 
-def column_tasks(columns: Columns, shards: Sequence[Shard]) -> list[Task]:
-    """Return the work of reading columns of the selected shards, as tasks for `dolma_dask.engine.gather`."""
-    return _tasks(shards_of(columns, shards))
-
-
 def few_tasks(root: str, works: Sequence[Any], shards: Sequence[AlignedShard]) -> list[Task]:
     """Return at most `MAX_TASKS` tasks of equally many pieces of work; each piece reads one of `shards`."""
     return [
         Task(own[0].name, (), _inputs(own), tuple(group))
         for group, own in zip(_groups(works), _groups(shards), strict=True)
     ]
-
-
-def readable_batches(task: Task) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the documents of a task of `column_tasks` that could be read."""
-    for work in task.work:
-        yield from readable_rows(work)
