@@ -1,5 +1,6 @@
 """What CONTRIBUTING.md tells authors of taggers is done to the letter: its code, in the places that it names."""
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from numba.core.caching import UserProvidedCacheLocator
 
 import dolma_dask as dk
+from dolma_dask import cli, registry
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,3 +107,52 @@ def test_a_built_in_tagger(copy):
     for words in (("ruff", "check"), ("ruff", "format", "--check")):
         done = call(copy, *words, "dolma_dask")
         assert done.returncode == 0, done.stdout
+
+
+PRELUDE = """from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from dolma_dask.options.base import Opt
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import DatasetOptions, Documents, ShardOptions
+
+"""
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    lines = [f'{{"id":"{number}","text":"oh!","source":"{"ab"[number % 2]}"}}\n' for number in range(5)]
+    (tmp_path / "v0/documents/a.jsonl").write_text("".join(lines))
+    return tmp_path
+
+
+def test_an_option(dataset):
+    (block,) = blocks_of("Add an option in two steps")
+    (dataset / "greeting.py").write_text(PRELUDE + block)
+    from greeting import greet
+
+    assert greet("v0", style="warm", times=2) == "warm hello to 1 shards" * 2
+    for wrong, message in (
+        ({"times": 0}, "times=0; expected a whole number, 1 or more"),
+        ({"tims": 1}, "did you mean"),
+    ):
+        with pytest.raises(dk.errors.UsageError, match=message):
+            greet("v0", **wrong)
+    assert "times : int\n    How often each document is greeted." in greet.__doc__
+
+
+def test_a_question(dataset, monkeypatch, capsys):
+    module, entry = blocks_of("Add a question in three steps")
+    (dataset / "sources_of_a_test.py").write_text(module)
+    entry = entry.replace("dolma_dask.questions.sources", "sources_of_a_test").strip().rstrip(",")
+    monkeypatch.setitem(registry.COMMANDS, "sources", eval(entry, {"Verb": registry.Verb}))
+    assert cli.main(["sources", "v0", "--min-documents", "3", "--no-progress"]) == 0
+    shown = capsys.readouterr().out
+    assert "documents by source" in shown
+    assert re.search(r"a +3", shown)
+    assert cli.main(["sources", "v0", "--json", "--no-progress"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"documents": {"a": 3, "b": 2}, "exit_status": 0}
+    assert cli.main(["sources", "v0", "--min-documents", "0"]) == 2
