@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
+from numbers import Integral, Real
 from os import PathLike, fspath
 from types import NoneType, UnionType
 from typing import (
@@ -265,23 +266,25 @@ def check_truth(name: str, value: Any, expected: str = "True or False") -> bool:
 
 
 def check_number(field: Field, value: Any, kinds: Sequence[Any]) -> Any:
-    """Return a number within the limits of an option; refuse anything else."""
-    option, allowed = field.option, (int, float) if float in kinds else (int,)
-    is_number = isinstance(value, allowed) and not isinstance(value, bool)
-    least = value if option.min is None else option.min
-    most = value if option.max is None else option.max
-    if is_number and least <= value <= most:
-        return value
-    raise UsageError(
-        f"{field.name}={value!r}; expected {option.expected or _limits(option, float in kinds)}."
-    )
+    """Return a number within the limits of an option, NumPy's as Python's; refuse anything else."""
+    option, is_real = field.option, float in kinds
+    is_number = isinstance(value, Real if is_real else Integral) and not isinstance(value, bool)
+    lower = value if option.min is None else option.min
+    upper = value if option.max is None else option.max
+    if is_number and lower <= value <= upper:
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise UsageError(f"{field.name}={value!r}; expected {option.expected or _limits(option, is_real)}.")
 
 
 def _limits(option: Opt, is_real: bool) -> str:
     what = "a number" if is_real else "a whole number"
-    if option.min is None:
-        return what
-    return f"{what}, {option.min:,} or more"
+    if option.max is not None:
+        return (
+            f"{what} up to {option.max:,}"
+            if option.min is None
+            else f"{what} from {option.min:,} to {option.max:,}"
+        )
+    return what if option.min is None else f"{what}, {option.min:,} or more"
 
 
 def words_of(name: str, value: Any, may_be_empty: bool = False) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 
 from dolma_dask.errors import UsageError
@@ -90,6 +91,12 @@ def test_the_docstring_lists_all_arguments_before_what_is_returned():
 def test_what_cannot_be_is_refused(given, message):
     with pytest.raises(UsageError, match=message):
         paint("x", **given)
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = paint("x", coats=np.int32(3))
+    assert made == PaintOptions(coats=3)
+    assert type(made.coats) is int
 
 
 def test_a_map_or_json_makes_the_same():
