@@ -4,7 +4,7 @@ import dolma_dask as dk
 from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
 from dolma_dask.io.documents import DocumentFile
-from dolma_dask.outputs.hdf5.options import LmOptions
+from dolma_dask.outputs.hdf5.options import RowOptions
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import StagedTokens, StagingWriter
 from dolma_dask.tokens.engine import load_tokenizer
@@ -69,7 +69,8 @@ def _one_by_one(job: Job, name: str, to: str) -> None:
 @benchmark("hdf5-rows", unit="ids")
 def rows_alone(job: Job) -> None:
     """Tokens to files, second pass alone, text lengths included; MB of token ids as int32."""
-    mode = LmOptions().mode(load_tokenizer(tokenizer_path(job.corpus)))
+    path = str(tokenizer_path(job.corpus))
+    mode = RowOptions(tokenizer=path).lm_data(load_tokenizer(path))
     folder = str(job.scratch / "staging file")
     warm, *parts = [
         _stage(mode, folder, job.corpus.files("warm")[0], 0, 1),
