@@ -43,7 +43,7 @@ BATCHES_PER_WORKER = 4
 IN_FLIGHT_PER_THREAD = 3
 """Batches that a cluster holds per thread: enough to never run dry, few enough to keep the scheduler light."""
 
-LEAST_IN_FLIGHT = 16
+MIN_IN_FLIGHT = 16
 """Batches that a cluster holds at least: what makes an adaptive one grow."""
 
 COUNT_THREADS_SECONDS = 2.0
@@ -355,7 +355,7 @@ class _Flight:
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < max(
-            LEAST_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
+            MIN_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
         ):
             batch = self._waiting.popleft()
             # on the dashboard: Dask groups tasks by the first part

@@ -91,11 +91,11 @@ class Ranges:
 
 Panel = SignalHistogram | Line | Bars | HeatMap | Ranges
 
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
 """Characters of a name that are shown."""
 
 
-def cut(name: str, most: int = MOST_CHARACTERS) -> str:
+def cut(name: str, most: int = MAX_CHARACTERS) -> str:
     """Return a name of the data as it is shown, or its beginning if it is very long."""
     shown = printable(name[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

@@ -19,7 +19,7 @@ PACKAGES = ("dask", "distributed", "numpy", "pyarrow")
 """Whose versions must be the same on both sides."""
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_MOST_MEMORY = 1 << 60  # larger limits of cgroups mean none
+_MAX_MEMORY = 1 << 60  # larger limits of cgroups mean none
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ def _job_memory() -> int | None:
             limit = int(path.read_text())
         except (OSError, ValueError):
             continue
-        if limit < _MOST_MEMORY:
+        if limit < _MAX_MEMORY:
             return limit
     return None
 
