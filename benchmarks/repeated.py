@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.corpus import default_origin, original_lines, shared_folder
 
 MIN_REPETITIONS = 4
-"""Of a corpus that is smaller than the originals."""
+"""Fewest repetitions of the originals; a small corpus takes fewer originals."""
 
 SHARD_MB = 10
 """Text of a shard, about."""

@@ -19,7 +19,7 @@ MAX_SHOWN = 10
 """Datasets that a message names."""
 
 _OVERVIEW = "dolma_dask.questions.status.overview:overview"
-"""What notebooks show of a dataset; it reads journals, which are above datasets."""
+"""Function that shows a dataset in notebooks; it reads journals, which are above datasets."""
 
 
 @dataclass(frozen=True)

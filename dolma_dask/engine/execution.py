@@ -47,7 +47,7 @@ MIN_IN_FLIGHT = 16
 """Batches that a cluster holds at least: what makes an adaptive one grow."""
 
 COUNT_THREADS_SECONDS = 2.0
-"""How often a cluster is asked for its threads: it may grow and shrink."""
+"""Seconds between two counts of a cluster's threads: it may grow and shrink."""
 
 _LOCKING = ("<frozen importlib.", f"{os.sep}numba{os.sep}core{os.sep}")
 """Parts of file names of code that holds locks of the process."""

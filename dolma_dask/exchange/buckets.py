@@ -135,7 +135,7 @@ FIRST_BYTES = 2 << 20
 """Bytes of records for which there is room at first. Larger arrays lie in large pages, all of which the system clears."""
 
 Column = npt.NDArray[np.uint64]
-"""What the table tells of one segment, shape (n_buckets + 1, 2): the first record of a bucket in the file, and its digest."""
+"""Part of the table for one segment, shape (n_buckets + 1, 2): the first record of a bucket in the file, and its digest."""
 
 FILES_AT_ONCE = 64
 """Files whose tables are read before their records: a store is asked for all of them at the same time."""

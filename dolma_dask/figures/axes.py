@@ -1,4 +1,4 @@
-"""Where values stand on the horizontal axis of a histogram, which of them are labelled, and how long labels are, whoever draws them."""
+"""Positions of values on the horizontal axis of a histogram, choice of those that are labelled, and length of labels, whoever draws them."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain frozen records with no idea of how it looks: one record for each panel."""
+"""Content of a figure, as plain frozen records with no idea of how it looks: one record for each panel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dolma_dask.display import printable
 
 Scale = Literal["linear", "log"]
-"""How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
+"""Spacing of the bins of a histogram; ``log`` bins are drawn equally wide."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What bounds keep of one signal, for each group; infinite where there is no bound, NaN what is not known."""
+    """Ranges of one signal that bounds keep, for each group; infinite where there is no bound, NaN where it is not known."""
 
     key: str  # name of the signal
     groups: tuple[str, ...]

@@ -35,7 +35,7 @@ MAX_CHARACTERS = 1_000_000
 """Length of a text into which references were put."""
 
 PIPELINE = "a pipeline in YAML, such as those in the folder configs of the repository"
-"""What a file is expected to be, in messages."""
+"""Description in messages of the file that is expected."""
 
 FAILED = object()
 """Stands for a value that could not be converted; the mistake is recorded."""

@@ -86,7 +86,7 @@ def optimal_bands(
 
 
 MAX_NODES = 512
-"""Of a quadrature: exact for signatures of up to 1,023 values, and to more digits than are shown for longer ones."""
+"""Nodes of a quadrature: exact for signatures of up to 1,023 values, and to more digits than are shown for longer ones."""
 
 
 def _quadrature(degree: int) -> tuple[Floats, Floats]:

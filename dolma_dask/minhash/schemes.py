@@ -19,7 +19,7 @@ Scheme = Literal["dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"
 Unit = Literal["word", "char"]
 
 MAX_VALUES = 10_000
-"""Of a signature: 40 kB for each document, more than the largest that were published (9,000)."""
+"""Values of a signature: 40 kB for each document, more than the largest that were published (9,000)."""
 
 SIGNED, SHORT, EMPTY, ABSENT = 0, 1, 2, 3
 """Kinds of texts: with a whole n-gram of tokens, with fewer tokens than that, without any; those that a table of signatures does not have."""

@@ -1,4 +1,4 @@
-"""How a dataset came to be, read from its journals: which verbs ran, on what, and what its documents were selected from.
+"""Origin of a dataset, read from its journals: which verbs ran, on what, and what its documents were selected from.
 
 A mixed dataset names the one it was made from, so that the history is followed back to the first. Numbers are sums over the records of shards that
 are there and whose files are still those of the record. Most verbs keep the names of shards, so that a shard can be followed through all versions.

@@ -1,4 +1,4 @@
-"""What follows from two looks: lines for a table, and what to change."""
+"""Conclusions from two looks: lines for a table, and what to change."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MIN_MEMORY = 1_000_000_000
 
 @dataclass(frozen=True, repr=False)
 class ClusterReport(Answer):
-    """What one small job has found; prints as a table."""
+    """Findings of one small job; prints as a table."""
 
     profile: str
     startup: float  # seconds from the submission to the first worker

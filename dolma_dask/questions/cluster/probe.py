@@ -1,4 +1,4 @@
-"""What a process sees of the machine it runs on: versions, processors, memory, scratch, the shared folder, its clock, compiled kernels.
+"""View of a machine from a process on it: versions, processors, memory, scratch, the shared folder, its clock, compiled kernels.
 
 The same function runs here and on a worker, so that both can be compared. It takes a second on a worker that has not compiled kernels.
 """
@@ -23,7 +23,7 @@ _MAX_MEMORY = 1 << 60  # larger limits of cgroups mean none
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What one process has found."""
+    """Findings of one process."""
 
     host: str
     processors: int  # that it may use

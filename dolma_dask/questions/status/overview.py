@@ -1,4 +1,4 @@
-"""What a notebook shows of a dataset: a tree of its documents, its attribute sets, and what verbs have done.
+"""Overview of a dataset in a notebook: a tree of its documents, its attribute sets, and what verbs have done.
 
 Cost: that of `status`, one listing of the dataset and of what it was made from, and its journals; no document is read. Of more than `MAX_CHECKED`
 shards only the tree is shown. Nothing is raised: what cannot be told is a note.

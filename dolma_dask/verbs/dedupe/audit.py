@@ -96,7 +96,7 @@ class AuditSummary(DedupeSummary):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """What a pipeline tells of it in a line."""
+        """Figures that a pipeline shows of it in a line."""
         levels = (
             f"{percent(one.found, one.pairs)} at {one.similarity:.2f} ({percent(one.expected)})"
             for one in self.levels

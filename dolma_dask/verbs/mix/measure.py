@@ -1,4 +1,4 @@
-"""How documents are weighed where a mix is downsampled: one each, by their bytes, their tokens, or a column."""
+"""Weights of documents where a mix is downsampled: one each, by their bytes, their tokens, or a column."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ MAX_WEIGHT = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Measure:
-    """How documents are weighed."""
+    """Weight of documents."""
 
     unit: str
     column: str | None = None  # with a number per document
@@ -42,7 +42,7 @@ class Measure:
 
     @property
     def of_text(self) -> bool:
-        """Whether it depends on the text."""
+        """True if it depends on the text."""
         return self.unit == "bytes" or self.engine is not None
 
     def params(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class FoundCut(NamedTuple):
-    """What is kept of one group."""
+    """Cut of one group, with what it keeps."""
 
     total: int  # weight of all its documents
     documents: int

@@ -17,7 +17,7 @@ _EVEN = 0.25
 
 
 class Bins(NamedTuple):
-    """Where the bin of a key is found."""
+    """Map from keys to bins."""
 
     low: np.uint64  # least key
     span: np.uint64  # the greatest minus the least

@@ -110,7 +110,7 @@ class _Cells:
 
 
 class _Search:
-    """Where the requested order statistics are known to lie, ever closer from pass to pass."""
+    """Ranges in which the requested order statistics lie, ever closer from pass to pass."""
 
     def __init__(self, read: Read, sample: Words, extents: Extents, rows: Ints, ranks: Ints) -> None:
         """Begin with one cell for each of some rows, of which row 0 is the first, over all keys."""

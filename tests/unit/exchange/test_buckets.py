@@ -191,7 +191,7 @@ def test_a_file_of_something_else(tmp_path):
 
 
 def test_a_file_of_another_call(tmp_path):
-    """Of the same name and size, and whole: only the checksum tells."""
+    """A file of the same name and size, and whole: only the checksum tells."""
     url, other = str(tmp_path / "one.bin"), str(tmp_path / "other.bin")
     write(url, ROWS)
     write(other, [[(first, second ^ 1) for first, second in ROWS[0]]])

@@ -1,4 +1,4 @@
-"""What a notebook shows of a dataset: documents, attribute sets, journals; it never raises."""
+"""Overview of a dataset in a notebook: documents, attribute sets, journals; it never raises."""
 
 import json
 import shutil

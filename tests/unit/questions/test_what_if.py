@@ -77,7 +77,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def fails(row: dict[str, Any], cuts: Any, signal: str) -> bool:
-    """Whether a rule drops a row: the definition."""
+    """Return whether a rule drops a row: the definition."""
     value, group = row["signals"].get(signal), row["group"] if cuts.by else "all"
     if group is None or value is None:
         return group is None or cuts.nulls != "keep"
