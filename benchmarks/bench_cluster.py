@@ -1,4 +1,4 @@
-"""What Dask costs: tag on a LocalCluster with two workers beside the same in one process, on a job of twenty CPU-seconds."""
+"""Cost of Dask: tag on a LocalCluster with two workers beside the same in one process, on a job of twenty CPU-seconds."""
 
 from typing import Any
 

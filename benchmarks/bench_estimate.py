@@ -1,4 +1,4 @@
-"""What `estimate` says of a pipeline beside what the pipeline then takes: CPU, bytes and files of each stage, and in all.
+"""Estimates of a pipeline beside the pipeline's real cost: CPU, bytes and files of each stage, and in all.
 
 Run ``python -m benchmarks.bench_estimate --times 10`` (the reference corpus ten times with new ids: 200 MB of text, two minutes), and with 50
 (1 GB, five minutes). Every text is there as often as that, so that a sample of documents alone would see hardly any copy. The stages are those of
@@ -20,7 +20,7 @@ from benchmarks.pipeline_call import call_pipeline, measured_environment
 from benchmarks.repeated import link_documents, tokenizer_path, write_documents
 
 TEXT_MB = 20.0
-"""Of the originals."""
+"""Megabytes of the originals."""
 
 CONVERT = '  - convert: {inputs: "${raw}", to: "${out}/v0", source: bench}\n'
 

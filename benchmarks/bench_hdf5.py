@@ -12,7 +12,7 @@ from dolma_dask.tokens.lm import LmData
 from dolma_dask.verbs.hdf5.verb import hdf5
 
 COPIES = 40
-"""How often the tokens of one file are packed in the second pass alone."""
+"""Number of times that the second pass alone packs the tokens of one file."""
 
 
 @benchmark("hdf5", goal=Goal("speed", 2.5), beside="ragged")

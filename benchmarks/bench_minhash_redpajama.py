@@ -32,7 +32,7 @@ GOAL = 3.5
 """Times the speed of the recipe in plain Python and NumPy."""
 
 DATASKETCH_SHARE = 0.2
-"""Of the texts: datasketch takes a few of them, so that it ends."""
+"""Share of the texts that datasketch takes: a few, so that it ends."""
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 HIGHEST = np.uint64((1 << 32) - 1)

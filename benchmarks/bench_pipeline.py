@@ -31,7 +31,7 @@ from s3_server import S3Server, find_rclone
 
 MEGABYTES = 200
 WARM_MEGABYTES = 1
-"""Of a pipeline that is run first, so that kernels are compiled."""
+"""Megabytes of a pipeline that is run first, so that kernels are compiled."""
 
 BUCKET = "pipeline"
 

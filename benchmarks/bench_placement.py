@@ -1,4 +1,4 @@
-"""Where work runs: tag, mix, dedupe and ragged at the default placement beside each fixed one, as ratios of runs that alternate.
+"""Comparison of placements: tag, mix, dedupe and ragged at the default one beside each fixed one, as ratios of runs that alternate.
 
 Run ``python -m benchmarks.bench_placement --megabytes 20 275`` (text, from `benchmarks.repeated`; 2700 takes hours for ragged). Each command is a
 whole process with its start-up; all placements of a verb run in turn, and the ratios are those of the medians. CPU is that of the whole process

@@ -35,7 +35,7 @@ FAULTS = (Fault("drop", 5000), Fault("reset", 20_000), Fault("status", status=50
 FAULTY = 0.2
 """Share of the files that each fail once, in one of these ways."""
 
-LEAST_SECONDS = 1.5
+MIN_SECONDS = 1.5
 """Before a kill: less would hardly be enough to start."""
 
 CHAIN = f"""\
@@ -121,7 +121,7 @@ class Chain:
         while killed < kills:
             if ended:
                 shutil.rmtree(self.folder)
-            while killed < kills and self._is_killed(workers, draw.uniform(LEAST_SECONDS, seconds)):
+            while killed < kills and self._is_killed(workers, draw.uniform(MIN_SECONDS, seconds)):
                 killed += 1
             ended += 1
         self.run(workers)
@@ -205,7 +205,7 @@ def run(megabytes: float, kills: int, seed: int, scratch: Path, stack: ExitStack
     }
     for place, chain in places.items():
         began = time.monotonic()
-        killed, ended = chain.run_killed(2, kills, max(seconds / 4, 2 * LEAST_SECONDS), draw)
+        killed, ended = chain.run_killed(2, kills, max(seconds / 4, 2 * MIN_SECONDS), draw)
         files, size = compare(whole.folder, chain.folder)
         check_again(chain, 1)
         print(

@@ -24,7 +24,7 @@ WARM_DOCUMENTS = 200
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where the corpus lies and how large it is.
+    """A corpus: its place and its size.
 
     Below `root` are the datasets ``all`` (every file), ``few`` (two of the eight files), ``warm`` (some documents, to warm up) and
     ``raw``: the files of ``all`` with other field names.
@@ -48,7 +48,7 @@ class Corpus:
 
 
 def shared_folder() -> Path:
-    """Where the reference data lies, if it is on this machine."""
+    """Return the folder of the reference data, if it is on this machine."""
     return Path(os.environ.get("DOLMA_DASK_SHARED", ROOT.parent / "shared"))
 
 

@@ -19,25 +19,25 @@ from dolma_dask.journal import Journal
 from dolma_dask.testing.commands import Command
 
 LOOK_S = 0.1
-"""How often the journals are looked at."""
+"""Seconds between two looks at the journals."""
 
 SAMPLE_S = 0.25
-"""How often processes and the disk are."""
+"""Seconds between two samples of processes and the disk."""
 
 STARTED_S = 0.5
-"""How long a worker has to have a port before it may be killed: a cluster is not there before its first workers have answered."""
+"""Seconds that a worker has to have a port before it may be killed: a cluster is not there before its first workers have answered."""
 
 PAUSE_S = 0.5
 """Longest time from one death to the next, besides what a worker needs to start."""
 
 
 GAP_S = 0.5
-"""How long no pass is at work where something else is."""
+"""Seconds without a pass at work after which something else is at work."""
 
 
 @dataclass
 class Seen:
-    """What happened in a pass."""
+    """Events of a pass."""
 
     name: str
     began: float
@@ -50,7 +50,7 @@ class Seen:
 
     @property
     def is_deadly(self) -> bool:
-        """Whether anything was killed."""
+        """True if anything was killed."""
         return self.workers + self.commands > 0
 
     @classmethod
@@ -64,7 +64,7 @@ class Seen:
 
 @dataclass
 class Observed:
-    """What a command came to, with all that were killed on the way."""
+    """Outcome of a command, with all runs of it that were killed on the way."""
 
     passes: list[Seen] = field(default_factory=list)
     wall: float = 0.0
@@ -87,7 +87,7 @@ class Observed:
 
     @property
     def commands(self) -> int:
-        """How often the command was killed."""
+        """Number of times that the command was killed."""
         return sum(each.commands for each in self.all)
 
     def at_work(self, name: str, deaths: int, draw: random.Random) -> Seen | None:

@@ -1,4 +1,4 @@
-"""What a benchmark is, and how it is measured: in a fresh process, in CPU-seconds of that process and its children.
+"""Definition and measurement of benchmarks: each runs in a fresh process, in CPU-seconds of that process and its children.
 
 CPU-seconds say what a job costs and hardly depend on what else the machine does; wall-seconds do. Each benchmark is run several times,
 and the run with the median of CPU-seconds is told. What stands before ``with job.measured(...)`` is start-up (imports, compiled
@@ -26,13 +26,13 @@ from benchmarks.corpus import BUILD, ROOT, Corpus
 from dolma_dask.metering import peak_bytes
 
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
-"""What a source with compiled functions says."""
+"""Marks of a source with compiled functions."""
 
 NO_FIGURE = 3
 """Exit status of a benchmark that has nothing to measure here."""
 
 ERROR_LINES = 12
-"""What is shown of the output of a benchmark that failed."""
+"""Lines that are shown of the output of a benchmark that failed."""
 
 
 class BenchmarkError(Exception):
@@ -77,7 +77,7 @@ class Goal:
 
 
 class Job:
-    """What a benchmark gets: the corpus, a scratch folder, and the stopwatch."""
+    """Means of a benchmark: the corpus, a scratch folder, and the stopwatch."""
 
     def __init__(self, corpus: Corpus, quick: bool, scratch: Path) -> None:
         self.corpus = corpus

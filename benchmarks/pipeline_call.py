@@ -19,7 +19,7 @@ from benchmarks.harness import cpu_seconds, environment
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage, or a whole call, took.
+    """Cost of a stage, or of a whole call.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def whole(self) -> Cost:
-        """What the call took."""
+        """Cost of the whole call."""
         return self.costs["whole"]
 
 

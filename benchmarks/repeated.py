@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.corpus import default_origin, original_lines, shared_folder
 
-LEAST_REPETITIONS = 4
-"""Of a corpus that is smaller than the originals."""
+MIN_REPETITIONS = 4
+"""Fewest repetitions of the originals; a small corpus takes fewer originals."""
 
 SHARD_MB = 10
 """Text of a shard, about."""
@@ -31,7 +31,7 @@ def write_documents(folder: Path, megabytes: float) -> float:
         UTF-8 bytes of all texts, to within a document per repetition.
     """
     originals = [json.loads(line) for line in original_lines(default_origin())]
-    originals = list(_first(originals, megabytes / LEAST_REPETITIONS))
+    originals = list(_first(originals, megabytes / MIN_REPETITIONS))
     written = 0.0
     for repetition in itertools.count():
         if written >= megabytes:

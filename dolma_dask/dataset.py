@@ -15,11 +15,11 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.registry import load
 
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 """Datasets that a message names."""
 
 _OVERVIEW = "dolma_dask.questions.status.overview:overview"
-"""What notebooks show of a dataset; it reads journals, which are above datasets."""
+"""Function that shows a dataset in notebooks; it reads journals, which are above datasets."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _hint(url: str) -> str:
     if below in ([], [""]):
         return "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
     return (
-        f"{counted(len(below), 'dataset')} below {url}: {', '.join(below[:MOST_SHOWN])}{', ...' if len(below) > MOST_SHOWN else ''}. "
+        f"{counted(len(below), 'dataset')} below {url}: {', '.join(below[:MAX_SHOWN])}{', ...' if len(below) > MAX_SHOWN else ''}. "
         "Give the path of one, or the root with --source and --version."
     )
 

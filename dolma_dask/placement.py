@@ -1,4 +1,4 @@
-"""Where work runs when nobody says: one after another in this process, in threads of it, or in processes.
+"""Default place of work: one after another in this process, in threads of it, or in processes.
 
 `choose` estimates when each of them would end and what it would cost, from the stored bytes that are left and the table `COSTS`. An
 estimate may be wrong by a factor of two without harm: it only has to tell a second of work from a minute.

@@ -18,10 +18,10 @@ from dolma_dask.display import counted
 from dolma_dask.metering import are_compiling, watching_compilers
 
 LINE_SECONDS = 30.0
-"""How often a plain line is printed."""
+"""Seconds between two plain lines."""
 
 BAR_SECONDS = 0.5
-"""How often a bar moves."""
+"""Seconds between two moves of a bar."""
 
 COMPILING = "compiling kernels (first run only)"
 

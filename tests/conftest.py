@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from thorough import examples  # noqa: E402
 
 KERNEL = re.compile(rb"\bnjit\b|@kernel\b|@operation\b")
-"""What a source with compiled functions says."""
+"""Marks of a source with compiled functions."""
 
 
 def _kernel_cache() -> str:
@@ -55,7 +55,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # a ch
 
 
 def shared_folder() -> Path:
-    """Where the outputs of the original tools lie, if they are on this machine; absolute, since tests change the current folder."""
+    """Return the folder of the outputs of the original tools, if they are on this machine; absolute, since tests change the current folder."""
     return Path(os.environ.get("DOLMA_DASK_SHARED", ROOT.parent / "shared")).absolute()
 
 

@@ -1,4 +1,4 @@
-"""How hard the tests try: ordinary runs show each law a few examples, `THOROUGH=1` ten times as many."""
+"""Effort of the tests: ordinary runs show each law a few examples, `THOROUGH=1` ten times as many."""
 
 import os
 

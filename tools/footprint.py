@@ -1,4 +1,4 @@
-"""What each verb costs before it does anything: lines, modules loaded, CPU of a command that has little or nothing to do.
+"""Cost of each verb before it does anything: lines, modules loaded, CPU of a command that has little or nothing to do.
 
     python tools/footprint.py [--json]
 

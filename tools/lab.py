@@ -23,7 +23,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 120
-"""How long to wait for a server, and for all cells of a notebook."""
+"""Seconds to wait for a server, and for all cells of a notebook."""
 
 
 def command(root: Path, *options: str) -> list[str]:

@@ -36,7 +36,7 @@ IMAGES = ROOT / "docs/images"
 PLACE = "demo"
 """Stands in outputs for the temporary folder of a notebook."""
 
-MOST_BYTES = 400_000
+MAX_BYTES = 400_000
 """Size of a stored notebook."""
 
 CELL_SECONDS = 300
@@ -134,8 +134,8 @@ def complaints(book: NotebookNode) -> list[str]:
                 for what, pattern in (FORBIDDEN | _names_of_this_machine()).items()
                 if (hit := pattern.search(text))
             ]
-    if (size := len(nbformat.writes(book))) > MOST_BYTES:
-        found.append(f"{size:,} bytes; expected {MOST_BYTES:,} at most: show less, or smaller pictures")
+    if (size := len(nbformat.writes(book))) > MAX_BYTES:
+        found.append(f"{size:,} bytes; expected {MAX_BYTES:,} at most: show less, or smaller pictures")
     return found
 
 

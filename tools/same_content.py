@@ -402,7 +402,7 @@ SHORT = {
         for folder in ("side", "alone", "stirred", "drawn")
     },
 }
-"""What words in the commands below stand for."""
+"""Values of the words in the commands below."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where tasks run: an active Dask client, one of Dask's own schedulers, a LocalCluster, jobs of SLURM, or a scheduler elsewhere.
+"""Places where tasks run: an active Dask client, one of Dask's own schedulers, a LocalCluster, jobs of SLURM, or a scheduler elsewhere.
 
 Workers of a cluster are processes with one thread each, because taggers written in Python hold the interpreter lock. `places` decides where a
 run goes and has what `dolma_dask.cluster` returns; `local` starts workers on this machine for all verbs of a block, `slurm` and `allocation`

@@ -44,7 +44,7 @@ STARTS = 3
 
 @dataclass(frozen=True)
 class Allocation:
-    """What SLURM has given to the job of this process."""
+    """Resources that SLURM has given to the job of this process."""
 
     nodes: int
     processes: int  # workers of each node
@@ -182,7 +182,7 @@ class _Steps:
 
     @property
     def memory_setting(self) -> str:
-        """What to change when workers need more memory."""
+        """Setting to change when workers need more memory."""
         return f"`--mem` of the batch script, which gives {self._allocation.worker_memory} to each of {self._allocation.processes} workers of a node"
 
     def died_of_memory(self, worker: Any) -> bool:

@@ -229,7 +229,7 @@ def without_job_of_ours(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 SOON_SECONDS = 3.0
-"""How often squeue is asked while workers are missing; the least time between two submissions after a failure."""
+"""Seconds between two calls of squeue while workers are missing; the least time between two submissions after a failure."""
 
 LOST_SECONDS = 300.0
 """A job that has had workers, and has had none for so long, is dead whatever squeue says, or if it says nothing."""
@@ -294,7 +294,7 @@ class Refusal(NamedTuple):
 
 @dataclass
 class Jobs:
-    """What is known of the jobs that are held, and what follows from a look at them. It does nothing by itself."""
+    """Knowledge of the jobs that are held, and conclusions from a look at them. It does nothing by itself."""
 
     ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted
     listed: set[str] = field(default_factory=set)  # jobs that squeue has known

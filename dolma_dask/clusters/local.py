@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 START_ATTEMPTS = 2
-"""How often a LocalCluster is started: a worker may be killed before it answers."""
+"""Attempts to start a LocalCluster: a worker may be killed before it answers."""
 
 shared_now: ContextVar["Shared | None"] = ContextVar("shared_cluster", default=None)
 
 
 @dataclass
 class Shared:
-    """What has been started for a block."""
+    """Workers that have been started for a block."""
 
     stack: ExitStack
     client: "Client | None" = None

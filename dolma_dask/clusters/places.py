@@ -1,4 +1,4 @@
-"""Where the tasks of a run go: the first of what its call says, Dask's configuration, the active client and an estimate.
+"""Choice of the place where the tasks of a run go: the first of its call, Dask's configuration, the active client and an estimate.
 
 `cluster` is the way of users to say it for all calls of a block.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEDULERS = ("auto", "synchronous", "threads", "processes", "cluster")
 
 CONNECT_SECONDS = 30.0
-"""How long a scheduler may take to answer."""
+"""Seconds that a scheduler may take to answer."""
 
 _ALIASES = {
     "sync": "synchronous",
@@ -45,7 +45,7 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class Placement:
-    """Where tasks run."""
+    """Place where tasks run."""
 
     client: "Client | None" = None  # of a cluster
     scheduler: Any = "synchronous"  # without a client: a name, or an executor from Dask's configuration
@@ -53,7 +53,7 @@ class Placement:
 
     @property
     def is_here(self) -> bool:
-        """Whether tasks run in this process."""
+        """True if tasks run in this process."""
         if self.client is not None:
             return str(self.client.scheduler.address).startswith("inproc://")
         return bool(self.scheduler != "processes")

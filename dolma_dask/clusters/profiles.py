@@ -69,7 +69,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Profile:
-    """Where workers come from."""
+    """Source of workers."""
 
     name: str  # as it was asked for
     kind: Kind

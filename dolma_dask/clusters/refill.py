@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOOK_SECONDS = 30.0
-"""How often squeue is asked while nothing happens: jobs may wait in the queue for hours."""
+"""Seconds between two calls of squeue while nothing happens: jobs may wait in the queue for hours."""
 
 PATIENCE_SECONDS = 600.0
 """So long sbatch may take no job, for a reason that may pass, while there is no other: SLURM is started again, or a limit is reached."""
 
 CANCEL_SECONDS = 30.0
-"""How long scancel may take to answer."""
+"""Seconds that scancel may take to answer."""
 
 LOG_LINES = 20
 """Last lines of a job's log that an error shows."""
 
 LOG_TRIES, LOG_SECONDS, LOG_CHARACTERS = 6, 0.5, 20_000
-"""How often and how far the log of a job is looked at for the reason of its end, which SLURM writes a moment after it."""
+"""Looks at the log of a job for the reason of its end, which SLURM writes a moment after it: their number, seconds between two, and characters."""
 
 _BY_MEMORY = re.compile(r"exceeded memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 
@@ -223,12 +223,12 @@ class Refill:
 
     @property
     def is_ending(self) -> bool:
-        """Whether nothing more is submitted, and jobs are cancelled by `cancel_jobs`."""
+        """True if nothing more is submitted, and jobs are cancelled by `cancel_jobs`."""
         return self._ended.is_set()
 
     @property
     def memory_setting(self) -> str:
-        """What to change when workers need more memory."""
+        """Setting to change when workers need more memory."""
         given = self._job.options.get("memory")
         return (
             f"`memory: {given}` of each job ({self._profile.place_of('memory')}), which is {self._job.worker_mib:,} MiB for each of {self._job.processes} workers; "

@@ -43,10 +43,10 @@ ADDRESS = "tcp://ADDRESS-OF-THE-SCHEDULER"
 """Stands for what is known when the scheduler runs, in a job script that is only shown."""
 
 WAIT_SECONDS = 0.1
-"""How often the first worker is looked for."""
+"""Seconds between two looks for the first worker."""
 
 ANSWER_SECONDS, LAST_SECONDS = 120.0, 5.0
-"""How long a program of SLURM may take to answer, and how long when the command ends."""
+"""Seconds that a program of SLURM may take to answer, and seconds when the command ends."""
 
 
 def job_script(profile: Profile) -> str:

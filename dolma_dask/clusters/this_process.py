@@ -1,4 +1,4 @@
-"""What this process may do, and what holds in it: processors, daemons, forks, Dask's configuration, the active client."""
+"""Limits and state of this process: processors, daemons, forks, Dask's configuration, the active client."""
 
 import multiprocessing
 import os
@@ -101,10 +101,10 @@ def has_own_client() -> bool:
 
 
 _fork_of_dask = False
-"""Whether this process is a fork of one that has used distributed, whose threads it lacks; to have imported it starts none."""
+"""True if this process is a fork of one that has used distributed, whose threads it lacks; to have imported it starts none."""
 
 _has_threads = False
-"""Whether the process that forks runs other threads."""
+"""True if the process that forks runs other threads."""
 
 
 def _look_at_threads() -> None:

@@ -148,7 +148,7 @@ OWN = "dolma-dask-"
 
 
 class Watched(Protocol):
-    """What is known of the jobs or processes behind a client."""
+    """Knowledge of the jobs or processes behind a client."""
 
     def check(self) -> None:
         """Raise `ClusterError` if there will be no more workers."""
@@ -156,7 +156,7 @@ class Watched(Protocol):
 
     @property
     def memory_setting(self) -> str:
-        """What to change when workers need more memory."""
+        """Setting to change when workers need more memory."""
         ...
 
     def died_of_memory(self, worker: Any) -> bool:
@@ -165,7 +165,7 @@ class Watched(Protocol):
 
 
 class Deaths(NamedTuple):
-    """What a task has done to workers when Dask gives it back."""
+    """Deaths of workers that a task has caused when Dask gives it back."""
 
     lost: int  # workers that died
     most: int  # with so many, while it was alone, the task is to blame
@@ -173,7 +173,7 @@ class Deaths(NamedTuple):
 
 
 of_client: "WeakKeyDictionary[Any, Watched]" = WeakKeyDictionary()
-"""What watches the workers of a client."""
+"""Watcher of the workers of each client."""
 
 
 def check_workers_come(client: Any) -> None:

@@ -43,11 +43,11 @@ BATCHES_PER_WORKER = 4
 IN_FLIGHT_PER_THREAD = 3
 """Batches that a cluster holds per thread: enough to never run dry, few enough to keep the scheduler light."""
 
-LEAST_IN_FLIGHT = 16
+MIN_IN_FLIGHT = 16
 """Batches that a cluster holds at least: what makes an adaptive one grow."""
 
 COUNT_THREADS_SECONDS = 2.0
-"""How often a cluster is asked for its threads: it may grow and shrink."""
+"""Seconds between two counts of a cluster's threads: it may grow and shrink."""
 
 _LOCKING = ("<frozen importlib.", f"{os.sep}numba{os.sep}core{os.sep}")
 """Parts of file names of code that holds locks of the process."""
@@ -355,7 +355,7 @@ class _Flight:
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < max(
-            LEAST_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
+            MIN_IN_FLIGHT, IN_FLIGHT_PER_THREAD * self._count_threads()
         ):
             batch = self._waiting.popleft()
             # on the dashboard: Dask groups tasks by the first part

@@ -38,7 +38,7 @@ Value = TypeVar("Value", bound=Addable)
 
 
 class Fold(Protocol[Counted, Counts]):
-    """What is counted; small, goes to workers."""
+    """A counting of rows; small, goes to workers."""
 
     @property
     def verb(self) -> str: ...  # of the question, for progress, failures and the cost of a byte

@@ -30,7 +30,7 @@ from dolma_dask.progress import one_display
 from dolma_dask.results.summary import Summary
 
 ATTEMPTS = 3
-"""How often the passes are driven while they find staging files damaged."""
+"""Times that the passes are driven while they find staging files damaged."""
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,12 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether the process number can be looked up."""
+        """True if the process number can be looked up."""
         return (self.host, self.namespace) == process_space()
 
     @property
     def is_held(self) -> bool:
-        """Whether the holder still works, as far as can be known."""
+        """True if the holder still works, as far as can be known."""
         if not self.is_here:
             return time.time() - self.renewed < EXPIRE_SECONDS
         if (self.pid, self.born) == (os.getpid(), _born(os.getpid())):

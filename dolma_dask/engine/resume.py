@@ -32,7 +32,7 @@ _Pair = tuple[InputRecord, Input]
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a plan stands."""
+    """State of a plan: finished and left."""
 
     journal: Journal  # of the verb below the output root
     existing: Mapping[str, int]  # sizes of the files below the folders that the plan may fill

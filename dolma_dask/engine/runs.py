@@ -63,7 +63,7 @@ class _Running:
 
     @property
     def has_work(self) -> bool:
-        """Whether a shard is left, or something to write into the journal."""
+        """True if a shard is left, or something to write into the journal."""
         return bool(
             self.state.left
             or self.state.restamped

@@ -31,7 +31,7 @@ from dolma_dask.exchange.pieces import Piece, read_pieces
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 
-MOST_BUCKETS = 1024
+MAX_BUCKETS = 1024
 """Buckets of keys, and at most so many of shards."""
 
 Histogram = npt.NDArray[np.int64]
@@ -77,9 +77,9 @@ def of_keys(buckets: int) -> Bucketing:
 
 
 def of_shards(shards: int) -> Bucketing:
-    """Return groups of neighbouring shards, of one shard each as long as there are no more than `MOST_BUCKETS`."""
+    """Return groups of neighbouring shards, of one shard each as long as there are no more than `MAX_BUCKETS`."""
     bits = 0
-    while shards > MOST_BUCKETS << bits:
+    while shards > MAX_BUCKETS << bits:
         bits += 1
     return Bucketing(32 + bits, max(-(-shards // (1 << bits)), 1))
 
@@ -135,7 +135,7 @@ FIRST_BYTES = 2 << 20
 """Bytes of records for which there is room at first. Larger arrays lie in large pages, all of which the system clears."""
 
 Column = npt.NDArray[np.uint64]
-"""What the table tells of one segment, shape (n_buckets + 1, 2): the first record of a bucket in the file, and its digest."""
+"""Part of the table for one segment, shape (n_buckets + 1, 2): the first record of a bucket in the file, and its digest."""
 
 FILES_AT_ONCE = 64
 """Files whose tables are read before their records: a store is asked for all of them at the same time."""

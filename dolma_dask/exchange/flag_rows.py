@@ -207,7 +207,7 @@ class ShardCursor:
 
     @property
     def is_done(self) -> bool:
-        """Whether no records are left."""
+        """True if no records are left."""
         return self._held is None
 
     def among(self, rows: FlagRows) -> tuple[Records | None, Counts]:

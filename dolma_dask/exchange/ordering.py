@@ -21,13 +21,13 @@ from dolma_dask.exchange import kernels
 from dolma_dask.exchange.contract import Words, bytes_of
 from dolma_dask.io import files
 
-LEAST_BLOCK = 1024
+MIN_BLOCK = 1024
 """Records of a block of a run at least, or reading them would be all seeks."""
 
 PART_BYTES = 1 << 19
 """Bytes of records that are put in order at once: they stay in the cache, where a gather is several times as fast as in memory."""
 
-MOST_PARTS = 4096
+MAX_PARTS = 4096
 """More parts than this would be written all over memory."""
 
 SEEN_BYTES = 1 << 22
@@ -127,7 +127,7 @@ def _sort_run(rows: Words, beside: Words, most: int) -> None:
 def _spread(rows: Words, out: Words, most: int) -> list[int]:
     """Spread rows over parts of equal extent of the first word that differs, of about `most` each; return where they end."""
     word, low, high = _first_that_differs(rows, 0)
-    bits = min(len(rows) // most, MOST_PARTS).bit_length()
+    bits = min(len(rows) // most, MAX_PARTS).bit_length()
     shift = max((high - low).bit_length() - bits, 0)
     counts = np.zeros(((high - low) >> shift) + 1, np.int64)
     kernels.count_buckets(rows, word, np.uint64(low), shift, counts)
@@ -200,7 +200,7 @@ def _write_run(spill: IO[bytes], rows: Words) -> _Run:
 
 def _merged(spill: IO[bytes], runs: list[_Run], limit: int, chunk: int) -> Iterator[Words]:
     """Yield all records of `runs` in order, at most `chunk` at a time; about `limit` are in memory."""
-    block = max(limit // max(len(runs), 1), LEAST_BLOCK)
+    block = max(limit // max(len(runs), 1), MIN_BLOCK)
     while runs:
         for run in runs:
             if not len(run.block):

@@ -1,4 +1,4 @@
-"""What the passes of an exchange leave in the work folder: bucket files, and records by shard, for those who read them.
+"""Files that the passes of an exchange leave in the work folder: bucket files, and records by shard, for those who read them.
 
 Cost: a range is one array into which the slices of all files are copied, and which is sorted in its place.
 """

@@ -1,4 +1,4 @@
-"""Where values stand on the horizontal axis of a histogram, which of them are labelled, and how long labels are, whoever draws them."""
+"""Positions of values on the horizontal axis of a histogram, choice of those that are labelled, and length of labels, whoever draws them."""
 
 import math
 
@@ -8,7 +8,7 @@ from dolma_dask.display import real
 from dolma_dask.figures.histogram import Floats
 from dolma_dask.figures.model import Ranges, SignalHistogram, cut
 
-MOST_TICKS = 6
+MAX_TICKS = 6
 
 LARGEST_DRAWN = 1e200
 """Size of values from which on drawing libraries compute infinite places; those of its inverse are lost beside zero."""
@@ -50,7 +50,7 @@ def log_ticks(signal: SignalHistogram) -> list[float]:
     low, high = float(signal.edges[0]), float(signal.edges[-1])
     sizes = np.abs(signal.edges[signal.edges != 0])
     decades = range(math.floor(math.log10(sizes.min())), math.floor(math.log10(sizes.max())) + 1)
-    stride = math.ceil(len(decades) / MOST_TICKS)
+    stride = math.ceil(len(decades) / MAX_TICKS)
     first = [float(f"1e{decade}") for decade in decades if decade % stride == 0]
     second = [float(f"{digit}e{decade}") for decade in decades for digit in (2, 5)] if stride == 1 else []
     ticks = [0.0, *(sign * size for sizes in (first, second) for sign in (1, -1) for size in sizes)]

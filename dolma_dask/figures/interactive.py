@@ -35,7 +35,7 @@ from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, real
-from dolma_dask.figures.axes import MOST_TICKS, fixed_ticks, inside, positions
+from dolma_dask.figures.axes import MAX_TICKS, fixed_ticks, inside, positions
 from dolma_dask.figures.interactive_parts import ALL, BOUND, KEPT, empty_figure, plain, style
 from dolma_dask.figures.interactive_rows import bars_figure, heat_figure, ranges_figure
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
@@ -75,7 +75,7 @@ def _value_axis(plot: Any, signal: SignalHistogram) -> None:
         axis.ticker = FixedTicker(ticks=locations)
         axis.major_label_overrides = dict(zip(locations, map(real, ticks), strict=True))
         return
-    axis.ticker = BasicTicker(desired_num_ticks=MOST_TICKS)
+    axis.ticker = BasicTicker(desired_num_ticks=MAX_TICKS)
     largest = float(np.abs(signal.edges).max())
     axis.formatter = (
         NumeralTickFormatter(format="0,0")
@@ -87,7 +87,7 @@ def _value_axis(plot: Any, signal: SignalHistogram) -> None:
 def _log_count_axis(most: int) -> LinearAxis:
     """Axis for log10(1 + count), labelled with the counts."""
     counts = [0, *(10**k for k in range(len(str(most))))]
-    counts = counts[:1] + counts[1 :: math.ceil(len(counts) / MOST_TICKS)]
+    counts = counts[:1] + counts[1 :: math.ceil(len(counts) / MAX_TICKS)]
     locations = [math.log10(1 + n) for n in counts]
     labels: Any = {location: integer(n) for location, n in zip(locations, counts, strict=True)}
     ticker: Any = FixedTicker(ticks=locations)
@@ -114,7 +114,7 @@ def line_figure(line: Line) -> Any:
     plot = empty_figure((float(line.x[0]), float(line.x[-1])), 1, "linear")
     plot.yaxis[0].update(name="linear", formatter=NumeralTickFormatter(format="0 %"))
     for axis, label in ((plot.xaxis[0], line.x_label), (plot.yaxis[0], line.y_label)):
-        axis.update(axis_label=plain(label), ticker=BasicTicker(desired_num_ticks=MOST_TICKS))
+        axis.update(axis_label=plain(label), ticker=BasicTicker(desired_num_ticks=MAX_TICKS))
         style(axis)
     plot.ygrid[0].name = "linear"
     plot.xgrid.visible = False

@@ -1,4 +1,4 @@
-"""What all Bokeh figures share: an empty plot, the look of axes, colours that read on light and dark backgrounds."""
+"""Parts that all Bokeh figures share: an empty plot, the look of axes, colours that read on light and dark backgrounds."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain frozen records with no idea of how it looks: one record for each panel."""
+"""Content of a figure, as plain frozen records with no idea of how it looks: one record for each panel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dolma_dask.display import printable
 
 Scale = Literal["linear", "log"]
-"""How the bins of a histogram are spaced; ``log`` bins are drawn equally wide."""
+"""Spacing of the bins of a histogram; ``log`` bins are drawn equally wide."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What bounds keep of one signal, for each group; infinite where there is no bound, NaN what is not known."""
+    """Ranges of one signal that bounds keep, for each group; infinite where there is no bound, NaN where it is not known."""
 
     key: str  # name of the signal
     groups: tuple[str, ...]
@@ -91,11 +91,11 @@ class Ranges:
 
 Panel = SignalHistogram | Line | Bars | HeatMap | Ranges
 
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
 """Characters of a name that are shown."""
 
 
-def cut(name: str, most: int = MOST_CHARACTERS) -> str:
+def cut(name: str, most: int = MAX_CHARACTERS) -> str:
     """Return a name of the data as it is shown, or its beginning if it is very long."""
     shown = printable(name[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

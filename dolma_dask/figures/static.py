@@ -24,7 +24,7 @@ from PIL import Image
 
 from dolma_dask.display import integer, printable, real
 from dolma_dask.figures.axes import (
-    MOST_TICKS,
+    MAX_TICKS,
     drawable,
     fixed_ticks,
     inside,
@@ -46,12 +46,12 @@ LINE = 100
 
 DPI = 200
 
-MOST_PIXELS = 40_000_000
+MAX_PIXELS = 40_000_000
 """Pixels of a picture; very tall ones have fewer to the inch."""
 
 COLORS = 64
 
-MOST_WRITTEN = 12
+MAX_WRITTEN = 12
 """Conditions of a heat map whose numbers are written in it."""
 
 _STYLE: Any = {
@@ -98,7 +98,7 @@ def _rendered(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str
         drawing = _drawn(title, panels, axis, notes)
         out = BytesIO()
         metadata: dict[str, Any] = {"Software": None} if to == "png" else {"Date": None, "Creator": None}
-        dpi = min(DPI, math.sqrt(MOST_PIXELS / (drawing.get_figwidth() * drawing.get_figheight())))
+        dpi = min(DPI, math.sqrt(MAX_PIXELS / (drawing.get_figwidth() * drawing.get_figheight())))
         drawing.savefig(out, format=to, dpi=dpi, metadata=metadata)
     return out.getvalue() if to == "svg" else _with_palette(out)
 
@@ -213,7 +213,7 @@ def _value_ticks(axes: Axes, signal: SignalHistogram) -> None:
     if (ticks := fixed_ticks(signal)) is not None:
         axes.set_xticks(positions(np.array(ticks), signal), [real(tick) for tick in ticks])
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+        axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS))
         axes.xaxis.set_major_formatter(_as_real())
 
 
@@ -250,7 +250,7 @@ def _draw_bars(axes: Axes, bars: Bars) -> None:
     if bars.has_log_axis:
         axes.set_xscale("symlog", linthresh=1)
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS, integer=True))
     axes.xaxis.set_major_formatter(_as_real())
     for place, value in zip(places, bars.values, strict=True):
         axes.annotate(
@@ -280,7 +280,7 @@ def _draw_heat(axes: Axes, panel: HeatMap) -> None:
 
 
 def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
-    if len(panel.labels) > MOST_WRITTEN:
+    if len(panel.labels) > MAX_WRITTEN:
         return
     for row, shares in enumerate(panel.shares.tolist()):
         for column, share in enumerate(shares):
@@ -309,7 +309,7 @@ def _draw_ranges(axes: Axes, panel: Ranges) -> None:
     if panel.scale == "log":
         axes.set_xscale("log")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+        axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS))
     axes.xaxis.set_major_formatter(_as_real())
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
     _categories(axes, panel.groups)

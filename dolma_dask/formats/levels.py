@@ -15,10 +15,10 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Counts
 
-LEAST = "level"
+LEVEL_KEY = "level"
 """Name of the column that holds the least level of all rules."""
 
-MOST = 7
+MAX_LEVELS = 7
 """Most levels that 3 bits tell apart from none."""
 
 RULES = 17
@@ -30,12 +30,12 @@ BITS = 3
 
 def level_keys(name: str, rules: Sequence[str]) -> tuple[str, ...]:
     """Return the keys that readers of a set are shown: of the least level, and of each rule in the order of their bits."""
-    return tuple(f"{name}.{rule}" for rule in (LEAST, *rules))
+    return tuple(f"{name}.{rule}" for rule in (LEVEL_KEY, *rules))
 
 
 def stored_keys(keys: Sequence[str]) -> list[str]:
     """Return the keys of the numbers that hold the levels of some `level_keys`."""
-    name, count = keys[0].removesuffix(f".{LEAST}"), -(-(len(keys) - 1) // RULES)
+    name, count = keys[0].removesuffix(f".{LEVEL_KEY}"), -(-(len(keys) - 1) // RULES)
     return [name, *(f"{name}_{number}" for number in range(2, count + 1))]
 
 
@@ -59,7 +59,7 @@ def unpacked(
     bits = {key: number.fill_null(0.0).to_numpy().astype(np.int64) for key, number in numbers.items()}
 
     def level(place: int) -> Counts:
-        found: Counts = bits[stored[place // RULES]] >> BITS * (place % RULES) & MOST
+        found: Counts = bits[stored[place // RULES]] >> BITS * (place % RULES) & MAX_LEVELS
         return found
 
     def column(place: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What RedPajama-V2 publishes beside its documents: components and ids, and columns of its MinHash tables.
+"""Files that RedPajama-V2 publishes beside its documents: components and ids, and columns of its MinHash tables.
 
 A file lies at ``<snapshot>/<shard>/<lang>_<bucket>`` with the suffix of its component, such as ``.minhash.parquet``, and its rows have the ids of
 documents, ``<shard_id>/<row>`` (`shard_id` is the path of the file of documents, `row` its line from 0). A table may lack rows: documents whose records

@@ -32,14 +32,14 @@ _ZERO, _NINE, _MINUS, _NULL = ord("0"), ord("9"), ord("-"), ord("n")
 _LOWER, _E = 0x20, ord("e")
 
 _MAX_DIGITS, _MAX_NUMBER = 18, 300
-"""Of what the kernel takes for ends of spans that fit 64 bits, and for scores that fit a double."""
+"""Limits of what the kernel takes: digits of ends of spans, so that they fit 64 bits, and characters of scores, so that they fit a double."""
 
 _DECLINED = -1
 _WHOLE, _LISTED, _WITHOUT_SCORE = range(3)
 """Forms of a list of spans."""
 
 _PARTS = 3
-"""Of a span: start, end, score."""
+"""Numbers of a span: start, end, score."""
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

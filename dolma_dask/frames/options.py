@@ -11,7 +11,7 @@ from dolma_dask.options.groups import same
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionOptions(Options):
-    """How a collection is computed and written, and what happens to rows that are bad."""
+    """Options for computing and writing a collection, and for rows that are bad."""
 
     unrecorded = frozenset({"overwrite", "compute", "scheduler", "on_bad_record", "max_record_bytes"})
 

@@ -35,7 +35,7 @@ ORIGIN = "dask://collection"
 
 @dataclass(frozen=True)
 class Staged:
-    """What one attempt of a task has written, and where."""
+    """Files that one attempt of a task has written, and their place."""
 
     folder: str
     records: tuple[Record, ...]

@@ -1,4 +1,4 @@
-"""Where collections may be written: not among the documents and attributes of a dataset, where readers would take the files for such."""
+"""Check of the places where collections are written: not among the documents and attributes of a dataset, where readers would take the files for such."""
 
 import re
 from collections.abc import Iterator

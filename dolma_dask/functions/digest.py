@@ -29,7 +29,7 @@ _PLAIN = (
     *(datetime.date, datetime.time, datetime.timedelta, datetime.timezone, decimal.Decimal),
     *(pathlib.PurePath, np.generic, operator.itemgetter, operator.attrgetter, operator.methodcaller),
 )
-"""What its ``repr`` says whole."""
+"""Types whose ``repr`` says all of a value."""
 
 
 def digest(*parts: object) -> str:

@@ -103,7 +103,7 @@ class _Feed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         self._fill()
         return not self._data
 

@@ -21,7 +21,7 @@ from dolma_dask.io.files import is_web
 from dolma_dask.io.objects import MIN_BYTES_PER_SECOND, shown
 
 ERRORS = (HTTPError, HTTPException, OSError)
-"""What requests, and reading their answers, raise where a host or a connection fails; `cause` is what is behind it."""
+"""Errors of requests, and of reading their answers, where a host or a connection fails; `cause` is the reason behind one."""
 
 _MAX_REDIRECTIONS = 10
 """Redirections of one request that are followed, one after another."""
@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=pools.cache_clear)
 
 
 class _Paced(io.RawIOBase):
-    """What comes over a connection. A server that sends a byte now and then, headers without end among them, has stalled as much as one that is silent."""
+    """Bytes that come over a connection. A server that sends a byte now and then, headers without end among them, has stalled as much as one that is silent."""
 
     def __init__(self, raw: io.RawIOBase, window: float) -> None:
         self._raw, self._window = raw, window

@@ -36,13 +36,13 @@ MIN_BYTES_PER_SECOND = 1000
 """A connection that brings less counts as one that brings nothing."""
 
 _SLICE_SECONDS = 0.25
-"""How long a thread sleeps that somebody may want to stop."""
+"""Seconds that a thread sleeps at once, so that it can be stopped soon."""
 
 Result = TypeVar("Result")
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an object was when its bytes were sent."""
+    """Version of an object at the time when its bytes were sent."""
 
     bytes: int | None = None  # None: its source does not tell
     stamp: str = ""  # as in `dolma_dask.io.files.FileInfo`
@@ -83,7 +83,7 @@ def shown(url: str) -> str:
 
 
 class _Host:
-    """What this process knows of a host: its free connections, when it last answered, and until when it wants to be left alone."""
+    """Knowledge of a host in this process: its free connections, when it last answered, and until when it wants to be left alone."""
 
     def __init__(self, connections: int) -> None:
         self._free = threading.Semaphore(connections)
@@ -141,7 +141,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class Source:
-    """Where objects are read from: by default files of this machine and of stores, by the package's own functions."""
+    """Origin of objects: by default files of this machine and of stores, read by the package's own functions."""
 
     connections: int = 8  # at once to one host, in one process
     timeout: float = 30.0  # seconds without a byte after which a connection is given up

@@ -36,7 +36,7 @@ _HELD = re.compile(r"(?P<free>\..*)\.(?P<space>\w+)-(?P<pid>\d+)-[0-9a-f]{8}\.pa
 
 
 class Partial:
-    """What was received of the object that becomes `target`; ``bytes`` of its ``version``."""
+    """Bytes received of the object that becomes `target`: ``bytes`` of its ``version``."""
 
     def __init__(self, target: str, folder: Path) -> None:
         self._target = target
@@ -47,7 +47,7 @@ class Partial:
 
     @property
     def url(self) -> str:
-        """Where the bytes are, to be read back."""
+        """URL of the bytes, to be read back."""
         return str(self._folder / _DATA)
 
     def receive(self, source: Source, url: str) -> None:

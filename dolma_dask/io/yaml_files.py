@@ -19,23 +19,23 @@ from dolma_dask.display import listed, near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 
-MOST_MISTAKES = 20
+MAX_MISTAKES = 20
 """Mistakes of a file that a message shows."""
 
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 """Size of a configuration file; a larger one is something else."""
 
-MOST_VALUES = 200_000
+MAX_VALUES = 200_000
 """Values of a configuration, those of anchors and references counted wherever they stand."""
 
 MAX_DEPTH = 40
 """Levels of lists, maps and references within each other."""
 
-MOST_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 1_000_000
 """Length of a text into which references were put."""
 
 PIPELINE = "a pipeline in YAML, such as those in the folder configs of the repository"
-"""What a file is expected to be, in messages."""
+"""Description in messages of the file that is expected."""
 
 FAILED = object()
 """Stands for a value that could not be converted; the mistake is recorded."""
@@ -69,8 +69,8 @@ class Mistakes:
         ]
         if len(lines) == 1:
             raise UsageError(f"{self.file}, {lines[0]}", file=self.file, mistakes=tuple(lines))
-        more = len(lines) - MOST_MISTAKES
-        shown = [*lines[:MOST_MISTAKES], *([f"and {more:,} more"] if more > 0 else [])]
+        more = len(lines) - MAX_MISTAKES
+        shown = [*lines[:MAX_MISTAKES], *([f"and {more:,} more"] if more > 0 else [])]
         message = "\n  ".join([f"{self.file} has {len(lines):,} mistakes:", *shown])
         raise UsageError(message, file=self.file, mistakes=tuple(lines))
 
@@ -112,7 +112,7 @@ def _text(url: str, what: str) -> str:
     info = files.stat(files.normalize(url))
     if info is None:
         raise UsageError(f"{url}: there is no such file; expected {what}.")
-    if info.bytes > MOST_BYTES:
+    if info.bytes > MAX_BYTES:
         raise UsageError(f"{url} has {info.bytes:,} bytes; expected {what}, with a few lines.")
     try:
         return files.read_bytes(files.normalize(url)).decode()
@@ -142,12 +142,12 @@ def _readable(error: yaml.MarkedYAMLError, lines: list[str], mark: yaml.Mark) ->
 
 
 _TOO_DEEP = f"lists or maps in more than {MAX_DEPTH} levels; expected a configuration as people write it."
-_TOO_MANY = f"more than {MOST_VALUES:,} values, those of anchors and references counted wherever they stand; expected fewer."
+_TOO_MANY = f"more than {MAX_VALUES:,} values, those of anchors and references counted wherever they stand; expected fewer."
 
 
 def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Iterator[int]) -> None:
     """Refuse what YAML knows and configurations do not."""
-    if next(numbers) > MOST_VALUES:
+    if next(numbers) > MAX_VALUES:
         mistakes.stop(node, _TOO_MANY)
     if len(above) > MAX_DEPTH:
         mistakes.stop(node, _TOO_DEEP)
@@ -211,7 +211,7 @@ class References:
     def resolve(self, node: Node, path: tuple[str, ...] = ()) -> Node:
         """Return a node with all references replaced: alone one is the value with its type, within a text it is put in."""
         self._resolved += 1
-        if self._resolved > MOST_VALUES:
+        if self._resolved > MAX_VALUES:
             self.mistakes.stop(node, _TOO_MANY)
         if isinstance(node, SequenceNode):
             items = [self.resolve(item, (*path, str(at))) for at, item in enumerate(node.value)]
@@ -234,10 +234,10 @@ class References:
             return match[0]
 
         replaced = self.pattern.sub(text, node.value)
-        if len(replaced) > MOST_CHARACTERS:
+        if len(replaced) > MAX_CHARACTERS:
             self.mistakes.stop(
                 node,
-                f"a text of more than {MOST_CHARACTERS:,} characters, references replaced; expected less.",
+                f"a text of more than {MAX_CHARACTERS:,} characters, references replaced; expected less.",
             )
         return scalar(replaced, node, quoted=node.style is not None)
 

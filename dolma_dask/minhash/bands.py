@@ -85,13 +85,13 @@ def optimal_bands(
     return best
 
 
-MOST_NODES = 512
-"""Of a quadrature: exact for signatures of up to 1,023 values, and to more digits than are shown for longer ones."""
+MAX_NODES = 512
+"""Nodes of a quadrature: exact for signatures of up to 1,023 values, and to more digits than are shown for longer ones."""
 
 
 def _quadrature(degree: int) -> tuple[Floats, Floats]:
-    """Return nodes and weights on [0, 1] that integrate polynomials of this degree, exactly but for `MOST_NODES`."""
-    nodes, weights = np.polynomial.legendre.leggauss(min(degree // 2 + 1, MOST_NODES))
+    """Return nodes and weights on [0, 1] that integrate polynomials of this degree, exactly but for `MAX_NODES`."""
+    nodes, weights = np.polynomial.legendre.leggauss(min(degree // 2 + 1, MAX_NODES))
     return (nodes + 1) / 2, weights / 2
 
 

@@ -18,8 +18,8 @@ Scheme = Literal["dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"
 
 Unit = Literal["word", "char"]
 
-MOST_VALUES = 10_000
-"""Of a signature: 40 kB for each document, more than the largest that were published (9,000)."""
+MAX_VALUES = 10_000
+"""Values of a signature: 40 kB for each document, more than the largest that were published (9,000)."""
 
 SIGNED, SHORT, EMPTY, ABSENT = 0, 1, 2, 3
 """Kinds of texts: with a whole n-gram of tokens, with fewer tokens than that, without any; those that a table of signatures does not have."""
@@ -67,7 +67,7 @@ class MinHash:
             raise UsageError(f"unit={self.unit!r}; expected 'word' or 'char'.")
         for name, least, most in (
             ("ngram", 1, 1 << 16),
-            ("num_perm", 1, MOST_VALUES + 1),
+            ("num_perm", 1, MAX_VALUES + 1),
             ("seed", 0, 1 << 32),
         ):
             value = getattr(self, name)

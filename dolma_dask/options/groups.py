@@ -43,7 +43,7 @@ def _only(value: Any) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Options):
-    """How and where a command runs; none of this changes a byte of what it writes."""
+    """Options for the way and place of a run; none of them changes a byte of what a command writes."""
 
     group = WHERE
     unrecorded = frozenset({"overwrite", "dry_run", "scheduler", "workers", "cluster", "progress"})
@@ -162,7 +162,7 @@ class ReadOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions(Options):
-    """Where the documents of a dataset come from."""
+    """Options for the origin of a dataset's documents."""
 
     group = WHAT
     unrecorded = frozenset({"version"})
@@ -289,7 +289,7 @@ def of_version(dataset: DatasetLike, source: str | None, version: str | None) ->
 
 
 NO_SHARD = "no shard is left to read: a share may be empty where there are fewer shards than shares"
-"""What a person is told of a call that has nothing to read."""
+"""Message about a call that has nothing to read."""
 
 
 def skipped_notes(records: Iterable[Record]) -> Iterator[str]:

@@ -19,7 +19,7 @@ def _picture(to: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions(Options):
-    """Where a picture is written, checked before anything is read, together with the packages that draw it."""
+    """Options for the file of a picture, checked before anything is read, together with the packages that draw it."""
 
     group = OUTPUT
 

@@ -28,9 +28,9 @@ MEMBERS_PER_FILE = 16
 MEMBERS_OF_A_SHARE = 64
 """The same where the number of files is given, and their size depends on what is kept."""
 
-LEAST_MEMBER = 1 << 10
+MIN_MEMBER = 1 << 10
 
-MOST_FILES = 100_000
+MAX_FILES = 100_000
 
 _SUFFIX: Mapping[FileFormat, str] = {
     "jsonl.gz": ".json.gz",
@@ -62,15 +62,15 @@ class FilePacking:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
         is_number = isinstance(self.count, int) and not isinstance(self.count, bool)
-        if self.count is not None and not (is_number and 1 <= self.count <= MOST_FILES):
-            raise UsageError(f"shards={self.count!r}; expected a number of files, 1 to {MOST_FILES:,}.")
+        if self.count is not None and not (is_number and 1 <= self.count <= MAX_FILES):
+            raise UsageError(f"shards={self.count!r}; expected a number of files, 1 to {MAX_FILES:,}.")
 
     def member_bytes(self, text_bytes: int) -> int:
         """Return how much text a member has, given that of all documents that are read, about; most of them may be left out."""
         wanted = self.max_bytes // MEMBERS_PER_FILE
         if self.count is not None:
             wanted = text_bytes // (self.count * MEMBERS_OF_A_SHARE)
-        return min(max(wanted, LEAST_MEMBER), MEMBER_BYTES)
+        return min(max(wanted, MIN_MEMBER), MEMBER_BYTES)
 
     def path(self, number: int, count: int) -> str:
         """Return the path of an output file."""

@@ -70,7 +70,7 @@ BUCKET_BYTES = 32 << 20
 TEXT_PER_STORED = 4
 """Text bytes per stored byte of gzip, about."""
 
-MOST_BUCKETS = 1 << 14
+MAX_BUCKETS = 1 << 14
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -81,7 +81,7 @@ INDEX = np.dtype("<u8")
 def bucket_count(stored_bytes: int) -> int:
     """Return into how many buckets documents of this stored size are scattered, a power of two."""
     needed = stored_bytes * TEXT_PER_STORED // BUCKET_BYTES + 1
-    return min(1 << (needed - 1).bit_length(), MOST_BUCKETS)
+    return min(1 << (needed - 1).bit_length(), MAX_BUCKETS)
 
 
 def order_hashes(seed: int, path: str, rows: npt.NDArray[np.int64]) -> Hashes:

@@ -19,13 +19,13 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.summary import Cluster, summarize
 
-MOST_CLUSTERS = 5
+MAX_CLUSTERS = 5
 """Clusters that are shown: the largest whose documents are not all equal."""
 
-MOST_COPIES = 2
+MAX_COPIES = 2
 """Copies that are shown of each, besides the survivor."""
 
-MOST_READ = 5
+MAX_READ = 5
 """Members of a cluster whose texts are read, to find copies that differ."""
 
 
@@ -56,7 +56,7 @@ def _sets(step: Step) -> Iterator[SimilarSet]:
         ]
         listing = {record.shard: number for number, record in enumerate(records)}
         clusters = summarize(Summary("dedupe", step.root), records, listing).clusters
-        chosen = [one for one in clusters if one.similarity is None or one.similarity < 1][:MOST_CLUSTERS]
+        chosen = [one for one in clusters if one.similarity is None or one.similarity < 1][:MAX_CLUSTERS]
         minhash = comparison_of(whole.info["comparison"]).minhash
         yield SimilarSet(step.root, step.params.get("source"), name, minhash, whole, tuple(chosen))
 
@@ -73,7 +73,7 @@ def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
         places = tuple(place for place, _ in datasets_in(similar.record))
         reader = ClusterReader(dataset, similar.name, similar.minhash, places)
         found = reader.find(shard=cluster.shard, row=cluster.row)
-        members = [member for name in found for member in reader.show(name, MOST_READ)[0]]
+        members = [member for name in found for member in reader.show(name, MAX_READ)[0]]
     except DolmaDaskError as error:
         return ClusterExample(title, note=str(error))
     if not members:
@@ -85,7 +85,7 @@ def _differing(members: list[ClusterMember]) -> list[ClusterMember]:
     """Return the survivor and the first copies that differ from it."""
     first, *others = members
     differ = [one for one in others if any(piece.kind in ("removed", "added") for piece in one.pieces)]
-    return [first, *(differ or others)[:MOST_COPIES]]
+    return [first, *(differ or others)[:MAX_COPIES]]
 
 
 def _member(member: ClusterMember) -> MemberExample:

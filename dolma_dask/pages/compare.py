@@ -49,7 +49,7 @@ class Compared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know before anything is read."""
+        """Notes for a person before anything is read."""
         return tuple(dict.fromkeys((*self.before.notes, *self.after.notes)))
 
     def would(self) -> str:

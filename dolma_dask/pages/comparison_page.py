@@ -23,10 +23,10 @@ from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
 FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
 
-MOST_DRAWN = 6
+MAX_DRAWN = 6
 """Plots that are shown at first: those of the signals that have changed most."""
 
-WIDTH, HEIGHT, MOST_TICKS = 480, 150, 5
+WIDTH, HEIGHT, MAX_TICKS = 480, 150, 5
 
 
 def render(data: Comparison) -> str:
@@ -50,7 +50,7 @@ def render(data: Comparison) -> str:
             "verbs": verb_table(data),
         },
         drawn=[change for change in data.signals if _is_drawn(change)],
-        most=MOST_DRAWN,
+        most=MAX_DRAWN,
         overlay=overlay,
         key_name=views.key_name,
         words=plot_words,
@@ -357,7 +357,7 @@ def _ticks(signal: SignalHistogram, x: Sequence[float]) -> Iterator[tuple[float,
         values = np.array(axes.log_ticks(signal))
         places = axes.positions(values, signal) / len(signal.counts) * WIDTH
     else:
-        chosen = np.unique(np.linspace(0, len(signal.edges) - 1, MOST_TICKS).round().astype(int))
+        chosen = np.unique(np.linspace(0, len(signal.edges) - 1, MAX_TICKS).round().astype(int))
         values, places = signal.edges[chosen], np.asarray(x)[chosen]
     for place, value in zip(places.tolist(), values.tolist(), strict=True):
         yield place, value, "start" if place < 20 else "end" if place > WIDTH - 20 else "middle"

@@ -1,4 +1,4 @@
-"""How a dataset came to be, read from its journals: which verbs ran, on what, and what its documents were selected from.
+"""Origin of a dataset, read from its journals: which verbs ran, on what, and what its documents were selected from.
 
 A mixed dataset names the one it was made from, so that the history is followed back to the first. Numbers are sums over the records of shards that
 are there and whose files are still those of the record. Most verbs keep the names of shards, so that a shard can be followed through all versions.
@@ -25,7 +25,7 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
 from dolma_dask.registry import names_of
 
-MOST_LINKS = 100
+MAX_LINKS = 100
 """Datasets that a history is followed through."""
 
 SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length", "downsample")
@@ -204,7 +204,7 @@ _VERSIONS = ("mix", "transform")
 def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
     roots = [root]
-    while len(roots) < MOST_LINKS:
+    while len(roots) < MAX_LINKS:
         runs = [run for verb in _VERSIONS for run in Journal(roots[-1], verb).runs]
         recorded = runs[-1].params.get("from") if runs else None
         if not isinstance(recorded, str):

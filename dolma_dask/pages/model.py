@@ -16,7 +16,7 @@ VERSION = 13
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 Side = Literal["just inside", "just outside"]
-"""Where an example lies: kept by a narrow margin, or dropped by one."""
+"""Side of a bound on which an example lies: kept by a narrow margin, or dropped by one."""
 
 SIDES: tuple[Side, ...] = ("just inside", "just outside")
 
@@ -95,7 +95,7 @@ class FailureRow:
 
 @dataclass(frozen=True)
 class QuarantineRow:
-    """How many records of one verb went to the quarantine for one reason."""
+    """Number of records of one verb that went to the quarantine for one reason."""
 
     verb: str
     reason: str
@@ -121,7 +121,7 @@ class ClusterExample:
 
 @dataclass(frozen=True)
 class ThresholdsPart:
-    """What thresholds drop: the answer of what-if."""
+    """Drops by thresholds: the answer of what-if."""
 
     answer: Mapping[str, Any]  # JSON-able
     page: str  # as HTML, with sliders

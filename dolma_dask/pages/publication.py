@@ -34,7 +34,7 @@ class Made:
 
 
 class Content(Protocol):
-    """What a page shows: of one dataset, or of two beside each other."""
+    """Content of a page: of one dataset, or of two beside each other."""
 
     @property
     def root(self) -> str:

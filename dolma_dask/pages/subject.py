@@ -33,7 +33,7 @@ from dolma_dask.pages.thresholds import Found, find_thresholds
 
 @dataclass(frozen=True)
 class Reading:
-    """What the pass over the documents of a dataset has found."""
+    """Findings of the pass over the documents of a dataset."""
 
     data: ReportData
     survey: Survey
@@ -60,7 +60,7 @@ class Subject:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know before anything is read."""
+        """Notes for a person before anything is read."""
         return (*self.history.notes, *self.origin.notes, *self.view.notes)
 
     @property

@@ -13,7 +13,7 @@ from dolma_dask.display import last_name
 from dolma_dask.engine import Input
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
 from dolma_dask.exchange.flagging import dataset_unit
-from dolma_dask.formats.levels import LEAST
+from dolma_dask.formats.levels import LEVEL_KEY
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.options.groups import RunOptions
@@ -36,10 +36,10 @@ from dolma_dask.verbs.filter.job import thresholds_key
 SECTION = "Thresholds"
 """Heading of the section of their tables."""
 
-MOST_GROUPS = 12
+MAX_GROUPS = 12
 """Groups that have a column; the page with sliders has more."""
 
-MOST_EXAMPLES = 2
+MAX_EXAMPLES = 2
 """Documents on each side of each bound in each group."""
 
 
@@ -91,7 +91,7 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
         if known is None:
             return Found()
         url, thresholds, name = known
-        asked = ask(dataset, thresholds, name=name, examples=min(examples, MOST_EXAMPLES))
+        asked = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
         return Found(asked, url, is_used=bool(of_levels) or _are_parts(url, parts))
     except DolmaDaskError as error:
         return Found(note=_left_out(dataset, error))
@@ -127,7 +127,7 @@ def _of_levels(
                 f"the levels of {made} are not those of {quantiles_path(name)}; expected levels of the quantiles that are there. Make them again: "
                 f"dolma-dask filter --quantiles {name} --name {made}."
             )
-        number = max((_least(part, f"{made}.{LEAST}") for part in parts), default=0)
+        number = max((_least(part, f"{made}.{LEVEL_KEY}") for part in parts), default=0)
         return url, levels[min(max(number, 1), len(levels)) - 1], name
     return None
 

@@ -19,7 +19,7 @@ _DROPPED = {
 }
 
 COPIES = "copies of another document"
-"""What a rule drops that leaves out what `dedupe` has flagged."""
+"""Words for the documents that `dedupe` has flagged and a rule drops."""
 
 _FLAGGED = {"dedupe": f"{COPIES} ({{}})", "block": "documents of a block list ({})"}
 

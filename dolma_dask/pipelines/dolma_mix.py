@@ -31,7 +31,7 @@ from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
-"""What the file is, for errors about one that is not."""
+"""Description of the file, for errors about one that is something else."""
 
 _FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
 

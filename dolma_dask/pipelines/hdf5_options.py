@@ -25,7 +25,7 @@ from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.verb import hdf5
 
 OUTPUT_DIR = "./data_dir/"
-"""Where files go if nothing is said."""
+"""Default folder of the files."""
 
 SECTIONS = ("setup", "processing", "dataset")
 """Sections of the YAML file; keys may also stand without them."""

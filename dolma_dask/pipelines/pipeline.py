@@ -105,7 +105,7 @@ class PipelineSummary(Answer):
 
     @property
     def fresh(self) -> bool:
-        """Whether anything was left to do."""
+        """True if anything was left to do."""
         return any(stage.state in ("done", "failed", "would run", "waits") for stage in self.stages)
 
     def to_json(self) -> dict[str, Any]:

@@ -76,12 +76,12 @@ class StagePlan:
 
     @property
     def reads(self) -> list[str]:
-        """Where it reads, as absolute paths or URLs."""
+        """Inputs of the stage, as absolute paths or URLs."""
         return list(map(absolute, self.given((*self.entry.reads, *self.entry.files))))
 
     @property
     def writes(self) -> list[str]:
-        """Where it writes."""
+        """Outputs of the stage."""
         return list(map(absolute, self.given(self._written)))
 
     @property

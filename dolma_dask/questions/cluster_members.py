@@ -23,7 +23,7 @@ from dolma_dask.results import notebook
 from dolma_dask.results.summary import Summary
 from dolma_dask.text.differences import Piece
 
-MOST_SEARCHED = 1 << 30
+MAX_SEARCHED = 1 << 30
 """Stored bytes of documents that are searched for an id that is in no cluster, to tell whether there is such a document."""
 
 
@@ -188,7 +188,7 @@ def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> Cluste
 def _in_no_cluster(reader: ClusterReader, id: str) -> UsageError:
     """Return what is wrong with an id that is in no cluster."""
     dataset, name, limit = reader.dataset, reader.name, reader.max_record_bytes
-    if dataset.bytes > MOST_SEARCHED:
+    if dataset.bytes > MAX_SEARCHED:
         return UsageError(
             f"id {id!r} is in no cluster of {name}: no document is similar to it, or there is none with this id in {dataset.root}."
         )

@@ -25,13 +25,13 @@ from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.signals import find_rule, find_signals
-from dolma_dask.rules.groups import MOST_GROUPS, Groups, too_many
+from dolma_dask.rules.groups import MAX_GROUPS, Groups, too_many
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.signal_names import short_name
 from dolma_dask.rules.thresholds import shown_by
 
-MOST_PANELS = 8
+MAX_PANELS = 8
 """Groups with a panel of their own; where there are more, the last panel is of all others."""
 
 AT_ONCE = 1 << 20
@@ -175,7 +175,7 @@ class Spreads:
 
     def __add__(self, other: "Spreads") -> "Spreads":
         both = added(self.by_group, other.by_group)
-        if len(both) > MOST_GROUPS + 1:
+        if len(both) > MAX_GROUPS + 1:
             raise too_many(self.label or "")
         return Spreads(self.label, both)
 
@@ -245,7 +245,7 @@ def _panels(
 ) -> tuple[tuple[SignalHistogram, ...], tuple[str, ...]]:
     """Return a panel for each of the largest groups, all with the same bins, and one for the others, with a note on these."""
     order = sorted(counts, key=lambda group: (-counts[group].documents, group or ""))
-    shown = order if len(order) <= MOST_PANELS else order[: MOST_PANELS - 1]
+    shown = order if len(order) <= MAX_PANELS else order[: MAX_PANELS - 1]
     unnamed = WITHOUT if label else signal
     parts = [(unnamed if group is None else group, group, counts[group]) for group in shown]
     notes: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 ALL = "all"
 """Name of the group of all documents."""
 
-LEAST = 2
+MIN_TOKENS = 2
 """Tokens of the shortest row: one to read and one to predict."""
 
 
@@ -271,7 +271,7 @@ def _checked(seq_lengths: Sequence[int]) -> tuple[int, ...]:
 
 def _waste_of(counts: TokenCounts, length: int) -> dict[str, Any]:
     predicted = np.maximum(counts.values - 1, 0)
-    rows = int((count_document_rows(counts.values, length, LEAST) * counts.documents).sum())
+    rows = int((count_document_rows(counts.values, length, MIN_TOKENS) * counts.documents).sum())
     packed = stream_rows(counts.tokens, length, "pad")
     return {
         "seq_length_tokens": length,

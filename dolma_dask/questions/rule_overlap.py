@@ -105,7 +105,7 @@ def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule,
 
 @dataclass(frozen=True)
 class CountDrops:
-    """What `rule_overlap` counts in a shard; see `dolma_dask.engine.fold`."""
+    """Counting of `rule_overlap` in a shard; see `dolma_dask.engine.fold`."""
 
     conditions: tuple[Rule, ...]  # over full names
     verb: ClassVar[str] = "rule_overlap"

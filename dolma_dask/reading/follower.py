@@ -82,7 +82,7 @@ class Follower:
 
     @property
     def is_as_written(self) -> bool:
-        """Whether the file, read to its end, has the bytes of its record."""
+        """True if the file, read to its end, has the bytes of its record."""
         proof = self.source.proof
         return proof is None or proof.file.checksum == self._file.stored.checksum
 

@@ -33,7 +33,7 @@ PLACED = (
     "in folders as the shards below documents/, or as the published files. Those of files that were combined are known in the dataset that convert "
     "wrote, not in a mix of it."
 )
-"""What errors say of the folders of tables."""
+"""Description in errors of the folders of tables."""
 
 
 @dataclass(frozen=True)

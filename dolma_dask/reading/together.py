@@ -12,7 +12,7 @@ from dolma_dask.journal import Record
 OWN = "."
 """A dataset as seen from itself."""
 
-MOST = 1000
+MAX_DATASETS = 1000
 """Datasets of a call."""
 
 
@@ -24,7 +24,7 @@ def datasets_in(record: Record) -> list[tuple[str, str]]:
     try:
         found = msgspec.convert(record.info.get("datasets", []), list[tuple[str, str]])
         places = [place for place, _ in found]
-        is_whole = len(set(places)) == len(places) <= MOST and (OWN in places) == bool(places)
+        is_whole = len(set(places)) == len(places) <= MAX_DATASETS and (OWN in places) == bool(places)
     except msgspec.ValidationError:
         is_whole = False
     if not is_whole:

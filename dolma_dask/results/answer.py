@@ -10,7 +10,7 @@ from dolma_dask.results.plain import plain
 
 
 class Answer:
-    """What is told of an outcome; a dataclass that has `parts` prints, shows itself in notebooks, and becomes JSON."""
+    """Base of outcomes; a dataclass that has `parts` prints, shows itself in notebooks, and becomes JSON."""
 
     @property
     def exit_status(self) -> int:

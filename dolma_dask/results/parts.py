@@ -1,4 +1,4 @@
-"""What an outcome consists of, beside its tables: titles, facts, sentences, notes, failures and texts."""
+"""Parts of an outcome, beside its tables: titles, facts, sentences, notes, failures and texts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

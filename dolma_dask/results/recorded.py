@@ -1,4 +1,4 @@
-"""What the tables of a report are made from."""
+"""Records from which the tables of a report are made."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,7 @@ class Recorded(Protocol):
 
     @property
     def root(self) -> str:
-        """Where it wrote."""
+        """Place of the output."""
 
     @property
     def records(self) -> "tuple[Record, ...]":

@@ -15,7 +15,7 @@ Change = Literal["change", "size_change", "seconds_change", "percent_change"]
 Number = Literal["integer", "real", "size", "speed", "seconds", "share", "heat", "moment"] | Change
 
 Kind = Literal["name", "words", "bar", "drawing", "mixed"] | Number
-"""How a cell is written. A `name` (of a source, a signal, an id) may be cut, `words` are shown whole. `size` is of bytes, `moment` of seconds since
+"""Form of a cell. A `name` (of a source, a signal, an id) may be cut, `words` are shown whole. `size` is of bytes, `moment` of seconds since
 1970; `heat` is a share with a shade, and a change is a number with its sign. Cells of `mixed` are pairs of a value and its kind. On pages alone,
 `bar` is two shares (all, dark part) as a bar, and `drawing` is HTML of our own."""
 

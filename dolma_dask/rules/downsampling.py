@@ -31,7 +31,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Downsampling:
-    """How much of each group is kept."""
+    """Amount of each group that is kept."""
 
     amounts: Amount | Mapping[str, Amount]  # of every group, or of some by label: the others are kept whole
     by: str | None = None  # column of the groups; None: all documents are one
@@ -117,7 +117,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cuts:
-    """What is kept of each group."""
+    """Cut of each group; documents before it are kept."""
 
     by: str | None  # column of the groups
     seed: int

@@ -17,7 +17,7 @@ from dolma_dask.rules.ordered_bits import Codes
 ALL = "all"
 """Name of the group of all rows."""
 
-MOST_GROUPS = 1000
+MAX_GROUPS = 1000
 
 LabelKind = Literal["string", "number", "bool"]
 """Type of the values that labels stand for."""
@@ -37,10 +37,10 @@ class Groups:
     def codes(self, column: pa.Array) -> Codes:
         """Return the code of each row, (n,).
 
-        Raises `UsageError`: there are more than `MOST_GROUPS` labels.
+        Raises `UsageError`: there are more than `MAX_GROUPS` labels.
         """
         encoded = column.dictionary_encode()
-        own = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= 2 * MOST_GROUPS else None
+        own = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= 2 * MAX_GROUPS else None
         if own is None:
             raise too_many(self.by)
         codes = np.array([*(self._code(label_of(value)) for value in own), 0], np.uint16)
@@ -52,7 +52,7 @@ class Groups:
             return 0
         code = self._codes.get(label)
         if code is None:
-            if len(self.labels) == MOST_GROUPS:
+            if len(self.labels) == MAX_GROUPS:
                 raise too_many(self.by)
             self.labels.append(label)
             code = self._codes[label] = len(self.labels)
@@ -73,9 +73,9 @@ def places_of(column: pa.Array, labels: Sequence[str], missing: int | None = Non
 
 
 def too_many(by: str) -> UsageError:
-    """Return the error for a column with more than `MOST_GROUPS` different values."""
+    """Return the error for a column with more than `MAX_GROUPS` different values."""
     return UsageError(
-        f"by={by!r} has more than {MOST_GROUPS:,} different values; expected a column with few, such as source or language. Choose another "
+        f"by={by!r} has more than {MAX_GROUPS:,} different values; expected a column with few, such as source or language. Choose another "
         "one, or leave the groups out: by=None.",
         by=by,
     )

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats.exact_numbers import nearest
-from dolma_dask.rules.groups import MOST_GROUPS, LabelKind, label_of, too_many
+from dolma_dask.rules.groups import MAX_GROUPS, LabelKind, label_of, too_many
 from dolma_dask.rules.values import Columns, Operand, Value
 
 BETWEEN = "/"
@@ -48,7 +48,7 @@ def _escaped(operand: Operand) -> pa.Array:
     if operand.kind == "missing":
         return pa.nulls(len(operand.data), pa.large_string())
     encoded = nearest(operand.data).dictionary_encode()
-    if len(encoded.dictionary) > 2 * MOST_GROUPS:
+    if len(encoded.dictionary) > 2 * MAX_GROUPS:
         raise too_many(operand.called)
     labels = [label_of(value) for value in encoded.dictionary.to_pylist()]
     texts = [None if label is None else re.sub(r"([/\\])", r"\\\1", label) for label in labels]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.exact_numbers import nearest
-from dolma_dask.formats.levels import BITS, LEAST, MOST, RULES
+from dolma_dask.formats.levels import BITS, LEVEL_KEY, MAX_LEVELS, RULES
 from dolma_dask.rules.groups import ALL, places_of, spelled, unspelled
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, Kind, NullPolicy, Thresholds, check_nulls, labels_of
@@ -54,9 +54,9 @@ class Levels:
 
         Raises `UsageError`: there are none or too many, they are of other signals or groups, or not each inside of the one before.
         """
-        if not 1 <= len(thresholds) <= MOST:
+        if not 1 <= len(thresholds) <= MAX_LEVELS:
             raise UsageError(
-                f"thresholds of {len(thresholds)} levels; expected 1 to {MOST}, the loosest first."
+                f"thresholds of {len(thresholds)} levels; expected 1 to {MAX_LEVELS}, the loosest first."
             )
         first = thresholds[0]
         policy = check_nulls(nulls or first.nulls)
@@ -159,7 +159,7 @@ class Levels:
 def _rule_names(signals: list[str]) -> dict[str, str]:
     """Return the names of the rules of signals: short, without what stands in brackets, unless two signals share it or it is that of the least level."""
     short = {signal: name.partition("(")[0] for signal, name in short_names(signals).items()}
-    taken = Counter([*short.values(), LEAST])
+    taken = Counter([*short.values(), LEVEL_KEY])
     return {signal: signal if taken[name] > 1 else name for signal, name in short.items()}
 
 

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 PROBABILITIES = (0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99)
 """Those that every level of thresholds needs, and more to look at."""
 
-MOST_PROBABILITIES = 1000
+MAX_PROBABILITIES = 1000
 
 
 class Entry(TypedDict):
@@ -47,9 +47,9 @@ def check_probabilities(probabilities: Sequence[float] | None) -> tuple[float, .
             raise UsageError(
                 f"probabilities={item!r}; expected numbers from 0 to 1, such as 0.1 for the tenth percentile."
             )
-    if not 0 < len(requested) <= MOST_PROBABILITIES:
+    if not 0 < len(requested) <= MAX_PROBABILITIES:
         raise UsageError(
-            f"{len(requested):,} probabilities were given; expected 1 to {MOST_PROBABILITIES:,}, such as 0.1 0.5 0.9."
+            f"{len(requested):,} probabilities were given; expected 1 to {MAX_PROBABILITIES:,}, such as 0.1 0.5 0.9."
         )
     return tuple(sorted({float(item) + 0.0 for item in requested}))
 

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from dolma_dask.errors import UsageError
 
-MOST_NAMED = 20
+MAX_LISTED = 20
 """Names that a message lists."""
 
 
@@ -41,5 +41,5 @@ def matching(name: str, signals: list[str]) -> list[str]:
 
 def some(names: Sequence[str]) -> str:
     """Return names for a message: all of few, the first of many."""
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
+    more = f" and {len(names) - MAX_LISTED:,} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more if names else "none"

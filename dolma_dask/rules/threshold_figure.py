@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dolma_dask.rules.thresholds import Bounds, Thresholds
     from dolma_dask.rules.within import Bound
 
-MOST_GROUPS = 40
+MAX_GROUPS = 40
 """Groups in a panel; how many more there are is told."""
 
-MOST_ROWS = 400
+MAX_ROWS = 400
 """Groups in all panels together: a picture of more takes a minute, and nobody looks at it."""
 
 WIDE = 50
@@ -30,7 +30,7 @@ WIDE = 50
 def figure_of(thresholds: "Thresholds") -> Figure:
     """Return a panel for each signal."""
     names = short_names(list(thresholds.signals))
-    most = min(MOST_GROUPS, max(MOST_ROWS // max(len(names), 1), 1))
+    most = min(MAX_GROUPS, max(MAX_ROWS // max(len(names), 1), 1))
     groups = [_groups(one, thresholds.by is not None) for one in thresholds.bounds]
     panels = tuple(
         _ranges(names[one.signal], one, shown[:most])

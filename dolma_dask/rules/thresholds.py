@@ -31,7 +31,7 @@ MAX_SHOWN = 30
 MAX_COLUMNS = 8
 """Groups of a table with a column each; how many more there are is told."""
 
-MOST_NAMED = 5
+MAX_LISTED = 5
 """Groups that a warning names."""
 
 NullPolicy = Literal["drop", "keep", "fail"]
@@ -377,7 +377,7 @@ def shown_by(by: By) -> str:
 
 def note_without_values(rule: str, groups: Sequence[str], is_dropped: bool) -> str:
     """Return a warning that no document has a value of a rule, or none in some groups."""
-    shown = [*groups[:MOST_NAMED], *([f"{len(groups) - MOST_NAMED:,} more"] if groups[MOST_NAMED:] else [])]
+    shown = [*groups[:MAX_LISTED], *([f"{len(groups) - MAX_LISTED:,} more"] if groups[MAX_LISTED:] else [])]
     where = f" of {listed(shown)}" if groups else ""
     if not is_dropped:
         return f"{rule} has no value in any document{where}: it drops none of them"

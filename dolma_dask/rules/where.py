@@ -28,8 +28,8 @@ ALLOWED = (
     "allowed: column names (`like this` if they are not Python names), numbers, strings, True, False; and or not; "
     "== != < <= > >=; in (...), not in (...); is None, is not None; + - * /"
 )
-MOST_CHARACTERS = 1_000_000
-MOST_LITERALS = 100_000
+MAX_CHARACTERS = 1_000_000
+MAX_LITERALS = 100_000
 """Literals of a list to the right of ``in``; longer ones belong into a file of ids (`block`)."""
 NO_COLUMNS = {
     "text": "rules do not look at texts; compare what a tagger makes of them, such as the length of char_length_v1",
@@ -51,8 +51,8 @@ class ExpressionText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        if len(text) > MOST_CHARACTERS:
-            found = f"{len(text):,} characters; expected a rule of at most {MOST_CHARACTERS:,}"
+        if len(text) > MAX_CHARACTERS:
+            found = f"{len(text):,} characters; expected a rule of at most {MAX_CHARACTERS:,}"
             raise self.error(found, 0, 1, closing=_USE_A_FILE)
         self.ticked: dict[int, str] = {}
         self.code = self._for_python()
@@ -247,8 +247,8 @@ class _Reader:
     def _literals(self, node: ast.expr) -> tuple[Literal, ...]:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
             raise self.text.error_at(node, "to the right of in stands a list, such as (1, 2) or ('a',)")
-        if len(node.elts) > MOST_LITERALS:
-            found = f"a list of {len(node.elts):,} values; expected at most {MOST_LITERALS:,}"
+        if len(node.elts) > MAX_LITERALS:
+            found = f"a list of {len(node.elts):,} values; expected at most {MAX_LITERALS:,}"
             raise self.text.error(found, *self.text.span(node), closing=_USE_A_FILE)
         literals: list[Literal] = []
         for item in node.elts:

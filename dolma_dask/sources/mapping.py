@@ -72,7 +72,7 @@ class FieldMapping:
 
     @property
     def is_default(self) -> bool:
-        """Whether all is left as it is, so that lines which are documents already stay as they are."""
+        """True if all is left as it is, so that lines which are documents already stay as they are."""
         return self == FieldMapping()
 
     @property

@@ -147,7 +147,7 @@ def _read_words(files: Mapping[str, Open], folder: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class _Raw:
-    """What `redpajama_raw.measure_raw` finds in the texts of a view."""
+    """Measures that `redpajama_raw.measure_raw` takes of the texts of a view."""
 
     counts: Counts  # (COUNTED, n)
     line_bounds: Counts  # (n + 1,) lines of each text

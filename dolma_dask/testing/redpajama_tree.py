@@ -66,7 +66,7 @@ _DOC_SIGNALS = {
 
 @dataclass
 class Tree:
-    """What a tree holds."""
+    """Content of a tree."""
 
     documents: int = 0
     text_bytes: int = 0

@@ -49,7 +49,7 @@ SEED = os.environ.get("KILL_SEED", "20")
 """Another seed kills at other moments."""
 
 THOROUGH = os.environ.get("THOROUGH") == "1"
-"""Whether cases that repeat the stages of another are killed and watched too."""
+"""True if cases that repeat the stages of another are killed and watched too."""
 
 NOWHERE = "tcp://127.0.0.1:1"
 """No scheduler answers there: a run with something to do fails."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-MOST_TOKENS = 3000
+MAX_TOKENS = 3000
 """Words and marks of a text that are compared; the rest of longer texts is counted."""
 
 CONTEXT = 8
@@ -68,7 +68,7 @@ def beginning(text: str, most: int = 8 * CONTEXT) -> tuple[Piece, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    return [match[0] for _, match in zip(range(MOST_TOKENS), _TOKEN.finditer(text), strict=False)]
+    return [match[0] for _, match in zip(range(MAX_TOKENS), _TOKEN.finditer(text), strict=False)]
 
 
 def _folded(token: str) -> str:

@@ -46,7 +46,7 @@ _NOT_ASCII = np.uint64(0x8080808080808080)
 
 
 class Forms(NamedTuple):
-    """What code points become: their lower case in canonical decomposition."""
+    """Forms of code points: their lower case in canonical decomposition."""
 
     numbers: Bytes  # (4352,) block by ``code >> 8``
     blocks: npt.NDArray[np.uint16]  # (blocks * 256,) FORM, CASED, IGNORED, SPACE

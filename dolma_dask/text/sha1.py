@@ -24,7 +24,7 @@ _FACTORS = (0x5A827999, 0x6ED9EBA1, 0x8F1BBCDC, 0xCA62C1D6)
 _LAST = 55
 """Most bytes that are left in the last block: a 1 bit and the length in eight bytes follow."""
 _FREE = _LAST - BLOCK
-"""What is left of a string after its last block, at most."""
+"""Remainder of a string after its last block, at most."""
 _NONE, _S32 = np.uint64(0), np.uint64(32)
 
 

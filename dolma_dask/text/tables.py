@@ -33,7 +33,7 @@ ASSIGNED = 16
 TOKEN = 32
 """Part of a token: letters, marks and numbers (general categories L, M, N), and what is invisible by default (soft hyphens, joiners)."""
 ALONE = 64
-"""Of a script that is written without spaces: a token of its own."""
+"""Character of a script that is written without spaces: a token of its own."""
 FOLDS = 128
 """Has an entry in the table of `load_folds`; every other character of tokens stands for itself."""
 

@@ -80,7 +80,7 @@ def make_rows(
     return rows, counts
 
 
-LEAST_SHORT = 2
+MIN_SHORT = 2
 """Tokens of the shortest window that `short_seq_prob` leaves: one to see and one to predict."""
 
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -96,7 +96,7 @@ def shorten(windows: Windows, first_row: int, probability: float, seed: int, len
         return windows
     numbers = np.arange(first_row, first_row + len(windows), dtype=np.uint64)
     chance, size = _draw(numbers, 2 * seed), _draw(numbers, 2 * seed + 1)
-    kept = LEAST_SHORT + np.floor(size * (length - LEAST_SHORT)).astype(np.int64)
+    kept = MIN_SHORT + np.floor(size * (length - MIN_SHORT)).astype(np.int64)
     return _cut(windows, np.where(chance < probability, kept, length + 1))
 
 
@@ -121,7 +121,7 @@ def shorten_like_modelzoo(
     drawn = random.Random(seed)
     sizes = []
     for row in range(first_row + len(windows)):
-        kept = drawn.randint(LEAST_SHORT, length - 1) if drawn.random() < probability else length + 1
+        kept = drawn.randint(MIN_SHORT, length - 1) if drawn.random() < probability else length + 1
         if row >= first_row:
             sizes.append(kept)
     return _cut(windows, np.array(sizes, np.int64))
@@ -135,9 +135,9 @@ def check_short(probability: float, length: int) -> None:
     """Refuse (`UsageError`) a share of short rows that is none, or rows too short to be cut."""
     if not 0 <= probability <= 1:
         raise UsageError(f"short_seq_prob={probability!r}; expected a share of rows from 0 to 1.")
-    if probability and length <= LEAST_SHORT:
+    if probability and length <= MIN_SHORT:
         raise UsageError(
-            f"short_seq_prob={probability} with max_seq_length={length}; expected rows of more than {LEAST_SHORT} tokens."
+            f"short_seq_prob={probability} with max_seq_length={length}; expected rows of more than {MIN_SHORT} tokens."
         )
 
 

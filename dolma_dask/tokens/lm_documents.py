@@ -28,7 +28,7 @@ _CONTINUES = 0x80
 
 @dataclass(frozen=True)
 class Cutting:
-    """Whether texts are cut before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ.
+    """Cuts of texts before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ.
 
     Raises `UsageError`: `chars` is not positive.
     """

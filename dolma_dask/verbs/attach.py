@@ -58,7 +58,7 @@ VERSION = 1
 """Raised whenever attach writes other bytes for the same documents and tables."""
 
 Missing = Literal["fail", "null"]
-"""What happens to a shard without a table."""
+"""Treatment of a shard without a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +294,7 @@ def _open_duplicates(shard: str, table: Input) -> TableRows[TableBlock]:
 
 
 class _Values(Generic[B]):
-    """What a table says of the documents of its shard, written block by block; without a table nothing."""
+    """Values of a table for the documents of its shard, written block by block; without a table none."""
 
     def __init__(self, rows: TableRows[B] | CombinedRows[B] | None) -> None:
         self._rows = rows

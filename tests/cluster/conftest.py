@@ -1,4 +1,4 @@
-"""What the tests on a real SLURM share: the SLURM, a small pipeline, and what it must leave."""
+"""Fixtures for tests on a real SLURM: the SLURM, a small pipeline, and what it must leave."""
 
 import os
 import sys

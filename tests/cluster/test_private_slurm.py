@@ -11,7 +11,7 @@ PROBE = "import sys; block = bytearray(int(sys.argv[1])); import time; time.slee
 
 
 def test_workers_of_dask_jobqueue_come(slurm, tmp_path):
-    """What is wrong here is wrong with the SLURM of the tests, not with dolma_dask."""
+    """A failure here is one of the SLURM of the tests, not of dolma_dask."""
     from dask_jobqueue import SLURMCluster
     from distributed import Client
 

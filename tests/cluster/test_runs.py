@@ -162,7 +162,7 @@ ODD = {
 
 
 def test_started_in_a_job_with_odd_variables(slurm, pipeline, tmp_path):
-    """What SLURM has told this job about itself is not asked for by the jobs of workers."""
+    """Jobs of workers do not ask for what SLURM has said to this job about itself."""
     odd = " ".join(f"{name}={value}" for name, value in ODD.items())
     words = " ".join(pipeline.words("--cluster", str(store_profile(tmp_path, jobs=1)), "--no-progress"))
     wrapped = f"env {odd} dolma-dask {words}"

@@ -16,7 +16,7 @@ from dolma_dask.testing.tokenizer import train_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/slurm.md").read_text()
 HERE = {"--array=1-16": "--array=1-2", "--nodes=2 --cpus-per-task=16 --mem=32G": "--cpus-per-task=2 --mem=3G"}
-"""What this machine has less of than the page's."""
+"""Replacements of what this machine has less of than the page's."""
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_published_signatures_are_counted(shared, world):
 
 
 def test_signed_tables_are_the_published_ones(shared, world, tmp_path):
-    """Of the documents that upstream could read: row numbers are those of the ids."""
+    """Signatures of the documents that upstream could read: row numbers are those of the ids."""
     dk.sign(str(world / "all"), str(tmp_path), where="metadata.perplexity is not None", **HERE)
     published = shared / "conformance/rpv2/minhash"
     paths = sorted(path.relative_to(published) for path in published.rglob("*.minhash.parquet"))

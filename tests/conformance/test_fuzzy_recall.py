@@ -125,7 +125,7 @@ def test_few_duplicates_are_lost_by_not_comparing_all_pairs(corpus):
 
 
 def test_flagged_pairs_are_similar(corpus):
-    """Of the pairs of a document and its survivor, and of all pairs in clusters."""
+    """Nearly every member of a cluster has another one that is similar; similarities of pairs are printed."""
     root, documents, _, _ = corpus
     table = pq.read_table(root / "clusters/fuzzy.parquet").to_pylist()
     rows = {document["id"]: row for row, document in enumerate(documents)}

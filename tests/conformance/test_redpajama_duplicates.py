@@ -44,7 +44,7 @@ def digests_of(rows: list[dict]) -> Counter[str]:
 def test_one_document_of_each_digest_is_left(
     published: Path, dataset: Path, tmp_path: Path, name: str
 ) -> None:
-    """Which copy survives differs (upstream it follows no order), how many are left and of what does not."""
+    """Number and digests of the documents that are left agree; the surviving copies do not (upstream they follow no order)."""
     rows = documents_of(dataset)
     assert len(rows) == ALL
     summary = dk.mix(str(dataset), to=str(tmp_path / "v1"), where=f"{name} is None", **HERE)

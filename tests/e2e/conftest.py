@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a small world before and after all verbs, and a small corpus of the demo, made once."""
+"""Fixtures for end-to-end tests: a small world before and after all verbs, and a small corpus of the demo, made once."""
 
 import shutil
 import sys
@@ -24,7 +24,7 @@ def copied(folder, collect=demonstration.collect_corpus):
 
 demonstration.collect_corpus = copied
 """
-"""What the kernel of a notebook runs before its first cell: all notebooks begin with the same raw files, a third of those that a user sees, which take a
+"""Code that the kernel of a notebook runs before its first cell: all notebooks begin with the same raw files, a third of those that a user sees, which take a
 quarter of their time to collect."""
 
 

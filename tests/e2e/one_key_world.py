@@ -21,7 +21,7 @@ TASKS = 5
 BLOCK = 100_000
 KEY = (7 * 0x9E3779B97F4A7C15 % 2**64, 42)
 STEP = 1000
-"""Of so many records one is given out."""
+"""Records of which one is given out."""
 
 KEYED = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("location", "<u8")])
 RANKED = np.dtype([("location", "<u8"), ("rank", "<u8")])

@@ -51,7 +51,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        """What AWS_ENDPOINT_URL must be."""
+        """Value for AWS_ENDPOINT_URL."""
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self, port: int | None = None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md tells authors of taggers is done to the letter: its code, in the places that it names."""
+"""Recipes of CONTRIBUTING.md for authors of taggers, done to the letter: its code, in the places that it names."""
 
 import json
 import os

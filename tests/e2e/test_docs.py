@@ -1,4 +1,4 @@
-"""What the README, docs/ and configs/ show is run as it stands."""
+"""Commands and code of the README, docs/ and configs/, run as they stand."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory) -> Path:
-    """What pages begin with: raw files, a tokenizer, and a dataset of two sources with some copies."""
+    """Make the files that pages begin with: raw files, a tokenizer, and a dataset of two sources with some copies."""
     place = tmp_path_factory.mktemp("start")
     texts = [f"Document {number} speaks of the number {number} and of little else." for number in range(40)]
     (place / "raw").mkdir()
@@ -52,7 +52,7 @@ def place(start, tmp_path, monkeypatch):
 
 
 FROM_NOTHING = {"tutorial.md": ("raw", "corpus", "tokenizer.json"), "own_source.md": ("raw", "corpus")}
-"""What pages make themselves, so that they must begin without it."""
+"""Files that pages make themselves, so that they must begin without them."""
 
 RUN_ELSEWHERE = {
     "slurm.md": "tests/cluster/test_slurm_page.py",
@@ -132,7 +132,7 @@ CHECKS = {
     "duplicates.md": lambda names: names["flags"].counts["duplicates"] or pytest.fail("no duplicates"),
     "README.md": lambda names: len(names["arrays"]) == 40 or pytest.fail("not all documents have tokens"),
 }
-"""What else has to be true when a page has run, by the names that it bound."""
+"""Further conditions when a page has run, on the names that it bound."""
 
 
 def test_the_example_of_configs(place):
@@ -148,7 +148,7 @@ def test_the_example_of_configs(place):
 
 
 def test_files_of_a_page_are_named_above_their_blocks():
-    """Where the repository is browsed, the title of a block is not shown."""
+    """The title of a block is not shown where the repository is browsed."""
     for page in PAGES:
         for block in re.finditer(r'^```\w+ title="([^"]+)"', page.read_text(), re.MULTILINE):
             above = page.read_text()[: block.start()].rstrip().rpartition("\n\n")[2]

@@ -354,7 +354,7 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
         seen.clear()
         with Client(processes=False, n_workers=1, threads_per_worker=threads, **NO_DASHBOARD):
             assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
-        assert max(seen) == max(execution.LEAST_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
+        assert max(seen) == max(execution.MIN_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
 
 
 def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):

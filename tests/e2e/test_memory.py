@@ -24,7 +24,7 @@ RETURN_AT_ONCE = {
 }
 """Freed blocks go back to the kernel, so that the peak is that of live memory; what workers keep besides is bounded, the benchmark shows it."""
 GROWTH = 0.4
-"""Of the bytes that the large shard has more: what keeps its documents grows by all of them, what keeps none by less than a fifth."""
+"""Share of the bytes that the large shard has more: what keeps its documents grows by all of them, what keeps none by less than a fifth."""
 ABOVE_WARM_MB = 110
 """A row group of 100 MB that is decoded whole takes 200 MB, and rows of 80 MB that are decoded at once 160."""
 SIZES = {

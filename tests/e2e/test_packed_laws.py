@@ -90,7 +90,7 @@ def test_no_shard_is_read_again_for_the_last_pass(name, world, worlds, tmp_path)
 
 
 def test_an_input_changes_after_a_kill(world, worlds, tmp_path):
-    """What was sorted and joined of the old one is of no use."""
+    """Parts that were sorted and joined of the old one are of no use."""
     die_at_files(words_of("shuffled", world), 7, tmp_path / "log")
     Verbs.change(world)
     run_again("shuffled", world)

@@ -55,7 +55,7 @@ STEPS = {
 """Each verb as a command, in the order in which they build on each other."""
 
 REPORTS = ("validation.json", "page.html", "page.json")
-"""What tells times and places: not the same twice."""
+"""Files that tell times and places: not the same twice."""
 
 
 def words_of(step: str, root: str, local: Path) -> list[str]:

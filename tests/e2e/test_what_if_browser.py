@@ -144,7 +144,7 @@ def test_rules_together_are_estimated_and_say_so(
 
 
 def test_thresholds_of_the_page_can_be_used(browser: Browser, root: str, page: Path, tmp_path: Path) -> None:
-    """What mix keeps with the bounds of the page is what the page counts."""
+    """Mix keeps with the bounds of the page what the page counts."""
     opened(browser, page)
     choose(browser, 1)
     browser.run(

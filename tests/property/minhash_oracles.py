@@ -45,7 +45,7 @@ def redpajama_signature(text, ngram, num_perm, seed):
 
 
 def is_known(text):
-    """Whether this Python's Unicode says of each character what the shipped tables say."""
+    """Return whether this Python's Unicode says of each character what the shipped tables say."""
     if tables.table_versions()[0] == unicodedata.unidata_version:
         return True
     numbers, blocks = tables.load_tables()

@@ -37,8 +37,8 @@ def found(rows, limits, block=7):
 @pytest.mark.parametrize("counters", [8, 1 << 12])
 def test_cuts_are_those_of_a_sorted_ranking(counters, rows, limits, collected):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "MOST_COUNTERS", counters)
-        patch.setattr(ranking, "MOST_COLLECTED", collected)
+        patch.setattr(ranking, "MAX_COUNTERS", counters)
+        patch.setattr(ranking, "MAX_COLLECTED", collected)
         cuts = found(rows, limits)
     for group, cut in enumerate(cuts):
         ours = [(hash_, place, weight) for place, (hash_, weight, own) in enumerate(rows) if own == group]
@@ -47,6 +47,6 @@ def test_cuts_are_those_of_a_sorted_ranking(counters, rows, limits, collected):
 
 
 def test_documents_of_one_hash_are_walked_through(monkeypatch):
-    monkeypatch.setattr(ranking, "MOST_COLLECTED", 10)
+    monkeypatch.setattr(ranking, "MAX_COLLECTED", 10)
     (cut, *_) = found([(77, 2, 0)] * 1000, [701, None, None, None])
     assert (cut.kept, cut.kept_documents, cut.cut) == (700, 350, (77, 350))

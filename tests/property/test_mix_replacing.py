@@ -33,7 +33,7 @@ def documents_of(rules: list[Any]) -> st.SearchStrategy[Any]:
 
 
 def chosen_spans(text: str, rules: list[Any], spans: list[Any]) -> list[tuple[int, int, str]]:
-    """What is replaced, by the rules of the module's words."""
+    """Return the spans that are replaced, by the rules in the module's docstring."""
     asked = []
     for (least, limit, word, expands), of_rule in zip(rules, spans, strict=True):
         for start, end, score in of_rule or ():

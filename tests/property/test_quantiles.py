@@ -43,11 +43,11 @@ def keys_of(values):
 def limits(counters, least, collected, most_sorted):
     """Small limits, so that a few values need many passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection, "MOST_COUNTERS", counters)
-        patch.setattr(selection, "MOST_BINS", max(least, 1 << 6))
-        patch.setattr(selection, "LEAST_BINS", least)
-        patch.setattr(selection, "MOST_COLLECTED", collected)
-        patch.setattr(selection, "MOST_SORTED", most_sorted)
+        patch.setattr(selection, "MAX_COUNTERS", counters)
+        patch.setattr(selection, "MAX_BINS", max(least, 1 << 6))
+        patch.setattr(selection, "MIN_BINS", least)
+        patch.setattr(selection, "MAX_COLLECTED", collected)
+        patch.setattr(selection, "MAX_SORTED", most_sorted)
         yield
 
 

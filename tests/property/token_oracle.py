@@ -20,7 +20,7 @@ SYLLABLES = regex.compile("([\uac00-\ud7a3]+)")
 
 
 def is_assigned(char):
-    """Whether the tables know a character, so that Pythons of any age agree on it."""
+    """Return whether the tables know a character, so that Pythons of any age agree on it."""
     numbers, blocks = load_tables()
     return bool(blocks[int(numbers[ord(char) >> 8]) << 8 | ord(char) & 0xFF] & ASSIGNED)
 

@@ -394,7 +394,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(scope="module")
 def bash_script(tmp_path_factory):
-    """What `dolma-dask completion bash` prints."""
+    """Return the output of `dolma-dask completion bash`."""
     done = subprocess.run(
         [sys.executable, "-m", "dolma_dask", "completion", "bash"], capture_output=True, text=True, check=True
     )

@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def parsed(monkeypatch) -> list[tuple[str, ...]]:
-    """Which document columns were parsed, a tuple per file read."""
+    """Record the document columns that are parsed, a tuple per file read."""
     seen = []
     whole = documents_module.DocumentFile.__iter__
 

@@ -1,4 +1,4 @@
-"""What a dataset is: its listing, here and in an object store."""
+"""Definition of a dataset: its listing, here and in an object store."""
 
 import pickle
 from pathlib import Path

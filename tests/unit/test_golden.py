@@ -40,7 +40,7 @@ from dolma_dask.verbs.validate import shard as validation_shard
 
 
 class Golden(NamedTuple):
-    """What an output was when its versions were last raised."""
+    """Versions of an output, and its digest when they were last raised."""
 
     versions: dict[str, int | str]
     digest: str

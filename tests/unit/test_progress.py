@@ -1,4 +1,4 @@
-"""What is shown while a verb runs: counts, units, phases, and the display that fits where it runs."""
+"""Displays while a verb runs: counts, units, phases, and the display that fits where it runs."""
 
 import io
 import re

@@ -35,7 +35,7 @@ VERSION = 1
 """Raised whenever hdf5 writes other bytes for the same documents and options."""
 
 _WRITES = ("part-", PARAMS_NAME)
-"""How the names of all outputs begin."""
+"""Beginnings of the names of all outputs."""
 
 
 @dataclass(frozen=True, repr=False)

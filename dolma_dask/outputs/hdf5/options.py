@@ -22,7 +22,7 @@ Compat = Literal["modelzoo-2.2"]
 MODELZOO: Compat = "modelzoo-2.2"
 """The release whose effective defaults and quirks can be requested."""
 
-LEAST_TOKENS = {None: 10, MODELZOO: 6}
+MIN_TOKENS = {None: 10, MODELZOO: 6}
 """min_sequence_len: what ModelZoo's documentation says, and what its command line does."""
 
 
@@ -121,7 +121,7 @@ class RowOptions(Options):
     @property
     def least(self) -> int:
         """Tokens of the shortest row of a document by itself."""
-        return LEAST_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
+        return MIN_TOKENS[self.compat] if self.min_sequence_len is None else self.min_sequence_len
 
     def lm_data(self, tokenizer: TokenEngine) -> LmData:
         """Return the mode for a tokenizer."""

@@ -84,7 +84,7 @@ def fitting(choices: list[Walls], memory: int) -> Request:
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Answer):
-    """What a pipeline will cost; prints as tables."""
+    """Estimate of a pipeline's cost; prints as tables."""
 
     file: str  # the pipeline
     stages: tuple[StageEstimate, ...]

@@ -60,7 +60,7 @@ OTHER_REQUESTS = (100, 10)
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a stage reads in each sample and in all."""
+    """Amount that a stage reads in each sample and in all."""
 
     bytes: Mapping[str, float]  # of records
     files: Mapping[str, int]
@@ -72,7 +72,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class StageEstimate:
-    """What one stage is expected to take."""
+    """Expected cost of one stage."""
 
     name: str
     verb: str

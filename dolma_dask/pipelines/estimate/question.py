@@ -42,7 +42,7 @@ CLIENT_BYTES = 3_000
 _FOLDER = "dolma-dask-estimate-"
 
 _MAX_DOUBLINGS = 8
-"""Of the workers that are looked at: 256."""
+"""Doublings of the number of workers that are looked at: up to 256."""
 
 
 def _worker_counts(given: Sequence[int]) -> tuple[int, ...]:

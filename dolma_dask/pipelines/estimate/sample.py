@@ -1,4 +1,4 @@
-"""What a pipeline reads from outside, and seeded samples of it for trials, in which copies of a text stay together.
+"""Inputs of a pipeline from outside, and seeded samples of them for trials, in which copies of a text stay together.
 
 Records are cut into runs of neighbours, a share of which is drawn, evenly spread: neighbours are alike, so that the sample deflates like the whole. Copies belong to the run of the first of them,
 wherever they lie, so that a pipeline keeps in the sample what it would keep of the whole. Texts are copies if they are equal, and where near duplicates are looked for, if they share the
@@ -53,7 +53,7 @@ _RUN_BYTES = 16_000
 """Bytes of neighbours that are drawn together: half a window of gzip. Longer runs are too few where most documents are copies."""
 
 _BLOCK_BYTES = 8_000_000
-"""Of a batch of Parquet."""
+"""Bytes of a batch of Parquet."""
 
 _MIN_READ = 32_000_000
 """Stored bytes of a large file that are read at least."""

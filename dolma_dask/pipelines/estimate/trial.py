@@ -28,7 +28,7 @@ ORDER = (SMALL, LARGE, SMALL, LARGE)
 """Samples that are tried; the first loads what is needed. Each twice, since what others do on the machine makes more CPU-seconds of the same work."""
 
 _LOOK_SECONDS = 0.05
-"""How often the scratch of a stage is looked at."""
+"""Seconds between two looks at the scratch of a stage."""
 
 
 class Moved(Rehearsal):

@@ -1,4 +1,4 @@
-"""What follows from two looks: lines for a table, and what to change."""
+"""Conclusions from two looks: lines for a table, and what to change."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
 from dolma_dask.results.table import Column, Table
 
-MOST_CLOCK_SECONDS = 2.0
+MAX_CLOCK_SECONDS = 2.0
 """Larger differences between clocks make time stamps of files misleading."""
 
-LEAST_SCRATCH = 2_000_000_000
+MIN_SCRATCH = 2_000_000_000
 """Bytes: HDF5 files are written there before they are published."""
 
 MEMORY_KINDS = ("tmpfs", "ramfs")
 """File systems whose files count as memory of the job."""
 
-LEAST_MEMORY = 1_000_000_000
+MIN_MEMORY = 1_000_000_000
 """Bytes of a worker below which most verbs cannot work on large records."""
 
 
 @dataclass(frozen=True, repr=False)
 class ClusterReport(Answer):
-    """What one small job has found; prints as a table."""
+    """Findings of one small job; prints as a table."""
 
     profile: str
     startup: float  # seconds from the submission to the first worker
@@ -133,11 +133,11 @@ def _of_machine(here: Side, worker: Side) -> Iterator[str]:
     memory, job_memory = worker.dask_memory, worker.job_memory
     if memory is not None and job_memory is not None and memory > job_memory:
         yield f"Dask lets a worker take {memory / 1e9:,.2f} GB, and SLURM kills the job at {job_memory / 1e9:,.2f} GB. Let `jobqueue.memory` and `job-mem` agree."
-    if memory is not None and memory < LEAST_MEMORY:
+    if memory is not None and memory < MIN_MEMORY:
         yield (
-            f"a worker has {memory / 1e9:,.2f} GB, and verbs need {LEAST_MEMORY / 1e9:,.1f} GB or more. Raise `jobqueue.memory`, or ask for fewer `processes`."
+            f"a worker has {memory / 1e9:,.2f} GB, and verbs need {MIN_MEMORY / 1e9:,.1f} GB or more. Raise `jobqueue.memory`, or ask for fewer `processes`."
         )
-    if abs(worker.clock - here.clock) > MOST_CLOCK_SECONDS:
+    if abs(worker.clock - here.clock) > MAX_CLOCK_SECONDS:
         yield (
             f"the clocks differ by {abs(worker.clock - here.clock):,.1f} s. Time stamps of files decide what is done again: ask your administrators to set them."
         )
@@ -149,7 +149,7 @@ def _advice(worker: Side) -> list[str]:
         found.append(
             f"scratch {worker.scratch} is memory of the node ({worker.scratch_kind}), and counts as memory of the job; a disk is better: `jobqueue.local-directory`."
         )
-    if worker.scratch_free < LEAST_SCRATCH:
+    if worker.scratch_free < MIN_SCRATCH:
         found.append(
             f"scratch {worker.scratch} has {worker.scratch_free / 1e9:,.1f} GB left; `hdf5` writes files there before they are published: name a larger folder in `jobqueue.local-directory`."
         )

@@ -1,4 +1,4 @@
-"""What a process sees of the machine it runs on: versions, processors, memory, scratch, the shared folder, its clock, compiled kernels.
+"""View of a machine from a process on it: versions, processors, memory, scratch, the shared folder, its clock, compiled kernels.
 
 The same function runs here and on a worker, so that both can be compared. It takes a second on a worker that has not compiled kernels.
 """
@@ -19,11 +19,11 @@ PACKAGES = ("dask", "distributed", "numpy", "pyarrow")
 """Whose versions must be the same on both sides."""
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_MOST_MEMORY = 1 << 60  # larger limits of cgroups mean none
+_MAX_MEMORY = 1 << 60  # larger limits of cgroups mean none
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What one process has found."""
+    """Findings of one process."""
 
     host: str
     processors: int  # that it may use
@@ -115,7 +115,7 @@ def _job_memory() -> int | None:
             limit = int(path.read_text())
         except (OSError, ValueError):
             continue
-        if limit < _MOST_MEMORY:
+        if limit < _MAX_MEMORY:
             return limit
     return None
 

@@ -1,1 +1,1 @@
-"""What is done, left and changed in a dataset: `question` for people who ask, `overview` for displays of a dataset."""
+"""State of a dataset, done, left and changed: `question` for people who ask, `overview` for displays of a dataset."""

@@ -1,4 +1,4 @@
-"""What `estimate` expected of the verbs of a dataset, kept as ``_journal/estimate.json``, beside what they took."""
+"""Estimates for the verbs of a dataset, kept as ``_journal/estimate.json``, beside their real cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _PATH = f"{layout.JOURNAL}/estimate.json"
 
 
 class Expected(msgspec.Struct, frozen=True, array_like=False):
-    """What a stage of a pipeline was expected to take."""
+    """Expected cost of a stage of a pipeline."""
 
     verb: str
     cpu: float  # CPU-seconds

@@ -1,6 +1,6 @@
-"""What a notebook shows of a dataset: a tree of its documents, its attribute sets, and what verbs have done.
+"""Overview of a dataset in a notebook: a tree of its documents, its attribute sets, and what verbs have done.
 
-Cost: that of `status`, one listing of the dataset and of what it was made from, and its journals; no document is read. Of more than `MOST_CHECKED`
+Cost: that of `status`, one listing of the dataset and of what it was made from, and its journals; no document is read. Of more than `MAX_CHECKED`
 shards only the tree is shown. Nothing is raised: what cannot be told is a note.
 """
 
@@ -16,10 +16,10 @@ from dolma_dask.questions.status.question import COLUMNS, Listing, StatusRow, st
 from dolma_dask.results import notebook
 from dolma_dask.results.table import Column, Table
 
-MOST_CHECKED = 10_000
+MAX_CHECKED = 10_000
 """Shards of a dataset whose journals are read for its display; 30 us for each and verb."""
 
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 """Entries of a folder that are shown; how many more there are is told."""
 
 _DEPTH = 3
@@ -52,8 +52,8 @@ def _entries(places: Sequence[_Place], depth: int = 0) -> str:
     sizes = {name: sum(shard.bytes for _, shard in inner) for name, inner in below.items()}
     order = sorted(below, key=lambda name: (-sizes[name], name))
     is_open = depth == 0 and len(order) <= notebook.FEW
-    shown = [_entry(name, below[name], depth, is_open) for name in order[:MOST_SHOWN]]
-    rest = order[MOST_SHOWN:]
+    shown = [_entry(name, below[name], depth, is_open) for name in order[:MAX_SHOWN]]
+    rest = order[MAX_SHOWN:]
     if rest:
         shown.append(f"and {len(rest):,} more, {byte_size(sum(sizes[name] for name in rest))}")
     return notebook.items(shown)
@@ -71,7 +71,7 @@ def _entry(name: str, inner: Sequence[_Place], depth: int, is_open: bool) -> str
 
 def _known(dataset: Dataset) -> Iterator[str]:
     """Yield the attribute sets and what verbs have done, as far as that can be told."""
-    if len(dataset.shards) > MOST_CHECKED:
+    if len(dataset.shards) > MAX_CHECKED:
         yield notebook.notes(
             [
                 f"attribute sets: {listed(dataset.attributes) or 'none'}",

@@ -36,7 +36,7 @@ from dolma_dask.results.table import Column, Kind, Table
 
 @dataclass(frozen=True)
 class StatusRow:
-    """Where one verb stands with one thing that it writes."""
+    """State of one verb and one of its outputs."""
 
     verb: str  # its name
     writes: str  # folder or file, relative to the dataset
@@ -60,7 +60,7 @@ class StatusRow:
 
     @property
     def is_open(self) -> bool:
-        """Whether the same command would do anything."""
+        """True if the same command would do anything."""
         return (
             self.stopped or bool(self.left) or self.left is None or self.changed > 0 or bool(self.over_budget)
         )
@@ -188,7 +188,7 @@ class Listing:
 
     @cached_property
     def is_there(self) -> bool:
-        """Whether there is anything at all."""
+        """True if there is anything at all."""
         if files.is_local(self.root):
             return files.local_path(self.root).exists()
         return bool(self.files)
@@ -209,7 +209,7 @@ _TABLES = ("tables", "signatures")
 
 
 class Origins:
-    """Where each record's inputs are: runs of one verb may have read from several roots."""
+    """Places of each record's inputs: runs of one verb may have read from several roots."""
 
     def __init__(self, listed: Listing, runs: Sequence[RunRecord], records: Sequence[Record]) -> None:
         self._origins = {"": listed}
@@ -407,7 +407,7 @@ def _row(
 
 
 _LEFT_OUT = {"missing", "broken"}
-"""What the record of an object says that was not fetched."""
+"""Keys in the record of an object that was not fetched."""
 
 
 def _shown(name: str, shards: Sequence[Record]) -> str:

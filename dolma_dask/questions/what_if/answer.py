@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RuleRow:
-    """What one rule does to one group."""
+    """Effect of one rule on one group."""
 
     rule: str  # short name
     signal: str  # column
@@ -43,7 +43,7 @@ class RuleRow:
 
 @dataclass(frozen=True)
 class LevelRow:
-    """What a level of all rules keeps of one group."""
+    """Documents of one group that a level of all rules keeps."""
 
     level: str
     group: str
@@ -52,7 +52,7 @@ class LevelRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """What the rules together do to one group."""
+    """Effect of all rules together on one group."""
 
     group: str
     documents: Amount
@@ -77,7 +77,7 @@ class ExampleRow:
 
 @dataclass(frozen=True, repr=False)
 class WhatIf(Answer):
-    """What thresholds drop, and what other levels would; prints as tables.
+    """Drops by thresholds, and by other levels; prints as tables.
 
     Attributes
     ----------

@@ -14,10 +14,10 @@ from dolma_dask.text.kernels import Counts, Floats, Int, Words, kernel
 SHIFT = 45
 """Low bits of a float64 that a bin leaves out: 7 of the fraction decide."""
 
-LEAST, MOST = (1023 - 32) << 7, (1023 + 64) << 7
+MIN_BITS, MAX_BITS = (1023 - 32) << 7, (1023 + 64) << 7
 """Bits of 2**-32 and 2**64 without the low ones: what is nearer to zero is one bin on each side, what is larger another."""
 
-MIDDLE = MOST - LEAST + 1
+MIDDLE = MAX_BITS - MIN_BITS + 1
 """Bin of zero and of what lies just above."""
 
 BINS = 2 * MIDDLE + 1
@@ -38,7 +38,7 @@ Levels = npt.NDArray[np.uint8]
 def lower_ends(bins: Counts) -> Floats:
     """Return the smallest value of each bin (n,)."""
     at = bins - MIDDLE
-    keys = np.where(at > 0, at + LEAST - 1, np.where(at == 0, 0, at - LEAST + 1))
+    keys = np.where(at > 0, at + MIN_BITS - 1, np.where(at == 0, 0, at - MIN_BITS + 1))
     size = (np.abs(keys).astype(np.int64) << SHIFT).view(np.float64)
     ends: Floats = np.where(keys < 0, -size, size)
     return ends
@@ -61,17 +61,17 @@ def _bins_of(bits: Counts, bins: Counts) -> None:
 def bin_of(bits: Int) -> Int:
     """Return the bin of the float64 with these bits."""
     key = (bits if bits >= 0 else -(bits & _MAGNITUDE)) >> SHIFT
-    if key > MOST:
-        key = MOST
-    elif key < -MOST:
-        key = -MOST
-    if key >= LEAST:
-        return key - LEAST + 1 + MIDDLE
+    if key > MAX_BITS:
+        key = MAX_BITS
+    elif key < -MAX_BITS:
+        key = -MAX_BITS
+    if key >= MIN_BITS:
+        return key - MIN_BITS + 1 + MIDDLE
     if key >= 0:
         return MIDDLE
-    if key >= -LEAST:
+    if key >= -MIN_BITS:
         return MIDDLE - 1
-    return key + LEAST - 1 + MIDDLE
+    return key + MIN_BITS - 1 + MIDDLE
 
 
 @kernel

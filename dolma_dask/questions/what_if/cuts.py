@@ -1,4 +1,4 @@
-"""Where the slider of a rule can stand: values between which all documents of a group are counted exactly, and the bars of its histogram.
+"""Positions of a rule's slider: values between which all documents of a group are counted exactly, and the bars of its histogram.
 
 A cut is a value; left of it are the documents with smaller ones. Cuts are edges of the bins that were counted, and the bounds as given and of every level,
 whose documents the kernel has counted by themselves. An upper bound, which is inclusive, cuts just above.

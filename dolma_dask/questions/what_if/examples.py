@@ -1,4 +1,4 @@
-"""The beginnings of the texts of documents beside a bound: the only texts that what-if reads, and of no more documents than `MOST_TEXTS`.
+"""The beginnings of the texts of documents beside a bound: the only texts that what-if reads, and of no more documents than `MAX_TEXTS`.
 
 Cost: the shards of these documents up to their rows.
 """
@@ -16,22 +16,22 @@ from dolma_dask.questions.what_if.answer import WhatIf
 EXCERPT_CHARACTERS = 400
 """Code points of a document that are shown."""
 
-MOST_TEXTS = 400
+MAX_TEXTS = 400
 """Documents whose texts are read."""
 
-MOST_SHARDS = 40
+MAX_SHARDS = 40
 """Shards that are opened for them: those with the most of them come first."""
 
 
 def with_excerpts(answer: WhatIf, dataset: Dataset) -> WhatIf:
-    """Return the answer with the beginnings of the texts of its examples, as far as `MOST_TEXTS` and `MOST_SHARDS` allow."""
+    """Return the answer with the beginnings of the texts of its examples, as far as `MAX_TEXTS` and `MAX_SHARDS` allow."""
     wanted: defaultdict[str, set[int]] = defaultdict(set)
-    for example in answer.examples[:MOST_TEXTS]:
+    for example in answer.examples[:MAX_TEXTS]:
         wanted[example.shard].add(example.row)
     order = sorted(wanted, key=lambda shard: (-len(wanted[shard]), shard))
     texts = {
         (shard, row): text
-        for shard in order[:MOST_SHARDS]
+        for shard in order[:MAX_SHARDS]
         for row, text in _texts(dataset, shard, sorted(wanted[shard]))
     }
     examples = tuple(replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in answer.examples)

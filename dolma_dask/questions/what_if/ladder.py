@@ -43,15 +43,15 @@ from dolma_dask.text.kernels import Counts, Floats
 ThresholdsLike = str | Thresholds | QuantilesSummary
 """A level of the quantiles of the dataset, a file of thresholds, or what `thresholds` or `quantiles` returned."""
 
-MOST_RULES = 64
+MAX_RULES = 64
 
-MOST_PLACES = 24
+MAX_PLACES = 24
 """Groups that have histograms, overlaps and examples of their own: the largest, as far as the quantiles tell; all have counts."""
 
-MOST_HISTOGRAMS = 256
+MAX_HISTOGRAMS = 256
 """Rules times groups that have histograms, of 0.4 MB each while they are counted; one group has them in any case."""
 
-MOST_LABELS = 2**16 - 2
+MAX_LABELS = 2**16 - 2
 """Groups that have a code."""
 
 GIVEN = 0
@@ -80,7 +80,7 @@ class Ladder:
     )
     sizes: Mapping[str, int]  # documents of the groups, as far as the quantiles tell
     places: (
-        Counts  # (groups,) of the groups among the `MOST_PLACES`; the others, and group 0, come behind them
+        Counts  # (groups,) of the groups among the `MAX_PLACES`; the others, and group 0, come behind them
     )
 
     @cached_property
@@ -118,14 +118,14 @@ class Ladder:
 
 def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]) -> Ladder:
     """Arrange thresholds and those of the levels; `sizes` are the documents of the groups as far as they are known."""
-    if len(given.bounds) > MOST_RULES:
+    if len(given.bounds) > MAX_RULES:
         raise UsageError(
-            f"thresholds of {len(given.bounds):,} signals; expected at most {MOST_RULES}. Choose some: thresholds.inside([...])."
+            f"thresholds of {len(given.bounds):,} signals; expected at most {MAX_RULES}. Choose some: thresholds.inside([...])."
         )
     labels = (ALL,) if given.by is None else tuple(label for label in given.groups if label != ALL)
-    if len(labels) > MOST_LABELS:
+    if len(labels) > MAX_LABELS:
         raise UsageError(
-            f"thresholds of {len(labels):,} groups; expected at most {MOST_LABELS:,}. Leave out those that no document has."
+            f"thresholds of {len(labels):,} groups; expected at most {MAX_LABELS:,}. Leave out those that no document has."
         )
     numbers = {label: number for number, label in enumerate(labels, 1)}
     steps = [given, *levels.values()]
@@ -183,7 +183,7 @@ def _stricter_steps(lower: Floats, upper: Floats) -> Counts:
 
 
 def _places(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> Counts:
-    most = min(MOST_PLACES, max(MOST_HISTOGRAMS // rules, 1))
+    most = min(MAX_PLACES, max(MAX_HISTOGRAMS // rules, 1))
     shown = sorted(range(len(labels)), key=lambda number: (-sizes.get(labels[number], 0), number))[:most]
     places = np.full(len(labels) + 1, len(shown), np.int64)
     for place, number in enumerate(sorted(shown)):

@@ -26,7 +26,7 @@ TOKENS_PER_BYTE = 0.25
 """Taken for every text: a vocabulary of 50,000 makes a token of some four bytes of English (the RedPajama-V2 tables: 4.3)."""
 
 ASSUMED = "taken for every text; --tokenizer measures it"
-"""Where `TOKENS_PER_BYTE` comes from, in words."""
+"""Origin of `TOKENS_PER_BYTE`, in words."""
 
 LENGTHS = ("ccnet_length", "char_length_v1__length", "rps_doc_word_count", "word_count")
 """Columns that grow with the text, best first: characters, then words."""

@@ -413,7 +413,7 @@ class _Counter:
 def count_tasks(
     columns: Columns, shards: Sequence[Shard], text_bytes: dict[str, int], exact: bool = False
 ) -> list[Task]:
-    """Return the work on the selected shards: at most `MOST_TASKS` tasks of equally many; with `exact`, numbers keep all digits."""
+    """Return the work on the selected shards: at most `MAX_TASKS` tasks of equally many; with `exact`, numbers keep all digits."""
     works: list[tuple[AlignedShard, int, Any]] = [
         (columns.work(shard, exact=exact, identities=True), number, text_bytes.get(shard.path))
         for number, shard in enumerate(shards)

@@ -120,7 +120,7 @@ class RecipeOptions(Options):
 
     @property
     def rate(self) -> float | None:
-        """How often each document is taken; None: once."""
+        """Number of times that each document is taken; None: once."""
         return None if self.sample is None or self.sample == 1 else float(self.sample)
 
     def notes(self) -> Iterator[str]:

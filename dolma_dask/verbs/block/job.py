@@ -89,7 +89,7 @@ class Blocking(Flagging):
 
     @property
     def is_partial(self) -> bool:
-        """Whether some shards are left out."""
+        """True if some shards are left out."""
         return len(self.selected.shards) < len(self.dataset.shards)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:

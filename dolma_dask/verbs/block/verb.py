@@ -29,7 +29,7 @@ from dolma_dask.verbs.block.summary import BlockSummary
 SMALL_BYTES = 64_000_000
 """Stored bytes of a list that is read into memory without counting its entries first."""
 
-MOST_IN_MEMORY = 5_000_000
+MAX_IN_MEMORY = 5_000_000
 """Entries of a list that is held in the memory of each process (150 MB); a longer one goes through the exchange."""
 
 
@@ -105,7 +105,7 @@ def block(
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in found.shards])
     journal = Journal(found.root, "block")
     facts = _known_facts(journal, name, url) or _read_facts(url, options.exchange)
-    is_long = facts.entries > MOST_IN_MEMORY
+    is_long = facts.entries > MAX_IN_MEMORY
     job = Blocking(
         dataset=found,
         selected=options.selected(found),

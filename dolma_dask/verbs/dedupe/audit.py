@@ -43,13 +43,13 @@ PAIRS = 200
 SAMPLE = 3 * PAIRS * len(LEVELS) // 2
 """Documents of the sample, some of which are like others or too short to be originals."""
 
-MOST_CHARS = 50_000
+MAX_CHARACTERS = 50_000
 """Code points of the longest document of the sample."""
 
 SHARD_CHARS = 32_000_000
 """Code points that are read of a shard; the documents of the sample are drawn from them."""
 
-MOST_SHARDS = 64
+MAX_SHARDS = 64
 """Shards that the sample is drawn from, unless they have too few documents."""
 
 
@@ -96,7 +96,7 @@ class AuditSummary(DedupeSummary):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """What a pipeline tells of it in a line."""
+        """Figures that a pipeline shows of it in a line."""
         levels = (
             f"{percent(one.found, one.pairs)} at {one.similarity:.2f} ({percent(one.expected)})"
             for one in self.levels
@@ -158,12 +158,12 @@ def run_audit(dataset: Dataset, comparison: Comparison, max_record_bytes: int) -
 def draw_texts(dataset: Dataset, draws: random.Random, max_record_bytes: int) -> list[str]:
     """Draw texts from random shards, of small ones first, so that larger ones make up for what they lack; of each from its beginning."""
     shards = draws.sample(dataset.shards, len(dataset.shards))
-    shards = [*sorted(shards[:MOST_SHARDS], key=lambda shard: shard.bytes), *shards[MOST_SHARDS:]]
+    shards = [*sorted(shards[:MAX_SHARDS], key=lambda shard: shard.bytes), *shards[MAX_SHARDS:]]
     texts: list[str] = []
     for number, shard in enumerate(shards):
         if len(texts) >= SAMPLE:
             break
-        left = max(min(len(shards), MOST_SHARDS) - number, 1)
+        left = max(min(len(shards), MAX_SHARDS) - number, 1)
         share = -(-(SAMPLE - len(texts)) // left)
         file = DocumentFile(
             dataset.url(f"{layout.DOCUMENTS}/{shard.path}"),
@@ -180,7 +180,7 @@ def _beginning(file: DocumentFile) -> Iterator[str]:
     left = SHARD_CHARS
     for block in file:
         for text in block.batch.column(0).to_pylist():
-            if text is not None and len(text) <= MOST_CHARS:
+            if text is not None and len(text) <= MAX_CHARACTERS:
                 left -= len(text)
                 yield text
         if left <= 0:

@@ -1,4 +1,4 @@
-"""What a call of `dedupe` says of documents besides their likeness: which take part, within which groups, and who survives of a cluster."""
+"""Choices of a call of `dedupe` besides likeness: the documents that take part, their groups, and the survivor of a cluster."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def selects(self) -> bool:
-        """Whether some documents may not take part."""
+        """True if some documents may not take part."""
         return self.where is not None or self.within is not None
 
     def params(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How documents are compared by `dedupe` by similarity: signatures, bands, verification, from what was given and the defaults of each scheme."""
+"""Comparison of documents in `dedupe` by similarity: signatures, bands, verification, from what was given and the defaults of each scheme."""
 
 import math
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _OF_SCHEME: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """What decides which documents are similar."""
+    """Parameters that decide which documents are similar."""
 
     minhash: MinHash
     bands: Bands
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def similarity_scale(self) -> int:
-        """What stands for a similarity of 1 where that of a pair is kept; 0: pairs are not verified."""
+        """Number that stands for a similarity of 1 where that of a pair is kept; 0: pairs are not verified."""
         return {"none": 0, "signatures": self.minhash.num_perm, "ngrams": SHARE}[self.verify]
 
     @property

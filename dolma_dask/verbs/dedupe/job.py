@@ -50,7 +50,7 @@ _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
 @dataclass
 class _Together:
-    """What the datasets of one call know of each other while it runs."""
+    """Knowledge of the datasets of one call about each other while it runs."""
 
     key: str = ""  # of the flags that all of them hold
     rans: dict[str, Ran] = field(default_factory=dict)  # by root, of those that are not the first
@@ -92,7 +92,7 @@ class Deduplication(Flagging, ABC):
     @property
     @abstractmethod
     def requested(self) -> Mapping[str, Any]:
-        """What was requested of this dataset."""
+        """Request for this dataset."""
 
     @property
     def key(self) -> str:

@@ -11,7 +11,7 @@ from dolma_dask.verbs.dedupe.edges import bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 
 STORED_BYTES = 1_000
-"""Of a document, where nothing tells how many a file has."""
+"""Stored bytes of a document, where nothing tells how many a file has."""
 
 
 def needs_note(job: FuzzyDeduplication) -> str:

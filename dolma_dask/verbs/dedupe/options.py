@@ -249,7 +249,7 @@ class DedupeOptions(DatasetOptions, RecordOptions):
 
     @property
     def choice(self) -> Choice:
-        """Which document survives, under the names of columns that were given; the rule is of each dataset."""
+        """Choice of the document that survives, under the names of columns that were given; the rule is of each dataset."""
         is_by_age = self.keep in ("newest", "oldest")
         return Choice(
             self.keep, "created" if is_by_age and self.rank is None else self.rank, within=self.within
@@ -257,7 +257,7 @@ class DedupeOptions(DatasetOptions, RecordOptions):
 
     @cached_property
     def comparison(self) -> Comparison:
-        """How documents are compared by similarity."""
+        """Comparison of documents by similarity."""
         return comparison_of({name: getattr(self, name) for name in _COMPARED})
 
     def params_of(self, others: Sequence[str]) -> dict[str, Any]:

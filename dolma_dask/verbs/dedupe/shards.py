@@ -132,7 +132,7 @@ class FlagStage:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What readers of the attributes need to know besides the key `name`."""
+        """Facts that readers of the attributes need besides the key `name`."""
         return {}
 
     def rows(self, staged: StagedShard) -> Iterator[FlagRows]:

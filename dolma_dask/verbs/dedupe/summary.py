@@ -25,7 +25,7 @@ from dolma_dask.verbs.dedupe.survivors import LARGEST
 if TYPE_CHECKING:
     from dolma_dask.exchange.flag_rows import FlagRows
 
-MOST_SOURCES = 200
+MAX_SOURCES = 200
 """Sources that a shard's record tells apart; a dataset with more has no table by source."""
 
 TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
@@ -229,7 +229,7 @@ def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str,
     known = {**vars(summary), "counts": counts}
     sources = _by_source(records)
     if sources is None:
-        known["notes"] = (*summary.notes, f"there are more than {MOST_SOURCES} sources: no table by source")
+        known["notes"] = (*summary.notes, f"there are more than {MAX_SOURCES} sources: no table by source")
     sizes = tuple(add_sizes(record.info.get("sizes", ()) for record in records))
     return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing), sizes=sizes)
 
@@ -238,11 +238,11 @@ def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None
     """Return the counts of each source, or nothing if there are too many."""
     totals: dict[str, list[int]] = {}
     for record in records:
-        if record.info.get("many_sources") or len(totals) > MOST_SOURCES:
+        if record.info.get("many_sources") or len(totals) > MAX_SOURCES:
             return None
         for name, numbers in record.info.get("sources", {}).items():
             totals[name] = _merged(totals.get(name), numbers)
-    if len(totals) > MOST_SOURCES:
+    if len(totals) > MAX_SOURCES:
         return None
     return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
 
@@ -293,7 +293,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
 
 @dataclass
 class Tally:
-    """Counts of one shard, in all and by source; as small as `MOST_SOURCES` of them, however many there are."""
+    """Counts of one shard, in all and by source; as small as `MAX_SOURCES` of them, however many there are."""
 
     # `TALLIED` of all documents that could be read
     totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
@@ -310,12 +310,12 @@ class Tally:
         if self.sources is None:
             return
         encoded = rows.sources.dictionary_encode()
-        if len(encoded.dictionary) <= MOST_SOURCES:
+        if len(encoded.dictionary) <= MAX_SOURCES:
             source = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
             names = encoded.dictionary.to_pylist()
             for name, numbers in zip(names, _counts(source, *columns, len(names)), strict=True):
                 self.sources[name] = _merged(self.sources.get(name), numbers)
-        if max(len(encoded.dictionary), len(self.sources)) > MOST_SOURCES:
+        if max(len(encoded.dictionary), len(self.sources)) > MAX_SOURCES:
             self.sources = None
 
     def counts(self) -> dict[str, float]:

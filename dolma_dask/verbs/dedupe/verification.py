@@ -62,7 +62,7 @@ class PairReducer:
 
 @dataclass(frozen=True)
 class _WithSignatures:
-    """What reads the signatures of the documents in the first word of pairs."""
+    """Reader of the signatures of the documents in the first word of pairs."""
 
     shards: Sequence[SignedShard]
     num_perm: int

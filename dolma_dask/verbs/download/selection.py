@@ -1,4 +1,4 @@
-"""Which files are fetched: lists of URLs, listings of shards, and folders of a store, filtered by what RedPajama-V2 says in its paths.
+"""Choice of the files that are fetched: lists of URLs, listings of shards, and folders of a store, filtered by what RedPajama-V2 says in its paths.
 
 A published tree has ``<component>/<snapshot>/<shard>/<lang>_<bucket><suffix>`` for each component, and ``listings/<lang>-<snapshot>-<partition>.txt`` with lines
 ``<snapshot>/<shard>/<lang>_<bucket>``. What is fetched lies at the same path below the target; other files at the path of their URL.
@@ -42,7 +42,7 @@ _LIST = re.compile(r".*\.(txt|lst)(\.gz|\.zst)?")
 _REFUSED = re.compile(r"(^|/)\.|^_|\\|[\x00-\x1f\x7f]")
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 1024
-"""What file systems take for a name, and stores for a path."""
+"""Limits of a name on file systems, and of a path in stores."""
 
 _MAX_LINE_BYTES = 1 << 16
 """Maximum length of a line in a list; a URL is shorter."""
@@ -58,7 +58,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wanted of RedPajama-V2; empty: all. A selection leaves out files that are none of it."""
+    """Selection from RedPajama-V2; empty: all. A selection leaves out files that are none of it."""
 
     snapshots: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()

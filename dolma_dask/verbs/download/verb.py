@@ -96,7 +96,7 @@ class DownloadOptions(ShardOptions):
 
     @property
     def selection(self) -> Selection:
-        """What is wanted of RedPajama-V2."""
+        """Selection from RedPajama-V2."""
         words = (self.snapshots, self.languages, self.buckets, self.components)
         return Selection(*map(tuple, words))
 
@@ -107,7 +107,7 @@ class DownloadOptions(ShardOptions):
 
     @property
     def server(self) -> Web:
-        """How sources are read."""
+        """Reader of sources."""
         return Web(self.connections, self.timeout, self.patience)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dolma_dask.display import isolated, shown_name
 from dolma_dask.formats import layout
-from dolma_dask.formats.levels import LEAST
+from dolma_dask.formats.levels import LEVEL_KEY
 from dolma_dask.journal import Record
 from dolma_dask.results.recorded import Recorded
 from dolma_dask.results.summary import Summary
@@ -25,12 +25,12 @@ TOGETHER = "all rules"
 """Name of the line of documents that all rules keep."""
 
 Passed = Mapping[str, Mapping[str, list[int]]]
-"""By group (empty: of no group) and rule (`LEAST`: all together): documents by level passed, 0 first, and last those without a value."""
+"""By group (empty: of no group) and rule (`LEVEL_KEY`: all together): documents by level passed, 0 first, and last those without a value."""
 
 
 def counts_by_group(levels: Levels, counts: Counts) -> dict[str, dict[str, list[int]]]:
     """Return counts of `Levels.passed` (groups, rules + 1, levels + 2) by name, without groups that no document has."""
-    rules = (*levels.names, LEAST)
+    rules = (*levels.names, LEVEL_KEY)
     sums: dict[str, Counts] = {}
     for group, own in zip(levels.groups, counts, strict=True) if counts.ndim else ():
         if own[-1].any():
@@ -60,7 +60,7 @@ class FilterSummary(Summary):
     levels: int = 0
     passed: Passed = field(default_factory=dict)
 
-    def kept(self, level: int, rule: str = LEAST, group: str | None = None) -> int:
+    def kept(self, level: int, rule: str = LEVEL_KEY, group: str | None = None) -> int:
         """Return how many documents pass at least this level of a rule, by default of all together, in a group or in all."""
         return sum(
             sum(rules[rule][level : self.levels + 1])
@@ -73,15 +73,15 @@ class FilterSummary(Summary):
         groups = [None, *self.passed] if len(self.passed) > 1 else [None]
         of_groups = [(rule, group) for rule in self.names for group in groups[1:]]  # the longest part is last
         for rule, group in (
-            *((LEAST, group) for group in groups),
+            *((LEVEL_KEY, group) for group in groups),
             *((rule, None) for rule in self.names),
             *of_groups,
         ):
             kept = (self.kept(level, rule, group) for level in range(1, self.levels + 1))
             rules = [own for name, own in self.passed.items() if group in (None, name)]
-            missing = None if rule == LEAST else sum(own[rule][-1] for own in rules)
+            missing = None if rule == LEVEL_KEY else sum(own[rule][-1] for own in rules)
             shown = ALL if group is None else group or "none"
-            yield (TOGETHER if rule == LEAST else rule, shown, *kept, missing)
+            yield (TOGETHER if rule == LEVEL_KEY else rule, shown, *kept, missing)
 
     def tables(self) -> list[Table]:
         columns = (
@@ -106,7 +106,7 @@ def summarize(summary: Summary, records: Iterable[Record], rules: Sequence[str])
                 known[rule] = known.get(rule, 0) + np.array(numbers)
     order = sorted(sums, key=lambda group: (not group, group))
     passed = {group: {rule: sum_.tolist() for rule, sum_ in sums[group].items()} for group in order}
-    count = max((len(own[LEAST]) - 2 for own in passed.values()), default=0)
+    count = max((len(own[LEVEL_KEY]) - 2 for own in passed.values()), default=0)
     known = vars(summary) | {"notes": (*summary.notes, *_notes(rules, passed))}
     return FilterSummary(**known, names=tuple(rules), levels=count, passed=passed)
 

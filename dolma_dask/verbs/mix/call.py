@@ -86,7 +86,7 @@ class Requested:
 
     @property
     def root(self) -> str:
-        """Where the first of them is written."""
+        """Root of the first output."""
         if self.documents is not None:
             return self.documents.root
         assert self.tokens is not None

@@ -16,7 +16,7 @@ PARAMETER = "downsampled"
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """What is kept of one group: in the unit, and as documents."""
+    """Amount that is kept of one group: in the unit, and as documents."""
 
     wanted: int | None  # None: all of it
     kept: int
@@ -35,7 +35,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class DrawnTable(msgspec.Struct, frozen=True):
-    """What is kept of all groups."""
+    """Amounts that are kept of all groups."""
 
     unit: str
     by: str | None

@@ -1,4 +1,4 @@
-"""How documents are weighed where a mix is downsampled: one each, by their bytes, their tokens, or a column."""
+"""Weights of documents where a mix is downsampled: one each, by their bytes, their tokens, or a column."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,13 @@ if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a 
     from dolma_dask.tokens.engine import TokenEngine
 
 
-MOST = (1 << 31) - 1
+MAX_WEIGHT = (1 << 31) - 1
 """Largest number of a column: sums of four thousand million documents are exact."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How documents are weighed."""
+    """Weight of documents."""
 
     unit: str
     column: str | None = None  # with a number per document
@@ -42,7 +42,7 @@ class Measure:
 
     @property
     def of_text(self) -> bool:
-        """Whether it depends on the text."""
+        """True if it depends on the text."""
         return self.unit == "bytes" or self.engine is not None
 
     def params(self) -> dict[str, Any]:
@@ -54,11 +54,11 @@ class Measure:
 def _whole(column: pa.Array, name: str, rows: DocumentRows, shard: str) -> Ints:
     """Return the numbers of a column; refuse those that count nothing."""
     numbers = np.array(column.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False))
-    wrong = ~((numbers >= 0) & (numbers <= MOST) & (numbers == np.floor(numbers)))
+    wrong = ~((numbers >= 0) & (numbers <= MAX_WEIGHT) & (numbers == np.floor(numbers)))
     if wrong.any():
         at = int(wrong.argmax())
         raise SchemaError(
-            f"{shard}, row {int(rows.numbers[at])}: {name} is {column[at].as_py()}; expected a whole number from 0 to {MOST:,} in every document that the "
+            f"{shard}, row {int(rows.numbers[at])}: {name} is {column[at].as_py()}; expected a whole number from 0 to {MAX_WEIGHT:,} in every document that the "
             "mix keeps. Leave the others out by the rule, or choose another unit.",
             shard=shard,
             row=int(rows.numbers[at]),

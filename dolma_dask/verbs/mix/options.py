@@ -15,7 +15,7 @@ ThresholdsLike = str | Rule | None
 """A file that `quantiles` wrote, or what `thresholds` returned."""
 
 DownsampleLike = Mapping[str, float] | Sequence[str] | float | None
-"""How much to keep: of all, or of groups by label, also as words such as ``en=1000``."""
+"""Amount to keep: of all, or of groups by label, also as words such as ``en=1000``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 The first pass counts weights in ranges of hashes, for each group; the range in which the number is reached is counted again, in ever smaller
 ranges, until few documents are left, which are sorted. Where very many share one hash, because they have the same id, they are walked through in the
-order of the dataset. Two passes for any real dataset, each some 100 ns per document. Memory: `MOST_COUNTERS` numbers twice, and `MOST_COLLECTED`
+order of the dataset. Two passes for any real dataset, each some 100 ns per document. Memory: `MAX_COUNTERS` numbers twice, and `MAX_COLLECTED`
 documents.
 """
 
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-MOST_COUNTERS = 1 << 21
+MAX_COUNTERS = 1 << 21
 """Ranges of one pass, shared by all groups."""
 
-MOST_BITS = 16
+MAX_BITS = 16
 """Bits of a hash that one pass tells apart at most."""
 
-MOST_COLLECTED = 1 << 20
+MAX_COLLECTED = 1 << 20
 """Documents that are sorted instead of being counted further."""
 
 HASH_BITS = 64
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class FoundCut(NamedTuple):
-    """What is kept of one group."""
+    """Cut of one group, with what it keeps."""
 
     total: int  # weight of all its documents
     documents: int
@@ -62,7 +62,7 @@ def find_cuts(
     ]
     search.begin(np.array(ends, np.int64), np.array(ends) < totals[:, 0])
     search.narrow(counted)
-    while search.bits_left and search.open_documents > MOST_COLLECTED:
+    while search.bits_left and search.open_documents > MAX_COLLECTED:
         search.narrow(search.count())
     cuts = search.sort() if search.bits_left else search.walk()
     return [
@@ -93,8 +93,8 @@ class _Search:
     @property
     def _step(self) -> int:
         """Bits that the next pass tells apart."""
-        most = max(MOST_COUNTERS // self.groups, 2).bit_length() - 1
-        return min(most, MOST_BITS, self.bits_left)
+        most = max(MAX_COUNTERS // self.groups, 2).bit_length() - 1
+        return min(most, MAX_BITS, self.bits_left)
 
     def begin(self, limits: Ints, is_open: npt.NDArray[np.bool_]) -> None:
         """Look for cuts in the groups that are open, at the first document with which the weight exceeds the limit."""

@@ -43,7 +43,7 @@ class Stream:
     path: str  # output folder
     options: RecipeOptions  # what is done to the documents
     packing: FilePacking | None
-    """How output files are cut, with the name as their prefix; None: there is one for each input file."""
+    """Cut of output files, with the name as their prefix; None: there is one for each input file."""
     input_format: FileFormat | None = None  # None: that of each input file
     output_format: FileFormat | None = None  # None: the same, and for files that are cut by size jsonl.gz
 

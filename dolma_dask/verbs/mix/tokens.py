@@ -63,7 +63,7 @@ class TokenOptions:
 
     @property
     def root(self) -> str:
-        """Where they are written, `ragged` first."""
+        """Root of the tokens; that of `ragged` if there are both kinds."""
         return files.normalize(self.ragged.to if self.ragged is not None else self.hdf5.to)  # type: ignore[union-attr]
 
     def jobs(

@@ -10,14 +10,14 @@ import numpy as np
 
 from dolma_dask.text.kernels import Bytes, Int, Positions, Words, kernel
 
-MOST_STEPS = 1 << 16
+MAX_STEPS = 1 << 16
 
 _EVEN = 0.25
 """Share of the bins that all steps have alike, for keys unlike those of the sample."""
 
 
 class Bins(NamedTuple):
-    """Where the bin of a key is found."""
+    """Map from keys to bins."""
 
     low: np.uint64  # least key
     span: np.uint64  # the greatest minus the least
@@ -34,7 +34,7 @@ def shift_of(span: int, bins: int) -> int:
 def make_bins(low: np.uint64, high: np.uint64, sample: Words, most: int) -> tuple[Bins, Words]:
     """Return at most `most` bins (4 at least) from the least to the greatest key, and the least key of each."""
     span = high - low
-    shift = shift_of(int(span), MOST_STEPS)
+    shift = shift_of(int(span), MAX_STEPS)
     keys = np.sort(sample[sample - low <= span] - low)
     keys = keys[
         np.append(True, keys[1:] > keys[:-1])[: len(keys)]

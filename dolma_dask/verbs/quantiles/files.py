@@ -33,7 +33,7 @@ _LENGTH = 8
 """Bytes at the end of a file that tell the length of its tail."""
 
 _COUNT = np.dtype(np.uint32)
-"""Of the rows of a group in a segment."""
+"""Type of the number of rows of a group in a segment."""
 
 
 class Tail(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from dolma_dask.reading.thresholds import (
     read_thresholds,
     thresholds_path,
 )
-from dolma_dask.rules.groups import MOST_GROUPS, too_many
+from dolma_dask.rules.groups import MAX_GROUPS, too_many
 from dolma_dask.rules.strictness import Strictness
 from dolma_dask.rules.tails import Tail
 from dolma_dask.rules.thresholds import NullPolicy, one_kind, places_in, thresholds_of
@@ -151,7 +151,7 @@ class Quantiles:
         try:
             first = ValueStage(self.root, work.url, request, self.policy)
             records = tuple((yield Pass(first, self._value_tasks)).records.values())
-            if len({label for record in records for label in record.info["labels"]}) > MOST_GROUPS:
+            if len({label for record in records for label in record.info["labels"]}) > MAX_GROUPS:
                 raise too_many(str(request.label))
             self._check_sample(records)
         except (StageError, UsageError) as error:

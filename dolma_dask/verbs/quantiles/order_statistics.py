@@ -6,8 +6,8 @@ keys of one row, and further passes count inside of them, each in bins of its ow
 that they can be collected. Cells lie in the order of row and key. Counts and keys are integers, so the result depends on the values alone, not
 on how they were cut into blocks nor on the sample that makes the bins.
 
-Two passes, rarely three: 6 ns per value without groups and with a few, 10 with 1,000 whose rows alternate. Memory: `MOST_COUNTERS` counters, as
-much again in tables, and `MOST_COLLECTED` keys, or `MOST_SORTED` keys, and a block.
+Two passes, rarely three: 6 ns per value without groups and with a few, 10 with 1,000 whose rows alternate. Memory: `MAX_COUNTERS` counters, as
+much again in tables, and `MAX_COLLECTED` keys, or `MAX_SORTED` keys, and a block.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,19 +21,19 @@ from dolma_dask.rules.ordered_bits import NULL, Extents
 from dolma_dask.text.kernels import Bools, Counts, Int, Positions, Words, kernel
 from dolma_dask.verbs.quantiles.bins import Bins, bin_of, make_bins, shift_of
 
-MOST_COUNTERS = 1 << 22
+MAX_COUNTERS = 1 << 22
 """Counters of one pass, 8 bytes each, shared by all cells."""
 
-MOST_BINS = 1 << 16
+MAX_BINS = 1 << 16
 """Bins of one cell."""
 
-LEAST_BINS = 1 << 7
+MIN_BINS = 1 << 7
 """Bins that a cell has at least."""
 
-MOST_COLLECTED = 1 << 21
+MAX_COLLECTED = 1 << 21
 """Keys that are collected instead of being counted further."""
 
-MOST_SORTED = 1 << 22
+MAX_SORTED = 1 << 22
 """Keys of small rows that are collected whole and sorted, instead of being counted at all."""
 
 _NULL = np.uint64(NULL)
@@ -64,7 +64,7 @@ def order_statistics(read: Read, sample: Callable[[], Words], extents: Extents, 
     answers = np.zeros(ranks.shape, np.uint64)
     by_size = np.append(np.argsort(sizes[1:], kind="stable") + 1, 0)  # row 0, which is the largest, last
     is_small = np.zeros(len(sizes), np.bool_)
-    is_small[by_size] = np.cumsum(sizes[by_size]) <= MOST_SORTED
+    is_small[by_size] = np.cumsum(sizes[by_size]) <= MAX_SORTED
     if sizes[is_small].any():
         _sort(read, sizes, is_small, ranks, answers)
     if not is_small.all():
@@ -91,7 +91,7 @@ def _sort(read: Read, sizes: Ints, is_small: Bools, ranks: Ints, answers: Words)
 def _search(search: "_Search") -> Words:
     """Return the keys at the ranks."""
     search.count_first()
-    while search.cells.sizes.sum() > MOST_COLLECTED:
+    while search.cells.sizes.sum() > MAX_COLLECTED:
         search.count_cells()
     if len(search.cells.sizes):
         search.collect()
@@ -110,13 +110,13 @@ class _Cells:
 
 
 class _Search:
-    """Where the requested order statistics are known to lie, ever closer from pass to pass."""
+    """Ranges in which the requested order statistics lie, ever closer from pass to pass."""
 
     def __init__(self, read: Read, sample: Words, extents: Extents, rows: Ints, ranks: Ints) -> None:
         """Begin with one cell for each of some rows, of which row 0 is the first, over all keys."""
         count, (low, high) = len(rows), extents.bounds[0]
         self._read = read
-        self._bins, self._least = make_bins(low, high, sample, min(MOST_COUNTERS // count, MOST_BINS))
+        self._bins, self._least = make_bins(low, high, sample, min(MAX_COUNTERS // count, MAX_BINS))
         self._own = np.zeros(len(extents.counts), np.int64)  # number of each row here; 0: not searched
         self._own[rows] = np.arange(count)
         self.cells = _Cells(
@@ -145,8 +145,8 @@ class _Search:
         """Count inside of the cells, in as many bins as leave few enough keys to collect, since few counters stay in the cache."""
         cells = self.cells
         count = len(cells.sizes)
-        most = min(MOST_COUNTERS // count, 8 * int(cells.sizes.sum()) // MOST_COLLECTED)
-        bins = _power_of_two(most, LEAST_BINS)
+        most = min(MAX_COUNTERS // count, 8 * int(cells.sizes.sum()) // MAX_COLLECTED)
+        bins = _power_of_two(most, MIN_BINS)
         shifts = np.array([shift_of(span, bins) for span in (cells.high - cells.low).tolist()], np.uint64)
         counts = np.zeros((count, bins), np.int64)
         least, greatest = np.full(count, ~np.uint64(0)), np.zeros(count, np.uint64)
@@ -217,8 +217,8 @@ class _Search:
 
 
 def _power_of_two(number: int, least: int) -> int:
-    """Return the power of two at or below `number`, from `least` to `MOST_BINS`, which are powers of two."""
-    return min(max(1 << (max(number, 1).bit_length() - 1), least), MOST_BINS)
+    """Return the power of two at or below `number`, from `least` to `MAX_BINS`, which are powers of two."""
+    return min(max(1 << (max(number, 1).bit_length() - 1), least), MAX_BINS)
 
 
 def _check(found: Ints, expected: Ints) -> None:

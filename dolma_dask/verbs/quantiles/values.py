@@ -21,7 +21,7 @@ from dolma_dask.io.staging import stage
 from dolma_dask.journal import Record
 from dolma_dask.reading import AlignedReader, AlignedShard, Columns
 from dolma_dask.reading.columns import label_kind
-from dolma_dask.rules.groups import MOST_GROUPS, Groups
+from dolma_dask.rules.groups import MAX_GROUPS, Groups
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import sampled
@@ -86,7 +86,7 @@ class ValueStage:
         """Keep the values of a group of shards; see `dolma_dask.engine.Stage`."""
         unit = task.unit
         groups = None if self.request.label is None else Groups(self.request.label)
-        codes_possible = 1 if groups is None else MOST_GROUPS + 1
+        codes_possible = 1 if groups is None else MAX_GROUPS + 1
         done = _Done()
         with stage(files.join(self.folder, unit.name)) as out:
             writer = ValueWriter(out, len(self.request.signals), codes_possible)

@@ -1,4 +1,4 @@
-"""What a function changed in whole documents: members of their lines that are written anew, and all other bytes as they are.
+"""Changes of whole documents by a function: members of their lines that are written anew, and all other bytes as they are.
 
 Cost: every document is decoded for the function, and cut into members with which its own are compared.
 """
@@ -24,11 +24,11 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class WrongResultError(Exception):
-    """What a function returned is no such document: what was expected, and what was found."""
+    """Error for a function that returned no such document: what was expected, and what was found."""
 
 
 class Change(NamedTuple):
-    """What became of one document."""
+    """Outcome for one document."""
 
     text: str | None = None  # None: it is left out
     new: Mapping[str, bytes] = {}  # JSON of members that differ

@@ -1,4 +1,4 @@
-"""What a user's function does to a block of documents: new texts spliced into the lines, documents dropped, records on which it raised.
+"""Application of a user's function to a block of documents: new texts spliced into the lines, documents dropped, records on which it raised.
 
 The function takes a text, a document (dict), or all texts of a block (`pyarrow.Array`): `shape_of` tells by its first parameter. Only what changed is
 written anew; every other byte of a line stays. Cost: a Python object per text; none with the block form.
@@ -30,7 +30,7 @@ from dolma_dask.sources.functions import json_problem, kind_in_words
 from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
 Shape = Literal["text", "document", "texts"]
-"""What a function takes."""
+"""Argument of a function."""
 
 TRANSFORMED = "transformed"
 """Member of the metadata that names the function."""

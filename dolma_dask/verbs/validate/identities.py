@@ -27,7 +27,7 @@ _EARLIER = "earlier:"
 GROUP_BYTES = 64 << 20
 """Stored bytes of the documents that a task of the exchange reads; a larger file has a task of its own."""
 
-MOST_GROUPED = 256
+MAX_GROUPED = 256
 """Shards of a task at most, however small they are: each is opened."""
 
 _ROW = (1 << ROW_BITS) - 1
@@ -56,7 +56,7 @@ class Identities:
         stage = f"{work.path}/keys"
         works = list(self._pairs(lambda number, shard: self._ours(number, shard, records[number], stage)))
         reducer = KeyReducer(self.stage.keep, self.earlier is not None)
-        groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MOST_GROUPED)
+        groups = grouped(works, lambda work: work.bytes, GROUP_BYTES, MAX_GROUPED)
         tasks = [Task.of(group) for group in groups]
         exchanged = yield from exchange(
             work,

@@ -1,4 +1,4 @@
-"""Where a verb runs: the scheduler of the call, then Dask's configuration, then the active client, then what ends soonest."""
+"""Choice of the place where a verb runs: the scheduler of the call, then Dask's configuration, then the active client, then what ends soonest."""
 
 import copy
 import os

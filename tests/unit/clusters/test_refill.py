@@ -1,4 +1,4 @@
-"""Which jobs are dead, when new ones are submitted, and when it is given up; no clock and no SLURM takes part."""
+"""Decisions about jobs: the dead ones, new submissions, and giving up; no clock and no SLURM takes part."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a process finds out about itself: Dask is imported for its settings only where there are some, and forks know what they lack."""
+"""Knowledge of a process about itself: Dask is imported for its settings only where there are some, and forks know what they lack."""
 
 import subprocess
 import sys

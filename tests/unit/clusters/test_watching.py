@@ -1,4 +1,4 @@
-"""What a cluster gives back to the engine: tasks that outlive all workers, and nothing that is held on to."""
+"""Tasks that a cluster gives back to the engine: those that outlive all workers, and nothing that is held on to."""
 
 import gc
 import threading

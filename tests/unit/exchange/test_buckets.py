@@ -41,10 +41,10 @@ def test_histograms_are_summed(histograms):
 @pytest.mark.parametrize("shards", [0, 1, 2, 1023, 1024, 1025, 2048, 2049, 5000, 1_000_000])
 def test_shards_fit_their_buckets(shards):
     cut = buckets.of_shards(shards)
-    assert cut.count <= buckets.MOST_BUCKETS
+    assert cut.count <= buckets.MAX_BUCKETS
     if shards:
         assert ((shards - 1) << 32 | 0xFFFFFFFF) >> cut.shift == cut.count - 1
-    if shards <= buckets.MOST_BUCKETS:
+    if shards <= buckets.MAX_BUCKETS:
         assert cut.shift == 32
 
 
@@ -191,7 +191,7 @@ def test_a_file_of_something_else(tmp_path):
 
 
 def test_a_file_of_another_call(tmp_path):
-    """Of the same name and size, and whole: only the checksum tells."""
+    """A file of the same name and size, and whole: only the checksum tells."""
     url, other = str(tmp_path / "one.bin"), str(tmp_path / "other.bin")
     write(url, ROWS)
     write(other, [[(first, second ^ 1) for first, second in ROWS[0]]])

@@ -135,7 +135,7 @@ def test_sort_spilled(tmp_path_factory, rows, sizes, limit, chunk):
 
 @pytest.mark.parametrize("kind", ["wild", "one key", "sorted", "equal"])
 def test_merge_of_runs_block_by_block(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(ordering, "LEAST_BLOCK", 3)
+    monkeypatch.setattr(ordering, "MIN_BLOCK", 3)
     monkeypatch.setattr(ordering, "FEW", 0)
     draw = np.random.default_rng(1)
     rows = draw.integers(0, 2**64, (20_000, 2), np.uint64)

@@ -134,7 +134,7 @@ def test_no_values_are_a_picture_too(tmp_path: Path) -> None:
 def test_pictures_without_bars_and_very_tall_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     none = Figure("sizes", (Bars("sizes", (), (), "documents in a cluster", "clusters"),))
     assert pixels(none.png())[0] == 1440
-    monkeypatch.setattr(static, "MOST_PIXELS", 100_000)
+    monkeypatch.setattr(static, "MAX_PIXELS", 100_000)
     width, height = pixels(Figure("sizes", (bars(),)).png())[:2]
     assert width * height <= 100_000
 

@@ -1,4 +1,4 @@
-"""What a document row is."""
+"""Definition of a document row."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Which file belongs to which shard."""
+"""Names of files and their shards."""
 
 import pytest
 

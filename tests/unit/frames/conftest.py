@@ -39,7 +39,7 @@ def plain(worlds, tmp_path) -> Path:
 
 @pytest.fixture
 def parsed(monkeypatch) -> Parsed:
-    """What is parsed in this test."""
+    """Record all that is parsed in this test."""
     return count_parsed(monkeypatch)
 
 

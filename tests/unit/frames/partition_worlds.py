@@ -18,7 +18,7 @@ SHARDS = {"a": 40, "n/b": 3, "n/c": 1, "n/empty": 0, "z": 30}
 """Names without suffix, and rows; the order is that of the paths."""
 
 FORMATS = [("jsonl.gz", None), ("jsonl.zst", "parquet"), ("jsonl", None), ("parquet", "jsonl.zst")]
-"""Of documents and attributes."""
+"""Formats of documents and attributes."""
 
 MANY = 2500
 """Bytes per partition that cut the larger shards into many."""
@@ -160,7 +160,7 @@ def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
 
 @dataclass
 class Parsed:
-    """What readers did: columns of documents, keys of attributes, tables and files."""
+    """Work of readers: columns of documents, keys of attributes, tables and files."""
 
     documents: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)

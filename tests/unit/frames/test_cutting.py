@@ -1,4 +1,4 @@
-"""Where partitions begin: the whole dataset in order, within the asked size, the same for the same listing; and what is known of files."""
+"""Beginnings of partitions: the whole dataset in order, within the asked size, the same for the same listing; and what is known of files."""
 
 import gzip
 import pickle

@@ -103,7 +103,7 @@ def test_the_sums_may_be_lost_midway(root, tmp_path, tokenizer, monkeypatch):
 
 @pytest.mark.parametrize("below", ["documents", "documents/x", "attributes/mine"])
 def test_tokens_and_documents_among_documents_or_attributes_are_refused(root, tmp_path, tokenizer, below):
-    """Of the dataset that is read, and of any that shows itself by its folders."""
+    """Folders of the dataset that is read, and of any that shows itself by its folders, are refused."""
     for frame in (dk.read_dataframe(root), dk.read_bag(root)):
         to = f"{root}/{below}"
         with pytest.raises(UsageError, match="lies among the documents or attributes of"):

@@ -1,4 +1,4 @@
-"""What happens to bad records."""
+"""Treatment of bad records."""
 
 import base64
 import json

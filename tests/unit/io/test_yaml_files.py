@@ -69,7 +69,7 @@ def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
         read_yaml(str(tmp_path / "none.yaml"), Mistakes("none.yaml"))
     with pytest.raises(UsageError, match="there is no such file"):
         read_yaml(str(tmp_path), Mistakes("folder"))
-    monkeypatch.setattr("dolma_dask.io.yaml_files.MOST_BYTES", 3)
+    monkeypatch.setattr("dolma_dask.io.yaml_files.MAX_BYTES", 3)
     with pytest.raises(UsageError, match=r"expected a pipeline in YAML, .*, with a few lines"):
         read(tmp_path, "a: 1\n")
 

@@ -148,7 +148,7 @@ def test_curves_of_long_signatures_take_little_memory_and_stay_the_same(monkeypa
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 150e6
-    monkeypatch.setattr("dolma_dask.minhash.bands.MOST_NODES", 2000)
+    monkeypatch.setattr("dolma_dask.minhash.bands.MAX_NODES", 2000)
     assert optimal_bands(0.8, 2000) == shape
     assert vars(summarize_curve(shape, 2000, 0.8, 1600)) == pytest.approx(vars(curve), abs=1e-9)
 

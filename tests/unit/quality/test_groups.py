@@ -37,7 +37,7 @@ def test_whole_numbers_of_any_type_have_one_label():
 
 
 def test_too_many_groups_are_an_error_that_names_the_column(monkeypatch):
-    monkeypatch.setattr(groups, "MOST_GROUPS", 4)
+    monkeypatch.setattr(groups, "MAX_GROUPS", 4)
     found = Groups("perplexity")
     found.codes(pa.array([1.0, 2.0, 3.0, 4.0]))
     with pytest.raises(UsageError, match="perplexity"):

@@ -30,6 +30,6 @@ def test_numbers_bools_and_nothing():
 
 
 def test_a_column_with_many_values_is_named(monkeypatch):
-    monkeypatch.setattr(labels, "MOST_GROUPS", 1)
+    monkeypatch.setattr(labels, "MAX_GROUPS", 1)
     with pytest.raises(UsageError, match="column n"):
         Labels((Name("n"),), ("number",)).evaluate({"n": pa.array([1.0, 2.0, 3.0])})

@@ -22,11 +22,11 @@ def keys_of(values):
 @pytest.fixture
 def small_limits(monkeypatch):
     """So few counters and collected keys that a thousand values need many passes."""
-    monkeypatch.setattr(selection, "MOST_COUNTERS", 1 << 9)
-    monkeypatch.setattr(selection, "MOST_BINS", 1 << 5)
-    monkeypatch.setattr(selection, "LEAST_BINS", 1 << 1)
-    monkeypatch.setattr(selection, "MOST_COLLECTED", 20)
-    monkeypatch.setattr(selection, "MOST_SORTED", 100)
+    monkeypatch.setattr(selection, "MAX_COUNTERS", 1 << 9)
+    monkeypatch.setattr(selection, "MAX_BINS", 1 << 5)
+    monkeypatch.setattr(selection, "MIN_BINS", 1 << 1)
+    monkeypatch.setattr(selection, "MAX_COLLECTED", 20)
+    monkeypatch.setattr(selection, "MAX_SORTED", 100)
 
 
 def extents_of(values, codes, groups):
@@ -97,7 +97,7 @@ def test_as_sorting_under_small_limits(name, groups, small_limits):
 @pytest.mark.parametrize("most_sorted", [0, 2000, 1 << 22])
 @pytest.mark.parametrize("name", CASES)
 def test_as_sorting_under_usual_limits(name, most_sorted, monkeypatch):
-    monkeypatch.setattr(selection, "MOST_SORTED", most_sorted)
+    monkeypatch.setattr(selection, "MAX_SORTED", most_sorted)
     rng = np.random.default_rng(4)
     codes = rng.choice(4, 3000, p=[0.1, 0.2, 0.3, 0.4])
     assert check(CASES[name](rng), codes, 3) <= {0: 2, 2000: 3, 1 << 22: 1}[most_sorted]
@@ -105,14 +105,14 @@ def test_as_sorting_under_usual_limits(name, most_sorted, monkeypatch):
 
 @pytest.mark.parametrize("most_sorted", [0, 30_000, 1 << 22])
 def test_as_sorting_with_many_groups(most_sorted, monkeypatch):
-    monkeypatch.setattr(selection, "MOST_SORTED", most_sorted)
+    monkeypatch.setattr(selection, "MAX_SORTED", most_sorted)
     rng = np.random.default_rng(5)
     check(rng.normal(size=30_000), rng.integers(0, 1001, 30_000), 1000)
 
 
 def test_a_sample_saves_a_pass_and_one_of_other_keys_costs_one(monkeypatch):
-    monkeypatch.setattr(selection, "MOST_COLLECTED", 1 << 10)
-    monkeypatch.setattr(selection, "MOST_SORTED", 0)
+    monkeypatch.setattr(selection, "MAX_COLLECTED", 1 << 10)
+    monkeypatch.setattr(selection, "MAX_SORTED", 0)
     rng = np.random.default_rng(6)
     none = np.zeros(200_000, np.uint16)
     assert check(rng.normal(size=200_000), none, 0, 1 << 16) == 2
@@ -122,8 +122,8 @@ def test_a_sample_saves_a_pass_and_one_of_other_keys_costs_one(monkeypatch):
 
 def changing(monkeypatch, later):
     """Search keys that are others from the second pass on."""
-    monkeypatch.setattr(selection, "MOST_COLLECTED", 1)
-    monkeypatch.setattr(selection, "MOST_SORTED", 0)
+    monkeypatch.setattr(selection, "MAX_COLLECTED", 1)
+    monkeypatch.setattr(selection, "MAX_SORTED", 0)
     values = np.arange(1000.0)
     passes = iter([values, *[later] * 50])
 
@@ -145,7 +145,7 @@ def test_keys_that_change_between_passes_are_an_error(monkeypatch, later):
 @pytest.mark.parametrize("most_sorted", [0, 1 << 22])
 @pytest.mark.parametrize("there", [np.arange(2.0, 20.0), np.arange(-3.0, 5.0)])
 def test_extents_of_other_keys_are_an_error(most_sorted, there, monkeypatch):
-    monkeypatch.setattr(selection, "MOST_SORTED", most_sorted)
+    monkeypatch.setattr(selection, "MAX_SORTED", most_sorted)
     extents = extents_of(np.arange(10.0), np.zeros(10), 0)
     read = [block_of(keys_of(there), np.zeros(len(there), np.uint16), 1)]
     with pytest.raises(DataError, match="same values"):

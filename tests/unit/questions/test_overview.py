@@ -1,4 +1,4 @@
-"""What a notebook shows of a dataset: documents, attribute sets, journals; it never raises."""
+"""Overview of a dataset in a notebook: documents, attribute sets, journals; it never raises."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_a_note(root):
 
 
 def test_many_shards_are_counted_and_their_journals_left_alone(monkeypatch):
-    monkeypatch.setattr(overview, "MOST_CHECKED", 100)
+    monkeypatch.setattr(overview, "MAX_CHECKED", 100)
     shards = tuple(Shard(f"{n % 20}/{n % 3}/{n:04d}.jsonl", 10, "") for n in range(200))
     page = Dataset("/nowhere", shards)._repr_html_()
     assert "200 shards, 2.00 kB" in page

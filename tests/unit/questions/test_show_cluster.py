@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
-from dolma_dask.text.differences import CONTEXT, MOST_TOKENS, differences
+from dolma_dask.text.differences import CONTEXT, MAX_TOKENS, differences
 
 HERE = {"scheduler": "synchronous", "progress": False}
 HOSTILE = "<script>alert(1)</script>&<img src=x onerror=alert(2)>'\""
@@ -169,7 +169,7 @@ def test_long_texts_are_cut_around_their_differences():
     assert [piece.kind for piece in pieces] == ["cut", "same", "removed", "added", "same", "cut"]
     assert len(pieces[1].text.split()) == CONTEXT
     assert pieces[2].text == "w500 "
-    endless = "x " * (3 * MOST_TOKENS // 2)
+    endless = "x " * (3 * MAX_TOKENS // 2)
     assert differences(endless, endless + "y")[-1].text.endswith("3,000 characters there, 3,001 here ...]")
     assert [piece.kind for piece in differences("同じ日本語の文", "同じ英語の文")] == ["same", "removed", "added", "same"]  # fmt: skip
 

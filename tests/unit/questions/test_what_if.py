@@ -77,7 +77,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def fails(row: dict[str, Any], cuts: Any, signal: str) -> bool:
-    """Whether a rule drops a row: the definition."""
+    """Return whether a rule drops a row: the definition."""
     value, group = row["signals"].get(signal), row["group"] if cuts.by else "all"
     if group is None or value is None:
         return group is None or cuts.nulls != "keep"
@@ -335,7 +335,7 @@ def test_an_empty_text_is_one_that_was_read(tmp_path: Path, monkeypatch: pytest.
     root = write(tmp_path, rows, shards=3)
     notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
     assert not any("were not read" in note for note in notes), notes
-    monkeypatch.setattr(examples, "MOST_SHARDS", 2)
+    monkeypatch.setattr(examples, "MAX_SHARDS", 2)
     notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
     assert any("beside the bounds were not read" in note for note in notes), notes
 
@@ -468,7 +468,7 @@ def test_what_fails_elsewhere_is_noted(root: str) -> None:
 
 def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = dk.what_if(root, "regular", **HERE)
-    monkeypatch.setattr(ladder, "MOST_HISTOGRAMS", 2 * len(SIGNALS))
+    monkeypatch.setattr(ladder, "MAX_HISTOGRAMS", 2 * len(SIGNALS))
     answer = dk.what_if(root, "regular", **HERE)
     assert (every.tally.bins.shape[:2], answer.tally.bins.shape[:2]) == ((3, 3), (3, 2))
     assert (answer.groups, answer.rules, answer.levels) == (every.groups, every.rules, every.levels)

@@ -1,4 +1,4 @@
-"""What a verb returns: one object that is a table, HTML, JSON and an exit status."""
+"""Summaries that verbs return: one object that is a table, HTML, JSON and an exit status."""
 
 import json
 import pickle

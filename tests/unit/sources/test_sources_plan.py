@@ -1,4 +1,4 @@
-"""Which file is what, and which files make which shard."""
+"""Kinds of files, and the files of each shard."""
 
 import gzip
 import json

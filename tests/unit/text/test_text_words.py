@@ -1,4 +1,4 @@
-"""Where words end: at every place of a window, before every kind of white space."""
+"""Ends of words: at every place of a window, before every kind of white space."""
 
 import re
 

@@ -15,7 +15,7 @@ PIECE = 1 << 14
 
 
 class Fault(NamedTuple):
-    """What happens to one GET instead of an answer; `after`: bytes of the body that are sent before."""
+    """Failure of one GET in place of an answer; `after`: bytes of the body that are sent before."""
 
     kind: str  # drop, reset, stall, trickle, slow_head, status, headers, whole, lie, body, chunked, no_length
     after: int = 0

@@ -1,4 +1,4 @@
-"""What a summary and a report say of a deduplication by similarity."""
+"""Summary and report of a deduplication by similarity."""
 
 import json
 from collections import Counter

@@ -184,8 +184,8 @@ def test_the_same_bytes_from_any_cut(tmp_path, monkeypatch):
         results.add((root / "quantiles/quantiles.json").read_bytes())
     monkeypatch.setattr(quantile_values, "GROUP_BYTES", 1)
     monkeypatch.setattr(quantile_files, "SEGMENT_ROWS", 17)
-    monkeypatch.setattr(order_statistics, "MOST_COLLECTED", 50)
-    monkeypatch.setattr(order_statistics, "MOST_SORTED", 400)
+    monkeypatch.setattr(order_statistics, "MAX_COLLECTED", 50)
+    monkeypatch.setattr(order_statistics, "MAX_SORTED", 400)
     root = write_dataset(tmp_path / "small", ROWS[::-1], 5)
     ask(root, attributes=["s"])
     results.add((root / "quantiles/quantiles.json").read_bytes())
@@ -450,10 +450,10 @@ def test_a_dataset_without_attributes(dataset):
 
 
 def test_too_many_groups_name_the_column(corpus, monkeypatch):
-    monkeypatch.setattr(groups, "MOST_GROUPS", 50)
+    monkeypatch.setattr(groups, "MAX_GROUPS", 50)
     with pytest.raises(UsageError, match=f"by='{Y}' has more than 50"):
         ask(corpus, X, by="y")
-    monkeypatch.setattr(groups, "MOST_GROUPS", 2)
+    monkeypatch.setattr(groups, "MAX_GROUPS", 2)
     with pytest.raises(UsageError, match="by='source'"):
         ask(corpus, X)
 

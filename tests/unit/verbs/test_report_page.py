@@ -334,7 +334,7 @@ def test_positions_and_ticks_stay_in_the_plot(numbers):
         assert places.tolist() == list(range(len(signal.edges)))
         ticks = axes.log_ticks(signal)
         assert ticks == sorted(set(ticks))
-        assert len(ticks) <= 3 * axes.MOST_TICKS
+        assert len(ticks) <= 3 * axes.MAX_TICKS
         assert all(axes.inside(tick, signal) for tick in ticks)
 
 

@@ -1,4 +1,4 @@
-"""What the page says of its numbers: the sentences of each chapter, and the plain words of conditions."""
+"""Words of the page about its numbers: the sentences of each chapter, and the plain words of conditions."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What one pass finds, against plain Python: counts, sources, values, nearest documents; and that the cut into blocks does not matter."""
+"""Findings of one pass, against plain Python: counts, sources, values, nearest documents; and that the cut into blocks does not matter."""
 
 import math
 import operator

@@ -1,4 +1,4 @@
-"""Which attribute sets a rule reads, and what it may name."""
+"""Attribute sets that a rule reads, and names that it may use."""
 
 import json
 

@@ -799,7 +799,7 @@ def test_the_same_report_however_shards_share_a_task(tmp_path, monkeypatch):
         write_lines(tmp_path / f"v1/documents/{number}.jsonl.gz", [named(one) for one in ids[::-1]])
     summaries = []
     for most in (4, 256, 1):
-        monkeypatch.setattr(module, "MOST_GROUPED", most)
+        monkeypatch.setattr(module, "MAX_GROUPED", most)
         summaries.append(run(tmp_path / "v1", against=str(tmp_path / "v0"), overwrite=True).report())
     assert summaries[0] == summaries[1] == summaries[2]
     assert summaries[0]["problems"]["order_changed"]["count"] == 9
