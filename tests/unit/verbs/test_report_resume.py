@@ -75,7 +75,7 @@ def test_the_same_command_writes_nothing_and_says_so(world, plain, monkeypatch):
     first = make(world)
     assert (first.done, first.skipped) == (2, 0)
     before = files_of(world)
-    monkeypatch.setattr(subject.engine, "gather", None)  # no document is opened, nothing is started
+    monkeypatch.setattr(subject, "fold", None)  # no document is opened, nothing is started
     monkeypatch.setattr(page, "render", None)
     again = make(world)
     assert files_of(world) == before
