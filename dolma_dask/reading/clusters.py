@@ -21,7 +21,7 @@ from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.reading.together import OWN
-from dolma_dask.text.differences import Piece, beginning, differences
+from dolma_dask.text.differences import TextPiece, beginning, differences
 
 _TABLE = pa.schema(
     [
@@ -69,7 +69,7 @@ class ClusterMember:
         Its dataset as seen from the one that was asked; "." for that one.
     similarity : float or None
         Jaccard similarity of its n-grams with those of the survivor; None where neither has any.
-    pieces : tuple of Piece
+    pieces : tuple of TextPiece
         Its text with what differs from the survivor; of the survivor the beginning.
     """
 
@@ -80,7 +80,7 @@ class ClusterMember:
     survivor: bool
     dataset: str = OWN
     similarity: float | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TextPiece, ...] = ()
 
     def head(self) -> str:
         """Return the line above its text."""
