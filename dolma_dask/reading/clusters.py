@@ -110,8 +110,8 @@ class ClusterReader:
             for row in batch.filter(_equal(batch, known)).to_pylist()
         }
 
-    def show(self, cluster: ClusterName, most: int) -> tuple[list[ClusterMember], int]:
-        """Return the first `most` members of a cluster with their texts, the survivor first of all, and how many there are."""
+    def show(self, cluster: ClusterName, max_members: int) -> tuple[list[ClusterMember], int]:
+        """Return the first `max_members` of a cluster with their texts, the survivor first of all, and how many there are."""
         shown: list[ClusterMember] = []
         size = 0
         columns = [*_MEMBER, *(["dataset"] if self.datasets else [])]
@@ -119,7 +119,7 @@ class ClusterReader:
             rows = batch.filter(_equal(batch, dict(zip(self._name, cluster, strict=True)))).select(columns)
             size += rows.num_rows
             shown += [self._member(row) for row in rows.to_pylist()]
-            shown = sorted(shown, key=lambda member: not member.survivor)[:most]
+            shown = sorted(shown, key=lambda member: not member.survivor)[:max_members]
         return list(self._compared(shown)), size
 
     @property

@@ -62,9 +62,9 @@ def differences(first: str, second: str) -> tuple[TextPiece, ...]:
     return (*pieces, *_uncompared(first, second))
 
 
-def beginning(text: str, most: int = 8 * CONTEXT) -> tuple[TextPiece, ...]:
+def beginning(text: str, max_tokens: int = 8 * CONTEXT) -> tuple[TextPiece, ...]:
     """Return the beginning of a text."""
-    return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), most, 0))
+    return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), max_tokens, 0))
 
 
 def _tokens(text: str) -> list[str]:

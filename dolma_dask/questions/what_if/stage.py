@@ -36,7 +36,7 @@ NONE = np.int64(-1)
 class Sample:
     """The documents of each place whose ids have the smallest hashes."""
 
-    most: int  # documents of a place
+    max_documents: int  # of a place
     hashes: Words
     places: Counts
     groups: Codes
@@ -45,10 +45,18 @@ class Sample:
     values: Floats  # (n, rules)
 
     @classmethod
-    def empty(cls, most: int, rules: int) -> "Sample":
+    def empty(cls, max_documents: int, rules: int) -> "Sample":
         """Return a sample of nothing."""
         none = np.zeros(0, np.int64)
-        return cls(most, none.view(np.uint64), none, none.astype(np.uint16), none, none, np.zeros((0, rules)))
+        return cls(
+            max_documents,
+            none.view(np.uint64),
+            none,
+            none.astype(np.uint16),
+            none,
+            none,
+            np.zeros((0, rules)),
+        )
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -57,41 +65,41 @@ class Sample:
         """Return this sample with further rows."""
         parts = [self, *others]
         columns = (np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS)
-        return Sample(self.most, *columns)
+        return Sample(self.max_documents, *columns)
 
     def reduced(self) -> "Sample":
         """Return the rows that stay, in any order; of equal hashes the first in the order of the dataset."""
-        if len(self) <= self.most:
+        if len(self) <= self.max_documents:
             return self
         kept = [self._smallest(np.flatnonzero(self.places == place)) for place in np.unique(self.places)]
         rows = np.concatenate(kept)
         return (
             self
             if len(rows) == len(self)
-            else Sample(self.most, *(getattr(self, name)[rows] for name in _COLUMNS))
+            else Sample(self.max_documents, *(getattr(self, name)[rows] for name in _COLUMNS))
         )
 
     def _smallest(self, rows: Counts) -> Counts:
         """Return those of the rows of a place that stay."""
-        if len(rows) <= self.most:
+        if len(rows) <= self.max_documents:
             return rows
         known = self.hashes[rows]
-        last = np.partition(known, self.most - 1)[self.most - 1]
+        last = np.partition(known, self.max_documents - 1)[self.max_documents - 1]
         below, equal = rows[known < last], rows[known == last]
-        first = np.argsort(self.locations[equal], kind="stable")[: self.most - len(below)]
+        first = np.argsort(self.locations[equal], kind="stable")[: self.max_documents - len(below)]
         return np.concatenate([below, equal[first]])
 
     def ordered(self) -> "Sample":
         """Return the rows by place and hash."""
         order = np.lexsort((self.locations, self.hashes, self.places))
-        return Sample(self.most, *(getattr(self, name)[order] for name in _COLUMNS))
+        return Sample(self.max_documents, *(getattr(self, name)[order] for name in _COLUMNS))
 
     def limits(self, places: int) -> Words:
         """Return, for each place, the greatest hash that may still come in (places + 1,), after `reduced`."""
         limits = np.full(places + 1, np.iinfo(np.uint64).max, np.uint64)
         for place in range(places):
             rows = np.flatnonzero(self.places == place)
-            if len(rows) >= self.most:
+            if len(rows) >= self.max_documents:
                 limits[place] = self.hashes[rows].max()
         limits[places] = 0
         return limits
@@ -393,7 +401,7 @@ class _Counter:
             return
         values = np.stack([column[rows] for column in columns], axis=1)
         taken = known[rows], places[rows], codes[rows], locations[rows], sizes[rows], values
-        self._waiting.append(Sample(self._tally.sample.most, *taken))
+        self._waiting.append(Sample(self._tally.sample.max_documents, *taken))
         if sum(map(len, self._waiting)) > SAMPLE_ROWS:
             self._settle()
 
