@@ -28,7 +28,7 @@ _WALLTIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """One job of a profile."""
 
     cores: int
@@ -119,7 +119,7 @@ def exports() -> list[str]:
     return [*threads, *(f"export {name}={value}" for name, value in of_dask)]
 
 
-def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
+def job_of(profile: Profile, defaults: Mapping[str, Any]) -> SlurmJob:
     """Return the job of a profile (after `Profile.over`); `defaults` count where it says nothing.
 
     Raises `UsageError`: something is missing or cannot be; with its place.
@@ -136,7 +136,7 @@ def job_of(profile: Profile, defaults: Mapping[str, Any]) -> Job:
     processes = options.get("processes") or cores
     memory = _memory(profile, options["memory"])
     _check_counts(profile, cores, processes)
-    job = Job(
+    job = SlurmJob(
         cores,
         processes,
         memory,
@@ -293,7 +293,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass
-class Jobs:
+class SlurmJobs:
     """Knowledge of the jobs that are held, and conclusions from a look at them. It does nothing by itself."""
 
     ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted

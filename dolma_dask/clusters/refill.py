@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.clusters.jobs import (
     MAX_PAUSE_SECONDS,
     SOON_SECONDS,
-    Job,
-    Jobs,
     Refusal,
+    SlurmJob,
+    SlurmJobs,
     is_of,
     without_job_of_ours,
 )
@@ -61,9 +61,9 @@ class Refill:
         What was asked for.
     """
 
-    def __init__(self, profile: Profile, job: Job) -> None:
+    def __init__(self, profile: Profile, job: SlurmJob) -> None:
         self._profile, self._job = profile, job
-        self._jobs = Jobs()
+        self._jobs = SlurmJobs()
         self._lock = threading.Lock()  # of `_jobs`
         self._look_now, self._ended = threading.Event(), threading.Event()
         self._refusal, self._refusals, self._refused_since = "", 0, 0.0

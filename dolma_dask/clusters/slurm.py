@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.jobs import Job, Refusal, job_of, without_job_of_ours
+from dolma_dask.clusters.jobs import Refusal, SlurmJob, job_of, without_job_of_ours
 from dolma_dask.clusters.profiles import Profile
 from dolma_dask.clusters.refill import Refill
 from dolma_dask.clusters.this_process import check_has_threads
@@ -81,7 +81,7 @@ def slurm_client(profile: Profile, *, dashboard: bool = False) -> Iterator["Clie
                     stack.close()
 
 
-def _start(profile: Profile, job: Job, stack: ExitStack, dashboard: bool) -> tuple["Client", Refill]:
+def _start(profile: Profile, job: SlurmJob, stack: ExitStack, dashboard: bool) -> tuple["Client", Refill]:
     """Start a scheduler here and ask for the jobs; what ends them is put on `stack`."""
     # `refill` alone says that a job is dead
     hold_settings(stack, {"distributed.deploy.lost-worker-timeout": "30d"})
@@ -103,7 +103,7 @@ def _start(profile: Profile, job: Job, stack: ExitStack, dashboard: bool) -> tup
     return client, refill
 
 
-def _started(profile: Profile, job: Job, client: "Client") -> str:
+def _started(profile: Profile, job: SlurmJob, client: "Client") -> str:
     jobs = f"{counted(profile.jobs, 'job')} of {counted(job.processes, 'worker')}"
     return f"cluster {profile.name}: {jobs}, scheduler {client.scheduler.address}; dashboard: {tunnel(client.dashboard_link)}"
 
@@ -123,7 +123,7 @@ def _wait_for_first(client: "Client", refill: Refill, profile: Profile) -> None:
 # ------------------------------------------------------------------------------------------------ dask-jobqueue
 
 
-def _checked(profile: Profile) -> tuple[Profile, Job]:
+def _checked(profile: Profile) -> tuple[Profile, SlurmJob]:
     """Return a profile and its job, on a machine that can submit it."""
     if shutil.which("sbatch") is None:
         raise UsageError(
@@ -151,7 +151,7 @@ def _defaults() -> dict[str, Any]:
     return _in_python(yaml.safe_load(text)["jobqueue"]["slurm"])
 
 
-def _resolved(profile: Profile) -> tuple[Profile, Job]:
+def _resolved(profile: Profile) -> tuple[Profile, SlurmJob]:
     """Return a profile over what the user's own configuration of Dask says of jobs, and its job."""
     import dask
 
@@ -186,7 +186,7 @@ def _dask_jobqueue() -> Any:
     return dask_jobqueue
 
 
-def _arguments(job: Job, refill: Refill | None = None) -> dict[str, Any]:
+def _arguments(job: SlurmJob, refill: Refill | None = None) -> dict[str, Any]:
     return {**job.arguments(), "described": job, "refill": refill}
 
 
@@ -200,7 +200,9 @@ def _job_class() -> Any:
 
         job_id_regexp = r"(?:Submitted batch job |\A\s*)(?P<job_id>\d+)"  # a site's own sbatch may print more
 
-        def __init__(self, *args: Any, described: Job, refill: Refill | None = None, **options: Any) -> None:
+        def __init__(
+            self, *args: Any, described: SlurmJob, refill: Refill | None = None, **options: Any
+        ) -> None:
             self._described, self._refill = described, refill
             super().__init__(*args, **options)
 

@@ -168,7 +168,7 @@ class Deaths(NamedTuple):
     """Deaths of workers that a task has caused when Dask gives it back."""
 
     lost: int  # workers that died
-    most: int  # with so many, while it was alone, the task is to blame
+    max_lost: int  # with so many, while it was alone, the task is to blame
     by_memory: bool = False
 
 

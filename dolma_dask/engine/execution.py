@@ -402,7 +402,7 @@ class _Flight:
             (task,) = batch
             reason = (task.shard, deaths.by_memory)
             self._deaths[reason] += deaths.lost
-            if self._deaths[reason] >= deaths.most:
+            if self._deaths[reason] >= deaths.max_lost:
                 lost = f"its workers were killed {self._deaths[reason]} times{' for their memory' * deaths.by_memory}"
                 self._fail(batch, "WorkerDied", _killed(lost, clusters.memory_setting(self._client)))
                 return

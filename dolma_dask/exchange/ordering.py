@@ -100,34 +100,34 @@ def part_of(rows: Words) -> int:
     return max(PART_BYTES // (8 * int(rows.shape[1])), 2)
 
 
-def _joined_bounds(ends: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs, neighbours joined up to `most` rows; runs of one row are left out."""
+def _joined_bounds(ends: Sequence[int], max_rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of runs, neighbours joined up to `max_rows`; runs of one row are left out."""
     start = last = 0
     for end in (*ends, None):
-        if end is None or end - start > most:
+        if end is None or end - start > max_rows:
             if last - start > 1:
                 yield start, last
             start = last
         last = last if end is None else end
 
 
-def _sort_run(rows: Words, beside: Words, most: int) -> None:
+def _sort_run(rows: Words, beside: Words, max_rows: int) -> None:
     """Put rows in order in their place, with as much room beside."""
     if kernels.is_sorted(rows):
         return
     ends = [len(rows)]
-    if len(rows) <= 2 * most:
+    if len(rows) <= 2 * max_rows:
         beside[:] = rows
     else:
-        ends = _spread(rows, beside, most)
+        ends = _spread(rows, beside, max_rows)
     for start, end in pairwise([0, *ends]):
         sort_words(beside[start:end], 0, rows[start:end])
 
 
-def _spread(rows: Words, out: Words, most: int) -> list[int]:
-    """Spread rows over parts of equal extent of the first word that differs, of about `most` each; return where they end."""
+def _spread(rows: Words, out: Words, max_rows: int) -> list[int]:
+    """Spread rows over parts of equal extent of the first word that differs, of about `max_rows` each; return where they end."""
     word, low, high = _first_that_differs(rows, 0)
-    bits = min(len(rows) // most, MAX_PARTS).bit_length()
+    bits = min(len(rows) // max_rows, MAX_PARTS).bit_length()
     shift = max((high - low).bit_length() - bits, 0)
     counts = np.zeros(((high - low) >> shift) + 1, np.int64)
     kernels.count_buckets(rows, word, np.uint64(low), shift, counts)

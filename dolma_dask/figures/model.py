@@ -95,10 +95,10 @@ MAX_CHARACTERS = 100
 """Characters of a name that are shown."""
 
 
-def cut(name: str, most: int = MAX_CHARACTERS) -> str:
+def cut(name: str, max_characters: int = MAX_CHARACTERS) -> str:
     """Return a name of the data as it is shown, or its beginning if it is very long."""
-    shown = printable(name[: most + 1])
-    return shown if len(shown) <= most else f"{shown[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+    shown = printable(name[: max_characters + 1])
+    return shown if len(shown) <= max_characters else f"{shown[: max_characters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def with_short_names(panel: Panel) -> Panel:

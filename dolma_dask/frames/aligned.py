@@ -24,7 +24,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.frames.cutting import Partition, ShardPart
 from dolma_dask.frames.partitions import blocks_of, table_of
-from dolma_dask.frames.publishing import Staged
+from dolma_dask.frames.publishing import StagedFiles
 from dolma_dask.frames.values import attribute_columns, check_spans, is_of_documents, kinds_of
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -113,7 +113,7 @@ class AttributesWriter:
     work: str  # URL of the work folder
     verb: str = "write_attributes"
 
-    def write(self, part: Any, number: int, partition: Partition) -> Staged | StagedRows:
+    def write(self, part: Any, number: int, partition: Partition) -> StagedFiles | StagedRows:
         """Write the shards of a partition, or stage its rows of a part of one."""
         where = f"partition {number}"
         table = _needed(table_of(part, where), where)
@@ -125,15 +125,15 @@ class AttributesWriter:
         if extra := feed.left:
             last = partition.pieces[-1].shard.path if partition.pieces else "no documents"
             raise _misaligned(f"{where} has {extra:,} rows behind the last of {last}; expected none", where)
-        return Staged(folder, records)
+        return StagedFiles(folder, records)
 
-    def assemble(self, shard: Shard, parts: Sequence[StagedRows]) -> Staged:
+    def assemble(self, shard: Shard, parts: Sequence[StagedRows]) -> StagedFiles:
         """Write the file of a shard whose rows were staged, in order."""
         folder, first, last = self._attempt(), parts[0].partition, parts[-1].partition
         where = f"partitions {first} to {last}"
         batches = (batch for part in parts for batch in _staged(part.url))
         feed = RowFeed(batches, [_schema_of(part.url) for part in parts], where)
-        return Staged(folder, (self._shard(shard, feed, folder, where),))
+        return StagedFiles(folder, (self._shard(shard, feed, folder, where),))
 
     def _attempt(self) -> str:
         return files.join(self.work, uuid.uuid4().hex)

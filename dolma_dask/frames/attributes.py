@@ -23,7 +23,7 @@ from dolma_dask.frames.options import CollectionOptions, frame_of
 from dolma_dask.frames.partitions import Collection, collection_of
 from dolma_dask.frames.publishing import (
     MoveStage,
-    Staged,
+    StagedFiles,
     Writing,
     computed,
     last_task,
@@ -183,7 +183,7 @@ def _check_columns(plan: Plan, name: str, keys: Set[str]) -> None:
             )
 
 
-def _publish(writing: Writing, name: str, staged: Sequence[Staged]) -> Summary:
+def _publish(writing: Writing, name: str, staged: Sequence[StagedFiles]) -> Summary:
     """Let the set appear, if all shards have one kind of each column, and none is lost; of a bag that is known only now."""
     kinds = _one_kind(record for each in staged for record in each.records)
     if kinds and not writing.overwrite:

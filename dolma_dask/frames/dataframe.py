@@ -12,7 +12,7 @@ from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import METADATA
 from dolma_dask.frames.cutting import PARTITION_BYTES, Partition, Partitions, cut
-from dolma_dask.frames.naming import Column, select_columns, words_of
+from dolma_dask.frames.naming import FrameColumn, select_columns, words_of
 from dolma_dask.frames.reading import OnBadRow, PartitionSource
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
@@ -233,7 +233,7 @@ def read_rows(partition: Partition, source: PartitionSource) -> Iterator[dict[st
             yield dict(zip(names, row, strict=True))
 
 
-def _values(array: pa.Array, column: Column) -> list[Any]:
+def _values(array: pa.Array, column: FrameColumn) -> list[Any]:
     values = array.to_pylist()
     if column.set is None and column.key == METADATA:
         return [None if text is None else json.loads(text) for text in values]

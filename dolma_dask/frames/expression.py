@@ -14,7 +14,7 @@ from pandas.api.extensions import ExtensionDtype
 
 from dolma_dask.formats.json.attributes import value_kind
 from dolma_dask.frames.cutting import Partition, Partitions, sum_known
-from dolma_dask.frames.naming import Column
+from dolma_dask.frames.naming import FrameColumn
 from dolma_dask.frames.reading import PartitionSource
 from dolma_dask.reading import Kind
 from dolma_dask.rules.values import unknown_name
@@ -52,7 +52,7 @@ def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
     return np.dtype("float64") if arrow == pa.float64() else pd.ArrowDtype(arrow)
 
 
-def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[Column]) -> pd.DataFrame:
+def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[FrameColumn]) -> pd.DataFrame:
     """Return batches, with arrays in the order of `columns`, as one frame."""
     schema = pa.schema([(str(number), _arrow_type(column.kind)) for number, column in enumerate(columns)])
     table = pa.Table.from_batches([_as(batch, schema) for batch in batches], schema)

@@ -22,7 +22,7 @@ from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import (
     ORIGIN,
     MoveStage,
-    Staged,
+    StagedFiles,
     computed,
     last_task,
     run_options,
@@ -109,7 +109,7 @@ class Tokens:
     """The staging files of all partitions, in one folder, and their records."""
 
     folder: str
-    staged: tuple[Staged, ...]
+    staged: tuple[StagedFiles, ...]
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ class CollectedJob(Hdf5Job):
 
     source: str | None = None  # of rows that have none
     tokens: Tokens | None = None
-    rows: tuple[Staged, ...] = field(default=(), repr=False)
+    rows: tuple[StagedFiles, ...] = field(default=(), repr=False)
     started: float = field(default_factory=time.time)
 
-    def of(self, tokens: Tokens, rows: Sequence[Staged] = ()) -> "CollectedJob":
+    def of(self, tokens: Tokens, rows: Sequence[StagedFiles] = ()) -> "CollectedJob":
         """Return the job of what was tokenized: its key holds the content."""
         content = [
             file.checksum for each in tokens.staged for record in each.records for file in record.files
@@ -155,7 +155,9 @@ class CollectedJob(Hdf5Job):
 
     def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
         plan = super()._rows_plan(known, folder, made)
-        found = {record.unit: Staged(each.folder, (record,)) for each in self.rows for record in each.records}
+        found = {
+            record.unit: StagedFiles(each.folder, (record,)) for each in self.rows for record in each.records
+        }
         tasks = [replace(task, work=found.get(task.shard)) for task in plan.tasks]
         return replace(plan, stage=MoveStage(self.verb, self.root), tasks=tasks)
 
@@ -185,7 +187,7 @@ def _tasks(job: CollectedJob, work: WorkDir, tokens: "Sequence[Delayed]") -> "li
     ] + [gathered]
 
 
-def _gather(work: str, staged: list[Staged]) -> Tokens:
+def _gather(work: str, staged: list[StagedFiles]) -> Tokens:
     """Put the staging files of all attempts into one folder, named after their content: when this task is lost midway, the next attempt goes on there."""
     content = [file.checksum for each in staged for record in each.records for file in record.files]
     folder = files.join(work, work_key("tokens", 1, {"files": content}))
@@ -194,17 +196,17 @@ def _gather(work: str, staged: list[Staged]) -> Tokens:
     for each in staged:
         (record,) = each.records
         task = Task(record.shard, (Unit(record.unit, record.key),), (), each)
-        moved.append(Staged(folder, tuple(stage.run_shard(task))))
+        moved.append(StagedFiles(folder, tuple(stage.run_shard(task))))
     return Tokens(folder, tuple(moved))
 
 
-def _write_files(work: str, number: int, count: int, job: CollectedJob, tokens: Tokens) -> Staged:
+def _write_files(work: str, number: int, count: int, job: CollectedJob, tokens: Tokens) -> StagedFiles:
     """Write every `count`-th file from `number` on, into a folder that no other attempt has."""
     folder = files.join(work, uuid.uuid4().hex)
     plan = job.of(tokens).rows_plan()
     stage = replace(plan.stage, target=folder)  # type: ignore[type-var]
     records = [record for task in list(plan.tasks)[number::count] for record in stage.run_shard(task)]
-    return Staged(folder, tuple(records))
+    return StagedFiles(folder, tuple(records))
 
 
 def _finish(job: CollectedJob, work: WorkDir, overwrite: bool, made: list[Any]) -> Hdf5Summary:

@@ -29,8 +29,8 @@ def further_columns(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in (*STRINGS, METADATA)]
 
 
-def document_lines(batch: pa.RecordBatch, most: int) -> tuple[pa.LargeStringArray, Errors]:
-    """Return a line for each row (n,), and what is wrong with those that are no documents; a line has `most` bytes at most."""
+def document_lines(batch: pa.RecordBatch, max_bytes: int) -> tuple[pa.LargeStringArray, Errors]:
+    """Return a line for each row (n,), and what is wrong with those that are no documents; a line has at most `max_bytes`."""
     names = batch.schema.names
     pieces = [
         '{"id":', string_texts(batch.column("id")),
@@ -44,7 +44,10 @@ def document_lines(batch: pa.RecordBatch, most: int) -> tuple[pa.LargeStringArra
     if metadata is not None:
         pieces.append(_member(METADATA, metadata))
     lines = join_texts(*pieces, "}\n")
-    return lines, {**(_unreadable(lines, metadata) if METADATA in names else {}), **_too_large(lines, most)}
+    return lines, {
+        **(_unreadable(lines, metadata) if METADATA in names else {}),
+        **_too_large(lines, max_bytes),
+    }
 
 
 def _member(name: str, values: pa.LargeStringArray) -> pa.LargeStringArray:
@@ -135,8 +138,9 @@ def _unreadable(lines: pa.LargeStringArray, given: pa.LargeStringArray) -> Error
     return found
 
 
-def _too_large(lines: pa.LargeStringArray, most: int) -> Errors:
+def _too_large(lines: pa.LargeStringArray, max_bytes: int) -> Errors:
     sizes = pc.binary_length(lines).to_numpy(zero_copy_only=False)
     return {
-        row: (TOO_LARGE, too_large(int(sizes[row]), most)) for row in np.flatnonzero(sizes > most).tolist()
+        row: (TOO_LARGE, too_large(int(sizes[row]), max_bytes))
+        for row in np.flatnonzero(sizes > max_bytes).tolist()
     }

@@ -31,7 +31,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Column:
+class FrameColumn:
     """One column."""
 
     name: str  # in the dataframe
@@ -39,10 +39,10 @@ class Column:
     set: str | None  # attribute set that it is read from; None: the documents
     key: str  # its name there
     value: Value | None = None  # of a metric, over the paths of `made_of`
-    made_of: tuple["Column", ...] = ()  # what a metric is computed from
+    made_of: tuple["FrameColumn", ...] = ()  # what a metric is computed from
 
     @property
-    def stored(self) -> tuple["Column", ...]:
+    def stored(self) -> tuple["FrameColumn", ...]:
         """Columns of files that are read for it."""
         return self.made_of or (self,)
 
@@ -60,7 +60,7 @@ def select_columns(
     prefix: bool = False,
     short: bool = False,
     spans: bool = False,
-) -> tuple[tuple[Column, ...], AttributeSets | None]:
+) -> tuple[tuple[FrameColumn, ...], AttributeSets | None]:
     """Return the requested columns, those named first, then the other keys of the attribute sets, and the sets that they are read from."""
     names = words_of("columns", DEFAULT if columns is None else columns)
     selected = _sets_of(dataset, attributes)
@@ -164,15 +164,15 @@ def _column(
     name_of: Callable[[str, str], str],
     *,
     spans: bool,
-) -> Column:
+) -> FrameColumn:
     name, key = address
     if name is None or sets is None:
-        return Column(key, fields.get(key, "text"), None, key)
+        return FrameColumn(key, fields.get(key, "text"), None, key)
     kind: Kind = sets.kinds[name][key]
     if spans and kind == "document":
         _check_has_spans(sets, name, key)
         kind = "spans"
-    return Column(name_of(name, key), kind, name, key)
+    return FrameColumn(name_of(name, key), kind, name, key)
 
 
 def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
@@ -185,9 +185,9 @@ def _check_has_spans(sets: AttributeSets, name: str, key: str) -> None:
             )
 
 
-def _check_names(columns: Sequence[Column]) -> None:
+def _check_names(columns: Sequence[FrameColumn]) -> None:
     """Refuse two columns of one name."""
-    seen: dict[str, Column] = {}
+    seen: dict[str, FrameColumn] = {}
     for column in columns:
         first = seen.setdefault(column.name, column)
         if first is column:

@@ -269,15 +269,15 @@ def _mask(rows: Mapping[int, object], size: int) -> np.ndarray:
     return mask
 
 
-def _unfit(batch: pa.RecordBatch, most: int) -> dict[int, tuple[str, str]]:
+def _unfit(batch: pa.RecordBatch, max_bytes: int) -> dict[int, tuple[str, str]]:
     """Return the rows that are no documents, with reason and what was expected."""
     found: dict[int, tuple[str, str]] = {}
     for name in ("id", "text", "source"):
         for row in np.flatnonzero(batch.column(name).is_null().to_numpy(zero_copy_only=False)).tolist():
             found.setdefault(row, ("missing_field", f"a string in {name!r}, found null"))
     sizes = pc.fill_null(pc.binary_length(batch.column("text")), 0).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(sizes > most).tolist():
-        found.setdefault(row, (TOO_LARGE, too_large(int(sizes[row]), most)))
+    for row in np.flatnonzero(sizes > max_bytes).tolist():
+        found.setdefault(row, (TOO_LARGE, too_large(int(sizes[row]), max_bytes)))
     return found
 
 

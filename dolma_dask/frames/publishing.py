@@ -34,7 +34,7 @@ ORIGIN = "dask://collection"
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedFiles:
     """Files that one attempt of a task has written, and their place."""
 
     folder: str
@@ -55,7 +55,7 @@ class Writing:
         """Refuse what is in the way, before anything is computed."""
         run(self.plan, RunOptions(overwrite=self.overwrite, dry_run=True))
 
-    def publish(self, staged: Sequence[Staged]) -> Summary:
+    def publish(self, staged: Sequence[StagedFiles]) -> Summary:
         """Let all files appear, and write the journal."""
         plan = moving(self.plan, staged)
         summary = run(plan, run_options(self.plan.root, self.overwrite)).summary
@@ -75,7 +75,7 @@ def run_options(root: str, overwrite: bool) -> RunOptions:
     return RunOptions(overwrite=overwrite, scheduler=scheduler, progress=False)
 
 
-def moving(plan: Plan, staged: Iterable[Staged]) -> Plan:
+def moving(plan: Plan, staged: Iterable[StagedFiles]) -> Plan:
     """Return the plan that moves what was staged for the units of `plan`.
 
     Keys hold the content, so that another call that computes the same has nothing to do.
@@ -90,7 +90,7 @@ def _moving(task: Task, found: Mapping[str, tuple[str, Record]]) -> Task:
     folder, record = found[unit.name]
     content = [file.checksum for file in record.files]
     key = work_key("collection", 1, {"of": unit.key, "files": content, "rows": record.rows})
-    return replace(task, units=(Unit(unit.name, key),), work=Staged(folder, (record,)))
+    return replace(task, units=(Unit(unit.name, key),), work=StagedFiles(folder, (record,)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MoveStage:
 
     def run_shard(self, task: Task) -> list[Record]:
         """Move the files of one unit."""
-        staged: Staged = task.work
+        staged: StagedFiles = task.work
         (unit,), (record,) = task.units, staged.records
         moved = tuple(self._move(staged.folder, file) for file in record.files)
         return [msgspec.structs.replace(record, key=unit.key, files=moved)]

@@ -18,7 +18,7 @@ from dolma_dask.formats.exact_numbers import inexact, integers, nearest
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.frames.cutting import Partition, ShardPart
-from dolma_dask.frames.naming import Column
+from dolma_dask.frames.naming import FrameColumn
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import Block
@@ -34,12 +34,12 @@ class PartitionSource:
     """Reads partitions of one dataset; goes to workers with every task."""
 
     root: str  # of the dataset
-    columns: tuple[Column, ...]  # all that can be requested
+    columns: tuple[FrameColumn, ...]  # all that can be requested
     default_source: str | None = None  # source of documents that lack the field
     on_bad_record: OnBadRow = "fail"  # what happens to a document that could not be read
     max_record_bytes: int = MAX_RECORD_BYTES  # A longer line is bad
 
-    def select(self, names: Sequence[str]) -> tuple[Column, ...]:
+    def select(self, names: Sequence[str]) -> tuple[FrameColumn, ...]:
         """Return columns by name, in the requested order."""
         known = {column.name: column for column in self.columns}
         return tuple(known[name] for name in names)
@@ -63,7 +63,7 @@ class PartitionSource:
         work = replace(self._work(piece, ()), documents=("id",))
         return sum(block.num_rows for block in work.open(max_record_bytes=self.max_record_bytes))
 
-    def read(self, partition: Partition, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, columns: Sequence[FrameColumn]) -> Iterator[pa.RecordBatch]:
         """Yield batches with the given columns, one or more, in their order."""
         for piece in partition.pieces:
             stored = tuple(dict.fromkeys(part for column in columns for part in column.stored))
@@ -85,9 +85,9 @@ class PartitionSource:
                     url=work.url,
                 )
 
-    def _work(self, piece: ShardPart, columns: Sequence[Column]) -> AlignedShard:
-        fields: dict[str, Column] = {column.key: column for column in columns if column.set is None}
-        requested: dict[str, list[Column]] = {}
+    def _work(self, piece: ShardPart, columns: Sequence[FrameColumn]) -> AlignedShard:
+        fields: dict[str, FrameColumn] = {column.key: column for column in columns if column.set is None}
+        requested: dict[str, list[FrameColumn]] = {}
         for column in columns:
             if column.set is not None:
                 requested.setdefault(column.set, []).append(column)
@@ -123,7 +123,7 @@ class PartitionSource:
         return f"<{self.root}: {len(self.columns)} columns>"
 
 
-def _kinds(columns: Sequence[Column]) -> dict[str, AttributeKind]:
+def _kinds(columns: Sequence[FrameColumn]) -> dict[str, AttributeKind]:
     return {column.key: column.kind for column in columns if column.kind != "text"}
 
 

@@ -14,7 +14,7 @@ from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.engine.map import MapWork
 from dolma_dask.frames.options import CollectionOptions
 from dolma_dask.frames.partitions import Collection, PartitionDocuments
-from dolma_dask.frames.publishing import Staged, Writing, computed, last_task, work_folder
+from dolma_dask.frames.publishing import StagedFiles, Writing, computed, last_task, work_folder
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.results.summary import Summary
@@ -43,13 +43,13 @@ class PartitionWriter:
     work: str  # URL of the work folder
     places: tuple[str, ...]  # fields of the output that say where it writes
 
-    def write(self, part: Any, task: Task) -> Staged:
+    def write(self, part: Any, task: Task) -> StagedFiles:
         """Write what `task` asks for, into a folder that no other attempt has."""
         folder = files.join(self.work, uuid.uuid4().hex)
         output: Output[DocumentRows] = replace(self.output, **dict.fromkeys(self.places, folder))  # type: ignore[type-var]
         documents = PartitionDocuments(task.shard, part, self.source)
         stage = DocumentStage((output,), self.policy, output.verb)
-        return Staged(folder, tuple(stage.run_shard(replace(task, work=MapWork(documents)))))
+        return StagedFiles(folder, tuple(stage.run_shard(replace(task, work=MapWork(documents)))))
 
 
 def written(
@@ -59,7 +59,7 @@ def written(
     work: WorkDir,
     places: tuple[str, ...] = ("root",),
 ) -> "list[Delayed]":
-    """Return a task of Dask for each partition; its result is `Staged`."""
+    """Return a task of Dask for each partition; its result is `StagedFiles`."""
     from dask import delayed
 
     writer = PartitionWriter(output, rows.policy, rows.source, work.url, places)

@@ -435,14 +435,14 @@ def checksum(url: str) -> str:
 
 
 def grouped(
-    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int, most: int = sys.maxsize
+    items: Iterable[Item], bytes_of: Callable[[Item], int], limit: int, max_items: int = sys.maxsize
 ) -> list[list[Item]]:
-    """Group neighbours up to `limit` bytes and `most` items, so that small ones share a task or a file; a larger one stays alone."""
+    """Group neighbours up to `limit` bytes and `max_items`, so that small ones share a task or a file; a larger one stays alone."""
     groups: list[list[Item]] = []
     size = 0
     for item in items:
         own = bytes_of(item)
-        if not groups or size + own > limit or len(groups[-1]) >= most:
+        if not groups or size + own > limit or len(groups[-1]) >= max_items:
             groups.append([])
             size = 0
         groups[-1].append(item)

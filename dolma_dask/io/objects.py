@@ -1,8 +1,8 @@
 """Objects of a store or web server, read so that nothing is lost: from where the last connection broke off, as often as it takes.
 
-A `Source` says what an object is now (`look`) and sends its bytes from any offset on (`open`), together with the version that they are of. What breaks off is a
-`BrokenOffError`; `Source.persistently` tries again. It waits longer and longer, as a server asks where it does, and gives an object up that brings nothing
-while its host works. A host that answers nobody for `Source.patience` seconds is given up as a whole.
+An `ObjectSource` says what an object is now (`look`) and sends its bytes from any offset on (`open`), together with the version that they are of. What breaks off is a
+`BrokenOffError`; `ObjectSource.persistently` tries again. It waits longer and longer, as a server asks where it does, and gives an object up that brings nothing
+while its host works. A host that answers nobody for `ObjectSource.patience` seconds is given up as a whole.
 """
 
 import random
@@ -54,7 +54,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ObjectBytes:
     """Bytes of an object as they come."""
 
     version: Version
@@ -140,7 +140,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class Source:
+class ObjectSource:
     """Origin of objects: by default files of this machine and of stores, read by the package's own functions."""
 
     connections: int = 8  # at once to one host, in one process
@@ -153,7 +153,7 @@ class Source:
         return None if info is None else Version(info.bytes, info.stamp)
 
     @contextmanager
-    def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[Answer]:
+    def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[ObjectBytes]:
         """Open an object at an offset; at its start if it is not known to be the version `held` any more, or cannot be read from the middle.
 
         Raises `FileNotFoundError`: there is none. Raises `BrokenOffError`, also while it is read. Raises `StoreAccessError`: it may not be read.
@@ -164,7 +164,7 @@ class Source:
         start = start if version.is_same(held) else 0
         with files.open_read(url) as handle:
             handle.seek(start)
-            yield Answer(version, start, lambda: handle.read(files.READ_BYTES))
+            yield ObjectBytes(version, start, lambda: handle.read(files.READ_BYTES))
         if version != self.look(url):
             raise BrokenOffError("it was written again while it was read")
 

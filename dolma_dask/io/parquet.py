@@ -168,13 +168,13 @@ def _blocks(batches: Iterator[pa.RecordBatch], block_bytes: int) -> Iterator[pa.
         yield pa.concat_batches(parts) if len(parts) > 1 else parts[0]
 
 
-def _cut(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows < 2 or batch.nbytes <= most:
+def _cut(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows < 2 or batch.nbytes <= max_bytes:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _cut(batch.slice(0, half), most)
-    yield from _cut(batch.slice(half), most)
+    yield from _cut(batch.slice(0, half), max_bytes)
+    yield from _cut(batch.slice(half), max_bytes)
 
 
 def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ import msgspec
 
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
-from dolma_dask.io.objects import BrokenOffError, Source, Version
+from dolma_dask.io.objects import BrokenOffError, ObjectSource, Version
 from dolma_dask.io.publish import explained, fsync_folder, is_running, open_new, publish, writer_space
 
 _SUFFIX = ".part"
@@ -50,15 +50,15 @@ class Partial:
         """URL of the bytes, to be read back."""
         return str(self._folder / _DATA)
 
-    def receive(self, source: Source, url: str) -> None:
-        """Fetch what is lacking of an object, in as many attempts as it takes; raises what `Source.open` and `Source.persistently` raise."""
+    def receive(self, source: ObjectSource, url: str) -> None:
+        """Fetch what is lacking of an object, in as many attempts as it takes; raises what `ObjectSource.open` and `ObjectSource.persistently` raise."""
         try:
             if self.version is None or self.version.bytes != self.bytes:
                 source.persistently(url, lambda: self._attempt(source, url), lambda: self.bytes)
         finally:
             self.close()
 
-    def _attempt(self, source: Source, url: str) -> None:
+    def _attempt(self, source: ObjectSource, url: str) -> None:
         with source.open(url, self.bytes, self.version) as answer:
             if answer.start != self.bytes or not answer.start:
                 self.begin(answer.version)

@@ -16,7 +16,7 @@ from dolma_dask.errors import StoreAccessError, StoreError, StoreUnreachableErro
 from dolma_dask.io import http
 from dolma_dask.io.decompress import compression_of
 from dolma_dask.io.files import is_web
-from dolma_dask.io.objects import MAX_WAIT_SECONDS, Answer, BrokenOffError, Source, Version, shown
+from dolma_dask.io.objects import MAX_WAIT_SECONDS, BrokenOffError, ObjectBytes, ObjectSource, Version, shown
 from dolma_dask.io.stores import reason
 
 _OK, _PART, _NO_SUCH_RANGE = 200, 206, 416
@@ -38,11 +38,11 @@ _READ_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Web(Source):
+class Web(ObjectSource):
     """Objects of web servers, besides those of files and stores."""
 
     def look(self, url: str) -> Version | None:
-        """See `Source.look`; of an object whose server does not answer without sending it, nothing is known."""
+        """See `ObjectSource.look`; of an object whose server does not answer without sending it, nothing is known."""
         if not is_web(url):
             return super().look(url)
 
@@ -60,8 +60,8 @@ class Web(Source):
             return Version()
 
     @contextmanager
-    def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[Answer]:
-        """See `Source.open`."""
+    def open(self, url: str, start: int = 0, held: Version | None = None) -> Iterator[ObjectBytes]:
+        """See `ObjectSource.open`."""
         if not is_web(url):
             with super().open(url, start, held) as answer:
                 yield answer
@@ -103,10 +103,10 @@ class Web(Source):
             http.release(response)
 
 
-def _answer(url: str, response: BaseHTTPResponse, held: Version | None = None, start: int = 0) -> Answer:
+def _answer(url: str, response: BaseHTTPResponse, held: Version | None = None, start: int = 0) -> ObjectBytes:
     """Return the bytes of a response: the rest of the version that is `held`, or all of what its headers describe."""
     _check_encoding(url, response.headers)
-    return Answer(held or _version(response.headers), start, partial(_read, response))
+    return ObjectBytes(held or _version(response.headers), start, partial(_read, response))
 
 
 def _read(response: BaseHTTPResponse) -> bytes:

@@ -97,7 +97,7 @@ class FilePacking:
 
 
 @dataclass(frozen=True)
-class Member:
+class PieceMember:
     """A member of a piece."""
 
     path: str  # of the piece
@@ -108,7 +108,7 @@ class Member:
     text_bytes: int
 
 
-def runs_of(members: Sequence[Member]) -> list[list[Member]]:
+def runs_of(members: Sequence[PieceMember]) -> list[list[PieceMember]]:
     """Return members that lie behind each other in one piece together."""
     return [list(run) for _, run in groupby(members, lambda member: member.path)]
 
@@ -140,18 +140,18 @@ class JoinStage:
         return [task.record([file], rows=rows, counts={"bytes_out": out.bytes})]
 
 
-def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[Member]]:
+def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[PieceMember]]:
     """Return what output files are put together from: members in order, up to a stored size; an empty member if there are no rows."""
     members = (member for piece in pieces for member in members_of(piece))
     groups = grouped(members, lambda member: member.stop - member.start, max_bytes)
     return groups or [[empty_member(pieces[0])]]
 
 
-def spread_files(pieces: Sequence[Record], count: int) -> list[list[Member]]:
+def spread_files(pieces: Sequence[Record], count: int) -> list[list[PieceMember]]:
     """Return what so many output files are put together from: members in order, about the same stored bytes in each; fewer files if there are fewer members."""
     members = [member for piece in pieces for member in members_of(piece)]
     ends = list(accumulate(member.stop - member.start for member in members))
-    groups, first = list[list[Member]](), 0
+    groups, first = list[list[PieceMember]](), 0
     for left in range(min(count, len(members)), 0, -1):
         done = ends[first - 1] if first else 0
         goal = done + (ends[-1] - done) / left
@@ -164,7 +164,7 @@ def spread_files(pieces: Sequence[Record], count: int) -> list[list[Member]]:
     return groups or [[empty_member(pieces[0])]]
 
 
-def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[Member]]:
+def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int) -> list[list[PieceMember]]:
     """Return the same as the Dolma toolkit cuts files: by the stored sizes of the inputs, which are not divided."""
     groups = grouped(zip(pieces, sizes, strict=True), lambda item: item[1], max_bytes)
     return [
@@ -173,16 +173,16 @@ def cut_by_inputs(pieces: Sequence[Record], sizes: Sequence[int], max_bytes: int
     ]
 
 
-def members_of(piece: Record) -> Iterator[Member]:
+def members_of(piece: Record) -> Iterator[PieceMember]:
     """Yield the members of a piece that hold rows."""
     file = piece.files[0]
     starts = [*file.members, (content_bytes(file.bytes), file.rows, int(piece.info["text_bytes"]))]
     for (first, row, text), (end, last, stop) in pairwise(starts):
         if last > row:
-            yield Member(file.path, file.checksum, first, end, last - row, stop - text)
+            yield PieceMember(file.path, file.checksum, first, end, last - row, stop - text)
 
 
-def empty_member(piece: Record) -> Member:
+def empty_member(piece: Record) -> PieceMember:
     """Return the one member, without rows, of a piece that has none."""
     file = piece.files[0]
-    return Member(file.path, file.checksum, 0, content_bytes(file.bytes), 0, 0)
+    return PieceMember(file.path, file.checksum, 0, content_bytes(file.bytes), 0, 0)

@@ -25,7 +25,7 @@ from dolma_dask.outputs.cutting import (
     PACKING_VERSION,
     FilePacking,
     JoinStage,
-    Member,
+    PieceMember,
     cut_by_inputs,
     fill_files,
     runs_of,
@@ -224,7 +224,7 @@ class Packed:
         ]
         return Pass(stage, tasks, reads=read)
 
-    def _join(self, work: WorkDir, groups: Sequence[Sequence[Member]], key: str) -> Plan:
+    def _join(self, work: WorkDir, groups: Sequence[Sequence[PieceMember]], key: str) -> Plan:
         tasks = []
         for number, members in enumerate(groups):
             name = self.packing.path(number, len(groups))

@@ -17,7 +17,7 @@ from dolma_dask.reading.clusters import ClusterMember, ClusterReader
 from dolma_dask.reading.together import datasets_in
 from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.comparison import comparison_of
-from dolma_dask.verbs.dedupe.summary import Cluster, summarize
+from dolma_dask.verbs.dedupe.summary import ClusterRow, summarize
 
 MAX_CLUSTERS = 5
 """Clusters that are shown: the largest whose documents are not all equal."""
@@ -38,7 +38,7 @@ class SimilarSet:
     name: str
     minhash: MinHash
     record: Record  # of the whole set
-    clusters: tuple[Cluster, ...]  # to show
+    clusters: tuple[ClusterRow, ...]  # to show
 
 
 def similar_sets(history: History) -> tuple[SimilarSet, ...]:
@@ -66,7 +66,7 @@ def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
     return [_example(one, cluster) for one in sets for cluster in one.clusters]
 
 
-def _example(similar: SimilarSet, cluster: Cluster) -> ClusterExample:
+def _example(similar: SimilarSet, cluster: ClusterRow) -> ClusterExample:
     title = f"{counted(cluster.size, 'document')} in {isolated(similar.name)}"
     try:
         dataset = open_dataset(similar.root, source=similar.source)

@@ -21,9 +21,9 @@ from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.history import History, public_name, token_origin
-from dolma_dask.pages.model import Comparison, OptionChange, SignalChange
+from dolma_dask.pages.model import ComparisonPart, OptionChange, SignalChange
 from dolma_dask.pages.publication import Made
-from dolma_dask.pages.subject import Reading, Subject, subject
+from dolma_dask.pages.subject import PageDataset, Reading, subject
 
 PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 """Parameters that name places: they differ wherever two runs have folders of their own."""
@@ -33,8 +33,8 @@ PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 class Compared:
     """Two datasets of a page, the older one first."""
 
-    before: Subject
-    after: Subject
+    before: PageDataset
+    after: PageDataset
     title: str
 
     @property
@@ -145,10 +145,10 @@ def _side(folder: str, roots: tuple[str, str]) -> int:
 # ------------------------------------------------------------------------------------------------ what is different
 
 
-def _comparison(compared: Compared, before: Reading, after: Reading) -> Comparison:
+def _comparison(compared: Compared, before: Reading, after: Reading) -> ComparisonPart:
     old, new = _signals(before), _signals(after)
     changes = [signal_change(key, old[key], new[key]) for key in old if key in new]
-    return Comparison(
+    return ComparisonPart(
         title=compared.title,
         before=before.data,
         after=after.data,

@@ -14,7 +14,7 @@ from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages import page, views
-from dolma_dask.pages.model import Comparison, ReportData, RuleRow, SignalChange
+from dolma_dask.pages.model import ComparisonPart, ReportData, RuleRow, SignalChange
 from dolma_dask.pages.story import Chapter, totals
 from dolma_dask.pages.words import short
 from dolma_dask.results.plain import plain
@@ -29,7 +29,7 @@ MAX_DRAWN = 6
 WIDTH, HEIGHT, MAX_TICKS = 480, 150, 5
 
 
-def render(data: Comparison) -> str:
+def render(data: ComparisonPart) -> str:
     """Draw the comparison as one self-contained HTML page; write it as UTF-8."""
     return page.render_page(
         "compare.html.j2",
@@ -57,12 +57,12 @@ def render(data: Comparison) -> str:
     )
 
 
-def write_json(data: Comparison) -> bytes:
+def write_json(data: ComparisonPart) -> bytes:
     """Return the content of the page as UTF-8 JSON."""
     return page.json_bytes({"format": FORMAT, "format_version": FORMAT_VERSION, **plain(data)})
 
 
-def names(data: Comparison) -> tuple[str, str]:
+def names(data: ComparisonPart) -> tuple[str, str]:
     """Return what both datasets are called."""
     return data.before.dataset, data.after.dataset
 
@@ -70,7 +70,7 @@ def names(data: Comparison) -> tuple[str, str]:
 # ------------------------------------------------------------------------------------------------ what is said
 
 
-def chapters(data: Comparison) -> dict[str, Chapter]:
+def chapters(data: ComparisonPart) -> dict[str, Chapter]:
     """Return the chapters that have something to say."""
     found = [Chapter("change", "What is different", tuple(_whole_words(data)))]
     if data.options or rule_table(data).rows:
@@ -84,7 +84,7 @@ def chapters(data: Comparison) -> dict[str, Chapter]:
     return {chapter.id: chapter for chapter in found}
 
 
-def _whole_words(data: Comparison) -> Iterator[str]:
+def _whole_words(data: ComparisonPart) -> Iterator[str]:
     before, after = map(isolated, names(data))
     old, new = documents(data.before), documents(data.after)
     if old == new:
@@ -102,12 +102,12 @@ def _whole_words(data: Comparison) -> Iterator[str]:
         yield f"The values that have changed most are those of {_key(most)} (distance {real(most.distance)})."
 
 
-def _option_words(data: Comparison) -> Iterator[str]:
+def _option_words(data: ComparisonPart) -> Iterator[str]:
     if not data.options:
         yield "All options of both are the same."
 
 
-def _signal_words(data: Comparison) -> Iterator[str]:
+def _signal_words(data: ComparisonPart) -> Iterator[str]:
     same = sum(not change.change for change in data.signals)
     if data.signals:
         yield f"{counted(len(data.signals), 'signal')} of both can be compared{f'; {same:,} did not change' if same else ''}."
@@ -121,7 +121,7 @@ def _signal_words(data: Comparison) -> Iterator[str]:
             yield f"Only {isolated(name)} has {counted(len(only), 'signal')}: {some}{f' and {len(only) - 5:,} more' if len(only) > 5 else ''}."
 
 
-def _aside_words(data: Comparison) -> Iterator[str]:
+def _aside_words(data: ComparisonPart) -> Iterator[str]:
     """Say what has become of missing and of infinite values, which are no part of distances."""
     counts: tuple[Literal["nulls", "infinite"], ...] = ("nulls", "infinite")
     for count in counts:
@@ -177,7 +177,7 @@ def duplicates(data: ReportData) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ tables
 
 
-def _sides(data: Comparison, kind: Kind, change: Kind = "change") -> tuple[Column, ...]:
+def _sides(data: ComparisonPart, kind: Kind, change: Kind = "change") -> tuple[Column, ...]:
     before, after = names(data)
     return Column(before, kind, is_data=True), Column(after, kind, is_data=True), Column("Change", change)
 
@@ -186,7 +186,7 @@ def _pair(before: float | None, after: float | None) -> tuple[float | None, floa
     return before, after, None if before is None or after is None else after - before
 
 
-def whole_table(data: Comparison) -> Table:
+def whole_table(data: ComparisonPart) -> Table:
     """Make the table of sums; each row has a unit of its own."""
     sums = totals(data.before), totals(data.after)
     copies = duplicates(data.before), duplicates(data.after)
@@ -223,7 +223,7 @@ def _relative(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None or not before else after / before - 1
 
 
-def source_table(data: Comparison) -> Table:
+def source_table(data: ComparisonPart) -> Table:
     """Make the table of sources, those with the largest change first."""
     sides = [
         {
@@ -247,7 +247,7 @@ def source_table(data: Comparison) -> Table:
     return Table("Sources", columns, rows)
 
 
-def rule_table(data: Comparison) -> Table:
+def rule_table(data: ComparisonPart) -> Table:
     """Make the table of what the conditions of both rules drop."""
     sides: list[dict[str, RuleRow]] = [
         {row.rule: row for row in side.rules if row.dropped is not None} for side in (data.before, data.after)
@@ -263,7 +263,7 @@ def rule_table(data: Comparison) -> Table:
     return Table("What rules drop", columns, rows)
 
 
-def option_table(data: Comparison) -> Table:
+def option_table(data: ComparisonPart) -> Table:
     """Make the table of options that differ."""
     columns = (
         Column("Verb", "name"),
@@ -274,7 +274,7 @@ def option_table(data: Comparison) -> Table:
     return Table("Options that differ", columns, rows)
 
 
-def signal_table(data: Comparison) -> Table:
+def signal_table(data: ComparisonPart) -> Table:
     """Make the table of all signals of both, with their quantiles."""
     before, after = names(data)
     shares = (("5 %", 0.05), ("Median", 0.5), ("95 %", 0.95))
@@ -301,7 +301,7 @@ def signal_table(data: Comparison) -> Table:
     return Table("Signals", columns, rows)
 
 
-def verb_table(data: Comparison) -> Table:
+def verb_table(data: ComparisonPart) -> Table:
     """Make the table of the time that each verb took."""
     sides = [Counter[str](), Counter[str]()]
     for side, spent in zip((data.before, data.after), sides, strict=True):
@@ -322,7 +322,7 @@ def _is_drawn(change: SignalChange) -> bool:
     return len(low) == 2 and min(low) != max(high)
 
 
-def plot_words(data: Comparison, change: SignalChange) -> str:
+def plot_words(data: ComparisonPart, change: SignalChange) -> str:
     """Say what a plot shows to those who do not see it."""
     medians = [real(side.quantiles.get(0.5)) for side in (change.before, change.after)]
     before, after = names(data)

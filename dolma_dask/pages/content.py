@@ -42,7 +42,7 @@ SHOWN_SOURCES = 200
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedSelection:
     """A selection as its records have counted it."""
 
     verb: str
@@ -62,11 +62,11 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Known:
+class RecordedContent:
     """Content of a page that needs no document."""
 
     data: ReportData  # without what documents tell
-    recorded: Recorded | None
+    recorded: RecordedSelection | None
     quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
     similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
     token_steps: tuple[Step, ...] = ()  # what made token shards
@@ -85,7 +85,9 @@ class Known:
         return content
 
 
-def known_content(title: str | None, dataset: str, history: History, origin: Origin, view: View) -> Known:
+def known_content(
+    title: str | None, dataset: str, history: History, origin: Origin, view: View
+) -> RecordedContent:
     """Gather from the journals what belongs on the page of the shards of a view."""
     paths = [shard.path for shard in view.dataset.shards]
     is_all = len(paths) == len(origin.dataset.shards)
@@ -104,7 +106,9 @@ def known_content(title: str | None, dataset: str, history: History, origin: Ori
     )
     recorded = recorded_selection(shown, origin, view.survey.parts, view.dataset.shards)
     token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
-    return Known(data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps)
+    return RecordedContent(
+        data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps
+    )
 
 
 def result_tables(history: History) -> tuple[Table, ...]:
@@ -119,7 +123,7 @@ def result_tables(history: History) -> tuple[Table, ...]:
 
 
 def report_data(
-    known: Known,
+    known: RecordedContent,
     shards: int,
     survey: Survey,
     findings: Findings,
@@ -149,7 +153,7 @@ def report_data(
     )
 
 
-def _stages(known: Known, shards: int, findings: Findings, note: str | None) -> list[StageRow]:
+def _stages(known: RecordedContent, shards: int, findings: Findings, note: str | None) -> list[StageRow]:
     rows = list(known.data.stages)
     if not rows:  # other tools made the dataset
         return [
@@ -174,7 +178,7 @@ def _stages(known: Known, shards: int, findings: Findings, note: str | None) -> 
 
 def recorded_selection(
     history: History, origin: Origin, parts: Sequence[object] = (), shards: Sequence[Shard] = ()
-) -> Recorded | None:
+) -> RecordedSelection | None:
     """Sum up the records of a selection, by the conditions `parts` if all `shards` are in them; None if nothing was selected, or no record is left of it."""
     step = origin.step and history.step(origin.step.root, origin.step.verb)
     if origin.step is None or step is None:
@@ -182,13 +186,13 @@ def recorded_selection(
     name, stage = shown_name(step.root), history.steps.index(step)
     if not step.records:
         gap = f"{name} was cut into files by size: how many documents of some shards it has cannot be told"
-        return Recorded(step.verb, name, stage, gap=gap) if origin.step.packed else None
+        return RecordedSelection(step.verb, name, stage, gap=gap) if origin.step.packed else None
     counts: Counter[str] = Counter()
     for record in step.records:
         counts.update({key: int(count) for key, count in record.counts.items()})
     rules = merge_rules(record.rules for record in step.records)
     is_gap = origin.gone and bool(step.packed)
-    return Recorded(
+    return RecordedSelection(
         verb=step.verb,
         name=name,
         stage=stage,
@@ -239,7 +243,7 @@ def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]
     return tuple(others)
 
 
-def outdated(recorded: Recorded | None, inputs: Sequence[InputRecord]) -> str | None:
+def outdated(recorded: RecordedSelection | None, inputs: Sequence[InputRecord]) -> str | None:
     """Say that a selection was made of other files than those that are there, or in several ways; None if neither can be told."""
     if recorded is None or recorded.gap:
         return None
@@ -266,7 +270,7 @@ def _changed(recorded: Mapping[str, str], inputs: Sequence[InputRecord]) -> int:
     return changed
 
 
-def remarks(recorded: Recorded | None, has_rule: bool, kept: int) -> tuple[str, ...]:
+def remarks(recorded: RecordedSelection | None, has_rule: bool, kept: int) -> tuple[str, ...]:
     """Say what the numbers on a page do not show."""
     if recorded is None:
         return ()
@@ -289,7 +293,7 @@ def remarks(recorded: Recorded | None, has_rule: bool, kept: int) -> tuple[str, 
     return tuple(filter(None, parts))
 
 
-def rule_rows(survey: Survey, drops: Tally, recorded: Recorded | None = None) -> list[RuleRow]:
+def rule_rows(survey: Survey, drops: Tally, recorded: RecordedSelection | None = None) -> list[RuleRow]:
     """Make the table of conditions, and of filters as the journal counted them."""
     documents = drops.total[0]
     amounts = np.concatenate([drops.dropped, drops.alone], axis=1).tolist()

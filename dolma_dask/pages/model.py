@@ -190,7 +190,7 @@ class OptionChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonPart:
     """Everything on a page that compares two datasets."""
 
     title: str

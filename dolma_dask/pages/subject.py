@@ -12,7 +12,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.content import (
-    Known,
+    RecordedContent,
     known_content,
     outdated,
     recorded_selection,
@@ -43,14 +43,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Subject:
+class PageDataset:
     """A dataset, its history, and how its documents are read."""
 
     listed: Dataset
     history: History
     origin: Origin
     view: View
-    known: Known
+    known: RecordedContent
     thresholds: Found
 
     @property
@@ -137,7 +137,7 @@ def subject(
     source: str | None = None,
     examples: int = 0,
     is_compared: bool = False,
-) -> Subject:
+) -> PageDataset:
     """Find the history of a dataset and what it was selected from; `name` is what a reader should see.
 
     One that is compared needs no thresholds and no texts; its own signals come first, where it has any.
@@ -149,9 +149,9 @@ def subject(
     view = make_view(origin, options.selected(origin.dataset), examples)
     known = known_content(title, public_name(name), history, origin, view)
     if is_compared:
-        return Subject(listed, history, origin, view, replace(known, similar=()), Found())
+        return PageDataset(listed, history, origin, view, replace(known, similar=()), Found())
     found = find_thresholds(view.dataset, view.survey.parts, examples)
-    return Subject(listed, history, origin, view, known, found)
+    return PageDataset(listed, history, origin, view, known, found)
 
 
 def _own(listed: Dataset, history: History, origin: Origin) -> Origin:

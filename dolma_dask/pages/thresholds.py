@@ -22,7 +22,7 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.examples import with_excerpts
 from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.questions.what_if.page import embedded
-from dolma_dask.questions.what_if.question import Asked, ask
+from dolma_dask.questions.what_if.question import PreparedQuestion, ask
 from dolma_dask.questions.what_if.tables import level_table, rule_table, sentences
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
@@ -47,7 +47,7 @@ MAX_EXAMPLES = 2
 class Found:
     """Thresholds for a page, of which nothing has been read but their files."""
 
-    asked: Asked | None = None
+    asked: PreparedQuestion | None = None
     url: str = ""  # of the file that names them
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them

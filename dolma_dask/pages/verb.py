@@ -37,7 +37,7 @@ from dolma_dask.options.groups import (
 )
 from dolma_dask.pages.compare import Compared, compared
 from dolma_dask.pages.publication import Page, json_url
-from dolma_dask.pages.subject import Subject, subject
+from dolma_dask.pages.subject import PageDataset, subject
 from dolma_dask.results.summary import Summary
 
 
@@ -107,7 +107,7 @@ def report(
     dataset = of_version(dataset, source, options.version)
     listed = as_dataset(dataset, source)
     check_outside(target, listed.root)
-    content: Subject | Compared
+    content: PageDataset | Compared
     if options.compare is None:
         name, compare = _shown(dataset, listed), None
         content = subject(

@@ -33,7 +33,7 @@ class Bar(NamedTuple):
     share: float
 
 
-class Step(NamedTuple):
+class FunnelStep(NamedTuple):
     """A line of the funnel: documents and text after some verbs."""
 
     label: str
@@ -41,7 +41,7 @@ class Step(NamedTuple):
     text: Bar | None
 
 
-def funnel(stages: Sequence[StageRow]) -> list[Step]:
+def funnel(stages: Sequence[StageRow]) -> list[FunnelStep]:
     """Lay out documents and text wherever their number changes; nothing where it never does."""
     rows = [stage for stage in stages if makes_rows(stage)]
     lines: list[tuple[str, int, int | None]] = []
@@ -58,7 +58,7 @@ def funnel(stages: Sequence[StageRow]) -> list[Step]:
     most_text = max((text or 0 for *_, text in lines), default=0)
     most = max((documents for _, documents, _ in lines), default=0)
     return [
-        Step(label, Bar(documents, documents / most), Bar(text, text / most_text) if text else None)
+        FunnelStep(label, Bar(documents, documents / most), Bar(text, text / most_text) if text else None)
         for label, documents, text in lines
         if most and len(lines) > 1
     ]

@@ -39,7 +39,7 @@ _FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": 
 # ------------------------------------------------------------------------------------------------ the file
 
 
-class Output(msgspec.Struct, forbid_unknown_fields=True):
+class StreamOutput(msgspec.Struct, forbid_unknown_fields=True):
     """Files of a stream."""
 
     path: str
@@ -48,7 +48,7 @@ class Output(msgspec.Struct, forbid_unknown_fields=True):
     min_text_length: int = 0
 
 
-class Filter(msgspec.Struct, forbid_unknown_fields=True):
+class StreamFilter(msgspec.Struct, forbid_unknown_fields=True):
     """Documents that a stream keeps."""
 
     include: list[str] = []
@@ -78,9 +78,9 @@ class StreamConfig(msgspec.Struct, forbid_unknown_fields=True):
 
     name: str
     documents: list[str]
-    output: Output
+    output: StreamOutput
     attributes: list[str] = []
-    filter: Filter = msgspec.field(default_factory=Filter)
+    filter: StreamFilter = msgspec.field(default_factory=StreamFilter)
     span_replacement: list[Span] = []
     compression: InOut = msgspec.field(default_factory=InOut)
     sample_rate: float | None = None

@@ -21,7 +21,7 @@ _YES, _NO = ["true"], ["false"]
 
 
 @dataclass(frozen=True)
-class Command:
+class ToolkitCommand:
     """A command of the toolkit."""
 
     verb: str  # that does the same here
@@ -56,7 +56,7 @@ def answer(words: Sequence[str], file: str | None = None) -> str | None:
     return "\n".join([*lines, *([command.remark] if command.remark else [])])
 
 
-def _reason(command: Command, name: str) -> str:
+def _reason(command: ToolkitCommand, name: str) -> str:
     return next((why for start, why in command.left_out.items() if f"{name}.".startswith(f"{start}.")), "")
 
 
@@ -107,7 +107,7 @@ _MAGIC = re.compile(r"[*?\[{]")
 _EACH, _QUOTED = "EACH_DATASET", '"$each"'
 
 
-def _commands(command: Command, given: Options) -> list[str]:
+def _commands(command: ToolkitCommand, given: Options) -> list[str]:
     """Return a command for each dataset."""
     options = [word for read in command.takes.values() for word in read(given)]
     lines = []
@@ -119,7 +119,7 @@ def _commands(command: Command, given: Options) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _datasets(patterns: Sequence[str], command: Command) -> dict[str, list[str]]:
+def _datasets(patterns: Sequence[str], command: ToolkitCommand) -> dict[str, list[str]]:
     """Return the roots of the datasets in which files lie, and the part of each that is meant; empty for all of it."""
     folder = layout.ATTRIBUTES if command.inputs == "attributes" else layout.DOCUMENTS
     found: dict[str, list[str]] = {}
@@ -202,8 +202,8 @@ With options alone it is a verb of its own, over one dataset: dolma-dask mix DAT
 _WARC = """WARC files are not read here. What the toolkit's warc writes, documents in a folder `documents`, is a dataset here; other texts become one with
   dolma-dask convert FOLDER --to DATASET"""
 
-COMMANDS: Mapping[str, Command] = {
-    "tag": Command(
+COMMANDS: Mapping[str, ToolkitCommand] = {
+    "tag": ToolkitCommand(
         "tag",
         {
             "taggers": _option("taggers", "taggers"),
@@ -219,7 +219,7 @@ COMMANDS: Mapping[str, Command] = {
             **_WORK,
         },
     ),
-    "dedupe": Command(
+    "dedupe": ToolkitCommand(
         "dedupe",
         {
             "dedupe.documents.key": _option("dedupe.documents.key", "by", lambda key: key.removeprefix("$.")),
@@ -248,7 +248,7 @@ COMMANDS: Mapping[str, Command] = {
         'together. To keep survivors: dolma-dask mix ... --where "NAME is None"',
         selects="",
     ),
-    "tokens": Command(
+    "tokens": ToolkitCommand(
         "ragged",
         {
             "destination": _positional("destination", "OUT"),
@@ -275,7 +275,7 @@ COMMANDS: Mapping[str, Command] = {
         },
         "Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",
     ),
-    "stat": Command(
+    "stat": ToolkitCommand(
         "quantiles",
         {**_RUN, **_DEBUG},
         {
@@ -287,11 +287,11 @@ COMMANDS: Mapping[str, Command] = {
         inputs="attributes",
         selects="attributes",
     ),
-    "mix": Command(
+    "mix": ToolkitCommand(
         "mix",
         {},
         dict.fromkeys(("streams", "processes", "dryrun", "work_dir", "c", "config"), "see FILE"),
         _MIX,
     ),
-    "warc": Command("", {}, {}, _WARC),
+    "warc": ToolkitCommand("", {}, {}, _WARC),
 }

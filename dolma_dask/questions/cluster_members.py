@@ -21,7 +21,7 @@ from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReade
 from dolma_dask.reading.together import datasets_in
 from dolma_dask.results import notebook
 from dolma_dask.results.summary import Summary
-from dolma_dask.text.differences import Piece
+from dolma_dask.text.differences import TextPiece
 
 MAX_SEARCHED = 1 << 30
 """Stored bytes of documents that are searched for an id that is in no cluster, to tell whether there is such a document."""
@@ -69,7 +69,7 @@ class ClusterView:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        key = (Piece("removed", "only in the survivor"), Piece("added", "only here"))
+        key = (TextPiece("removed", "only in the survivor"), TextPiece("added", "only here"))
         parts = [
             notebook.heading(self._head()),
             notebook.text(" or ".join(piece.as_html() for piece in key)),

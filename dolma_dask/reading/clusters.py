@@ -21,7 +21,7 @@ from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.reading.together import OWN
-from dolma_dask.text.differences import Piece, beginning, differences
+from dolma_dask.text.differences import TextPiece, beginning, differences
 
 _TABLE = pa.schema(
     [
@@ -69,7 +69,7 @@ class ClusterMember:
         Its dataset as seen from the one that was asked; "." for that one.
     similarity : float or None
         Jaccard similarity of its n-grams with those of the survivor; None where neither has any.
-    pieces : tuple of Piece
+    pieces : tuple of TextPiece
         Its text with what differs from the survivor; of the survivor the beginning.
     """
 
@@ -80,7 +80,7 @@ class ClusterMember:
     survivor: bool
     dataset: str = OWN
     similarity: float | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TextPiece, ...] = ()
 
     def head(self) -> str:
         """Return the line above its text."""
@@ -110,8 +110,8 @@ class ClusterReader:
             for row in batch.filter(_equal(batch, known)).to_pylist()
         }
 
-    def show(self, cluster: ClusterName, most: int) -> tuple[list[ClusterMember], int]:
-        """Return the first `most` members of a cluster with their texts, the survivor first of all, and how many there are."""
+    def show(self, cluster: ClusterName, max_members: int) -> tuple[list[ClusterMember], int]:
+        """Return the first `max_members` of a cluster with their texts, the survivor first of all, and how many there are."""
         shown: list[ClusterMember] = []
         size = 0
         columns = [*_MEMBER, *(["dataset"] if self.datasets else [])]
@@ -119,7 +119,7 @@ class ClusterReader:
             rows = batch.filter(_equal(batch, dict(zip(self._name, cluster, strict=True)))).select(columns)
             size += rows.num_rows
             shown += [self._member(row) for row in rows.to_pylist()]
-            shown = sorted(shown, key=lambda member: not member.survivor)[:most]
+            shown = sorted(shown, key=lambda member: not member.survivor)[:max_members]
         return list(self._compared(shown)), size
 
     @property

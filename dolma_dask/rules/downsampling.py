@@ -116,7 +116,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class GroupCuts:
     """Cut of each group; documents before it are kept."""
 
     by: str | None  # column of the groups
@@ -140,7 +140,7 @@ class Cuts:
 class ShardCuts:
     """The cuts as tables for the rows of one shard, an entry for each group and a last one for all others."""
 
-    def __init__(self, cuts: Cuts, shard: str) -> None:
+    def __init__(self, cuts: GroupCuts, shard: str) -> None:
         self._seed, self._by = cuts.seed, cuts.by
         self._places = {label: place for place, label in enumerate(cuts.of)}
         found = [*cuts.of.values(), Cut(0, "", 0)]

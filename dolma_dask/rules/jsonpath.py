@@ -39,7 +39,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Slice:
+class ArraySlice:
     """Elements of an array, as in Python."""
 
     start: int | None
@@ -73,7 +73,7 @@ class Where:
     condition: "Condition"
 
 
-Step = Keys | Items | Slice | Every | Below | Length | Where
+Step = Keys | Items | ArraySlice | Every | Below | Length | Where
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class _Reader(Cursor):
         elif (bounds := self.match(_SLICE)) is not None:
             if bounds[3] is not None and int(bounds[3]) < 1:
                 raise self.error("a slice goes forward: expected a step of 1 or more")
-            step = Slice(*(None if item is None else int(item) for item in bounds.groups()))
+            step = ArraySlice(*(None if item is None else int(item) for item in bounds.groups()))
         else:
             step = Items(tuple(self.several(self.integer)))
         self.need("]")
@@ -367,7 +367,7 @@ def _take(step: Step, value: Any, row: Any) -> Iterator[Any]:
             yield from (
                 value[at] for at in indexes if isinstance(value, list) and -len(value) <= at < len(value)
             )
-        case Slice(start, stop, jump):
+        case ArraySlice(start, stop, jump):
             yield from value[start:stop:jump] if isinstance(value, list) else ()
         case Every(deep):
             yield from _inside(value, deep)

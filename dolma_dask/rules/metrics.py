@@ -33,7 +33,7 @@ _ENDS_OF_LINES = Name("rps_lines_ending_with_terminal_punctution_mark")
 
 
 @dataclass(frozen=True)
-class Lines:
+class ScoredLines:
     """Lines of some documents that have a score (n,)."""
 
     rows: npt.NDArray[np.int64]  # (n,) their documents, ascending
@@ -60,7 +60,7 @@ class OfLines(Value):
         found = self.of_lines(lines, columns)
         return Operand(pa.array(found, mask=(lines.numbers == 0) | np.isnan(found)), "number", f"`{self}`")
 
-    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+    def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
         """Return the numbers (documents,); NaN is missing."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class OfLines(Value):
 class MeanOfLines(OfLines):
     """Mean score of the lines."""
 
-    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+    def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
         sums = np.bincount(lines.rows, lines.scores, len(lines.numbers))
         return sums / np.maximum(lines.numbers, 1)
 
@@ -79,7 +79,7 @@ class MeanOfLines(OfLines):
 class MarkedLines(OfLines):
     """Number of lines whose score is 1."""
 
-    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+    def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
         return lines.among(lines.scores == 1)
 
 
@@ -90,7 +90,7 @@ class ShortLines(OfLines):
     language: Value = _LANGUAGE
     lengths: tuple[tuple[str, float], ...] = tuple(sorted(WORD_LENGTHS.items()))  # of words, by language
 
-    def of_lines(self, lines: Lines, columns: Columns) -> npt.NDArray[np.float64]:
+    def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
         least = self._least(self.language.evaluate(columns))
         return np.where(np.isnan(least), np.nan, lines.among(lines.scores < least[lines.rows]))
 
@@ -217,12 +217,12 @@ def _signal_of(name: str, signal: str, known: Sequence[str]) -> str:
     )
 
 
-def _lines_of(operand: Operand) -> Lines:
+def _lines_of(operand: Operand) -> ScoredLines:
     """Return the lines of a column of spans; a score of a whole document is that of its only line."""
     column: Any = operand.data
     count = len(column)
     if operand.kind == "missing":
-        return Lines(np.zeros(0, np.int64), np.zeros(0), np.zeros(count, np.int64))
+        return ScoredLines(np.zeros(0, np.int64), np.zeros(0), np.zeros(count, np.int64))
     if pa.types.is_list(column.type):
         offsets = np.asarray(column.offsets).astype(np.int64)
         numbers = np.diff(offsets)
@@ -236,4 +236,4 @@ def _lines_of(operand: Operand) -> Lines:
         scored = validity(column)[rows] & validity(scores)
         rows, scores = rows[scored], scores.filter(pa.array(scored))
         numbers = np.bincount(rows, minlength=count)
-    return Lines(rows, scores.to_numpy(zero_copy_only=False), numbers)
+    return ScoredLines(rows, scores.to_numpy(zero_copy_only=False), numbers)

@@ -169,11 +169,11 @@ class GroupedTable(TableFile):
         self._open(self._schema)
         self._write_groups(1)
 
-    def _write_groups(self, least: int) -> None:
-        if self._waiting_rows < least:
+    def _write_groups(self, min_rows: int) -> None:
+        if self._waiting_rows < min_rows:
             return
         table = pa.Table.from_batches(self._waiting, self._schema)
-        while len(table) >= least:
+        while len(table) >= min_rows:
             self._write_group(table.slice(0, self._group_rows).combine_chunks())  # pages end with chunks
             table = table.slice(self._group_rows)
         self._waiting, self._waiting_rows = table.to_batches(), len(table)

@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Documents(NamedTuple):
+class RecordDocuments(NamedTuple):
     """The documents of one record, as `dolma_dask.sources.documents.Document` has each."""
 
     ids: list[str]
@@ -64,28 +64,28 @@ class FunctionConverter:
     def scan(self, lines: LineBlock) -> None:
         """Leave all lines to `convert_line`."""
 
-    def convert_line(self, line: bytes, row: int) -> Documents:
+    def convert_line(self, line: bytes, row: int) -> RecordDocuments:
         """Return the documents of one line."""
         parse_object(line)
         return self._convert(_values(line), row)
 
     def convert(
         self, record: Record, row: int, line: bytes | None = None, identity: str | None = None
-    ) -> Documents:
+    ) -> RecordDocuments:
         """Return the documents of a record with raw values; `identity` is the id of one without any.
 
         Raises `LineError`: the function raised, or returned something that is no document.
         """
         return self._convert({name: _values(value) for name, value in record.items()}, row, identity)
 
-    def _convert(self, record: dict[str, Any], row: int, identity: str | None = None) -> Documents:
+    def _convert(self, record: dict[str, Any], row: int, identity: str | None = None) -> RecordDocuments:
         try:
             made = self._function.finished(_several, record)
         except CallError as error:
             raise LineError(
                 "function_failed", f"documents from {self._name}, which raised {error}"
             ) from error
-        documents = Documents([], [], [], [])
+        documents = RecordDocuments([], [], [], [])
         for number, document in enumerate(made):
             self._add(
                 documents, document, (identity or self._generated(row)) + (f"-{number}" if number else "")
@@ -95,7 +95,7 @@ class FunctionConverter:
             raise self._wrong("documents with ids of their own", f"the id {twice[0]!r} more than once")
         return documents
 
-    def _add(self, documents: Documents, document: Any, identity: str) -> None:
+    def _add(self, documents: RecordDocuments, document: Any, identity: str) -> None:
         """Check one document and append it."""
         if not isinstance(document, dict):
             expected = "a document (a dict with text), several in a list, or None"

@@ -15,7 +15,7 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, read_lines
 from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
-from dolma_dask.sources.functions import Documents, converter_of
+from dolma_dask.sources.functions import RecordDocuments, converter_of
 
 
 class JsonLines(RawFile):
@@ -63,7 +63,7 @@ def convert_lines(lines: LineBlock, url: str, converter: LineConverter, max_reco
         try:
             made = converter.convert_line(line, builder.row)
             longest = (
-                len(made.raw) if isinstance(made, Documents) else 0
+                len(made.raw) if isinstance(made, RecordDocuments) else 0
             )  # of a function, which may make more of less
             if longest > max_record_bytes:
                 builder.refuse_size(url, offset, longest, max_record_bytes, line[:-1])

@@ -26,7 +26,7 @@ from dolma_dask.io.stream import (
 )
 from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Document, RecordConverter
-from dolma_dask.sources.functions import DOCUMENTS, Documents, FunctionConverter
+from dolma_dask.sources.functions import DOCUMENTS, FunctionConverter, RecordDocuments
 from dolma_dask.sources.mapping import FieldMapping
 
 _BOM = b"\xef\xbb\xbf"
@@ -105,7 +105,7 @@ def _read_limited(stored: StoredFile, compression: Compression | None, limit: in
     return b"".join(pieces), size
 
 
-def _documents(data: bytes, path: str, raw: "RawFile | TextFiles") -> Document | Documents:
+def _documents(data: bytes, path: str, raw: "RawFile | TextFiles") -> Document | RecordDocuments:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -205,7 +205,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.01)  # what is asked may look at every process of the host
 
 
-class Watched:
+class WatchedFiles:
     """Counts the files that ever appeared below some folders, temporary ones included.
 
     Parameters

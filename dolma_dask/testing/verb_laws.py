@@ -39,7 +39,7 @@ from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
 from dolma_dask.engine.job import _Running
 from dolma_dask.registry import load
-from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, killed_at, wait_until
+from dolma_dask.testing.commands import SLOW_DISK, Command, WatchedFiles, held, held_at, killed_at, wait_until
 from dolma_dask.testing.disturbance import RELEASED, counting
 
 PLACES = ("threads", "processes", "config", "cluster of 2", "active client")
@@ -564,7 +564,7 @@ class VerbLaws:
         """Never a mixture: the faster one says that the other is at work, or makes all anew when that has ended."""
         case, allowed = self.cases[name], (worlds.expected[name], worlds.other[name])
         other = shlex.split(case.others[0])
-        words, watched = [*case.command(world), "--scheduler", "synchronous"], Watched(world)
+        words, watched = [*case.command(world), "--scheduler", "synchronous"], WatchedFiles(world)
         with self.process(words, tmp_path / "a", **SLOW_DISK) as one:
             wait_until(lambda: watched.count() > 2 or not one.running(), "files")
             later = case.command(world, *other, *["--overwrite"] * case.asks)

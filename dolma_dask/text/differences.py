@@ -25,7 +25,7 @@ Kind = Literal["same", "removed", "added", "cut"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """Some of a text: in both texts, only in the first (removed), only in the second (added), or left out (cut: how much, in words)."""
 
     kind: Kind
@@ -43,14 +43,14 @@ class Piece:
         return f"<{tag}>{escaped}</{tag}>" if tag else escaped
 
 
-def differences(first: str, second: str) -> tuple[Piece, ...]:
+def differences(first: str, second: str) -> tuple[TextPiece, ...]:
     """Return the second text with what differs from the first; words are equal if they differ in case or in the amount of white space."""
     one, other = _tokens(first), _tokens(second)
     matcher = SequenceMatcher(None, list(map(_folded, one)), list(map(_folded, other)), autojunk=False)
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     opcodes = matcher.get_opcodes()
     if [kind for kind, *_ in opcodes] == ["equal"] and len(other) > CONTEXT:
-        same = Piece("cut", f" [... {len(other):,} words and marks without a difference ...] ")
+        same = TextPiece("cut", f" [... {len(other):,} words and marks without a difference ...] ")
         return (same, *_uncompared(first, second))
     for kind, a, b, c, d in opcodes:
         if kind == "equal":
@@ -62,9 +62,9 @@ def differences(first: str, second: str) -> tuple[Piece, ...]:
     return (*pieces, *_uncompared(first, second))
 
 
-def beginning(text: str, most: int = 8 * CONTEXT) -> tuple[Piece, ...]:
+def beginning(text: str, max_tokens: int = 8 * CONTEXT) -> tuple[TextPiece, ...]:
     """Return the beginning of a text."""
-    return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), most, 0))
+    return tuple(_shortened("same", _TOKEN.findall(text[: 1 << 16]), max_tokens, 0))
 
 
 def _tokens(text: str) -> list[str]:
@@ -75,23 +75,23 @@ def _folded(token: str) -> str:
     return token.strip().casefold()
 
 
-def _shortened(kind: Kind, tokens: Sequence[str], first: int, last: int) -> Iterator[Piece]:
+def _shortened(kind: Kind, tokens: Sequence[str], first: int, last: int) -> Iterator[TextPiece]:
     """Yield the first and the last so many tokens and how many are left out between them."""
     left_out = len(tokens) - first - last
     if left_out <= CONTEXT:
-        yield Piece(kind, "".join(tokens))
+        yield TextPiece(kind, "".join(tokens))
         return
-    shown = Piece(kind, "".join(tokens[:first])), Piece(kind, "".join(tokens[len(tokens) - last :]))
+    shown = TextPiece(kind, "".join(tokens[:first])), TextPiece(kind, "".join(tokens[len(tokens) - last :]))
     yield from [shown[0]] if first else []
-    yield Piece("cut", f" [... {left_out:,} words and marks ...] ")
+    yield TextPiece("cut", f" [... {left_out:,} words and marks ...] ")
     yield from [shown[1]] if last else []
 
 
-def _uncompared(first: str, second: str) -> Iterator[Piece]:
+def _uncompared(first: str, second: str) -> Iterator[TextPiece]:
     """Yield how much of the texts was not compared."""
     compared = [sum(map(len, _tokens(text))) for text in (first, second)]
     rest = [len(text) - known for text, known in zip((first, second), compared, strict=True)]
     if any(rest):
-        yield Piece(
+        yield TextPiece(
             "cut", f" [... not compared: the last {rest[0]:,} characters there, {rest[1]:,} here ...]"
         )

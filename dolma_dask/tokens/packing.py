@@ -51,20 +51,20 @@ def stream_windows(first: int, stop: int, tokens: int, length: int) -> Windows:
     return Windows(starts, np.minimum(length + 1, tokens - starts))
 
 
-def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, least: int) -> NDArray[np.int64]:
+def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, min_tokens: int) -> NDArray[np.int64]:
     """Return how many rows each document (n_docs,) makes when every document is a stream of its own.
 
-    Windows of fewer tokens than `least` are left out; those of one token always are, for it was predicted already.
+    Windows of fewer tokens than `min_tokens` are left out; those of one token always are, for it was predicted already.
     """
     lengths = lengths.astype(np.int64)
     full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
-    has_tail = (rest > 0) & (rest + 1 >= least)
-    rows: NDArray[np.int64] = np.where(length + 1 >= least, full, 0) + has_tail
+    has_tail = (rest > 0) & (rest + 1 >= min_tokens)
+    rows: NDArray[np.int64] = np.where(length + 1 >= min_tokens, full, 0) + has_tail
     return rows
 
 
 @kernel
-def _fill_windows(lengths, counts, length, least, starts, sizes):  # type: ignore[no-untyped-def]
+def _fill_windows(lengths, counts, length, min_tokens, starts, sizes):  # type: ignore[no-untyped-def]
     at, begin = 0, 0
     for document in range(len(lengths)):
         tokens = int(lengths[document])
@@ -77,21 +77,21 @@ def _fill_windows(lengths, counts, length, least, starts, sizes):  # type: ignor
         begin += tokens
 
 
-def document_windows(lengths: Int32s, length: int, least: int) -> Windows:
+def document_windows(lengths: Int32s, length: int, min_tokens: int) -> Windows:
     """Return the windows of documents that stand back to back; parameters as for `count_document_rows`."""
-    counts = count_document_rows(lengths, length, least)
+    counts = count_document_rows(lengths, length, min_tokens)
     total = int(counts.sum())
     starts, sizes = np.empty(total, np.int64), np.empty(total, np.int64)
-    _fill_windows(np.ascontiguousarray(lengths, np.int32), counts, length, least, starts, sizes)
+    _fill_windows(np.ascontiguousarray(lengths, np.int32), counts, length, min_tokens, starts, sizes)
     return Windows(starts, sizes)
 
 
-def cut_files(rows: int, most: int) -> list[tuple[int, int]]:
-    """Cut rows into files of nearly one size, `most` rows at most, as loaders deal them to processes by number.
+def cut_files(rows: int, max_rows: int) -> list[tuple[int, int]]:
+    """Cut rows into files of nearly one size, of at most `max_rows`, as loaders deal them to processes by number.
 
     Returns the first row and the end of each file; sizes differ by one at most.
     """
-    count = -(-rows // most)
+    count = -(-rows // max_rows)
     size, larger = divmod(rows, count) if count else (0, 0)
     stops = accumulate(size + (number < larger) for number in range(count))
     return list(pairwise([0, *stops]))

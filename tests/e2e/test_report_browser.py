@@ -15,7 +15,7 @@ from dolma_dask.figures.model import Line, SignalHistogram
 from dolma_dask.pages import comparison_page, page
 from dolma_dask.pages.model import (
     ClusterExample,
-    Comparison,
+    ComparisonPart,
     Example,
     FailureRow,
     MemberExample,
@@ -221,7 +221,7 @@ def test_a_comparison_is_readable(browser, tmp_path, width, dark):
     ]
     path = tmp_path / "comparison.html"
     path.write_text(
-        comparison_page.render(Comparison("a" + text, before, after, changes, only_after=["x" + text])),
+        comparison_page.render(ComparisonPart("a" + text, before, after, changes, only_after=["x" + text])),
         "utf-8",
     )
     browser.open(path, width, dark)

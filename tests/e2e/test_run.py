@@ -7,7 +7,7 @@ from small_world import RULE, TAGGERS, Verbs, run_here
 
 from dolma_dask import clusters
 from dolma_dask.pipelines.pipeline import run
-from dolma_dask.testing.commands import SLOW_DISK, Command, Watched, held, held_at, wait_until
+from dolma_dask.testing.commands import SLOW_DISK, Command, WatchedFiles, held, held_at, wait_until
 from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = pytest.mark.e2e
@@ -100,7 +100,7 @@ def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
 
 
 def test_ctrl_c_and_gone_on_with(words, world, expected, tmp_path):
-    watched = Watched(world)
+    watched = WatchedFiles(world)
     with Command(words, tmp_path / "log", prepared=True, **SLOW_DISK) as command:
         wait_until(lambda: watched.count() >= 20 or not command.running(), "20 files")
         assert command.running(), command.output

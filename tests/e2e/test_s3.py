@@ -23,7 +23,7 @@ from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import StoreError
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
-from dolma_dask.testing.commands import Command, Watched, wait_until
+from dolma_dask.testing.commands import Command, WatchedFiles, wait_until
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
 
@@ -211,7 +211,7 @@ def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatc
     place = copy_into_bucket(server, bucket, started_from)
     words = words_of(step, f"s3://{bucket}", worlds.before)
     proxy = Proxy(server.port, delay=0.02)
-    watched = Watched(place)
+    watched = WatchedFiles(place)
     more = ["--scheduler", "cluster" if step in ("convert", "dedupe") else "synchronous", "--workers", "2"]
     with Command(
         [*words, *more], tmp_path / "log", prepared=True, **server.environment(proxy.port)

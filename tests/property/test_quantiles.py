@@ -17,7 +17,7 @@ from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.quantiles import order_statistics as selection
-from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
+from dolma_dask.verbs.quantiles.order_statistics import KeyBlock, order_statistics
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 EDGES = st.sampled_from(
@@ -73,7 +73,7 @@ def ordered(keys, codes):
     """Return keys as one segment, which is ordered by group."""
     sizes = np.bincount(codes, minlength=5)
     stops = np.cumsum(sizes)[None]
-    return Block(keys[np.argsort(codes, kind="stable")], stops - sizes, stops)
+    return KeyBlock(keys[np.argsort(codes, kind="stable")], stops - sizes, stops)
 
 
 def same(found, values, probabilities):

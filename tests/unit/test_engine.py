@@ -667,7 +667,7 @@ def test_batches_share_a_task_up_to_their_limit():
 
 
 def test_groups_have_a_most_of_items():
-    groups = grouped([0] * 1000, lambda size: size, 30, most=256)
+    groups = grouped([0] * 1000, lambda size: size, 30, max_items=256)
     assert [len(group) for group in groups] == [256, 256, 256, 232]
 
 

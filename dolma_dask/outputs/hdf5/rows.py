@@ -57,10 +57,10 @@ class RowPlan:
         tail = self.mode.stream_tail
         return sum(self.rows_of) if tail is None else stream_rows(self.tokens, self.mode.length, tail)
 
-    def files(self, most: int) -> list[FileWork]:
+    def files(self, max_rows: int) -> list[FileWork]:
         """Return the files, of at most so many rows each."""
         return [
-            FileWork(first, stop, self._pieces(first, stop)) for first, stop in cut_files(self.rows, most)
+            FileWork(first, stop, self._pieces(first, stop)) for first, stop in cut_files(self.rows, max_rows)
         ]
 
     def _pieces(self, first: int, stop: int) -> tuple[tuple[StagedTokens, int, int], ...]:

@@ -10,7 +10,7 @@ from dolma_dask.clusters.allocation import COMMAND_MIB
 from dolma_dask.clusters.jobs import PARENT_MIB
 from dolma_dask.display import byte_size, counted, percent, seconds
 from dolma_dask.pipelines.estimate.model import StageEstimate, Walls
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, kind_of
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput, kind_of
 from dolma_dask.questions.status.estimated import Expected
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Listing, Notes, Part
@@ -44,7 +44,7 @@ SPARE = 1.25
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """Jobs, cores, memory and time."""
 
     jobs: int
@@ -64,7 +64,7 @@ class Request:
         ]
 
 
-def fitting(choices: list[Walls], memory: int) -> Request:
+def fitting(choices: list[Walls], memory: int) -> JobRequest:
     """Return a request for workers of so much memory: the first of ascending choices that is fast enough, or beyond which little is gained.
 
     Time is asked for with a half more and ten minutes, since a job that is not done at its end has to wait in the queue again.
@@ -79,7 +79,7 @@ def fitting(choices: list[Walls], memory: int) -> Request:
     rounded = 300 * math.ceil((1.5 * chosen.wall + 600) / 300)
     worker = SPARE * (memory + DASK_BYTES) / _PAUSE
     mib = worker * cores / 2**20 + COMMAND_MIB + PARENT_MIB  # as `dolma_dask.clusters.allocation` divides it
-    return Request(jobs, cores, 256 * math.ceil(mib / 256), rounded)
+    return JobRequest(jobs, cores, 256 * math.ceil(mib / 256), rounded)
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,7 +90,7 @@ class Estimate(Answer):
     stages: tuple[StageEstimate, ...]
     here: Walls  # on all processors of this machine
     walls: tuple[Walls, ...]  # for each asked number of workers
-    request: Request
+    request: JobRequest
     command: str  # that does it all in such a job
     client_memory: int  # bytes of the process that calls the stages, above its start
     # what is read from outside
@@ -204,12 +204,14 @@ def _row(stage: StageEstimate) -> tuple[str | float, ...]:
     return (name, stage.cpu + stage.start, spread, *sizes, stage.files, stage.requests)
 
 
-def notes_of(entries: Sequence[Entry], stages: Sequence[StageEstimate], left_out: int) -> tuple[str, ...]:
+def notes_of(
+    entries: Sequence[PipelineInput], stages: Sequence[StageEstimate], left_out: int
+) -> tuple[str, ...]:
     """Return how an estimate was made, and what it cannot know."""
     return (*_read(entries), *_long(stages), *_left_out(left_out))
 
 
-def _read(entries: Sequence[Entry]) -> Iterator[str]:
+def _read(entries: Sequence[PipelineInput]) -> Iterator[str]:
     sizes = [byte_size(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)]
     total = byte_size(round(sum(entry.bytes for entry in entries)))
     yield f"tried on {' and '.join(sizes)} of {total} of records; copies were drawn together"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io import files
 from dolma_dask.io.stores import BLOCK_BYTES
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput
 from dolma_dask.pipelines.estimate.trial import Trial, Trials
 from dolma_dask.pipelines.stages import StagePlan
 from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
@@ -59,7 +59,7 @@ OTHER_REQUESTS = (100, 10)
 
 
 @dataclass(frozen=True)
-class Extent:
+class StageExtent:
     """Amount that a stage reads in each sample and in all."""
 
     bytes: Mapping[str, float]  # of records
@@ -87,7 +87,7 @@ class StageEstimate:
     files: int
     requests: int  # to object stores
     roots: tuple[str, ...]  # where its journal lies
-    extent: Extent
+    extent: StageExtent
 
     @property
     def growing(self) -> float:
@@ -105,7 +105,7 @@ class StageEstimate:
         return {**values, "roots": list(self.roots)}
 
 
-class Line(NamedTuple):
+class LinearCost(NamedTuple):
     """``fixed + rate x bytes``."""
 
     fixed: float
@@ -114,7 +114,7 @@ class Line(NamedTuple):
     spread: float  # what the noise can make of it, as a share
 
 
-def line(extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> Line:
+def line(extent: StageExtent, values: Mapping[str, float], noise: float = 0.0) -> LinearCost:
     """Return the line through a quantity on the two samples."""
     step = max(extent.bytes[LARGE] - extent.bytes[SMALL], 1.0)
     growth = values[LARGE] - values[SMALL]
@@ -123,11 +123,11 @@ def line(extent: Extent, values: Mapping[str, float], noise: float = 0.0) -> Lin
     fixed = max(values[LARGE] - rate * extent.bytes[LARGE], 0.0)
     whole = fixed + rate * extent.bytes[WHOLE]
     doubt = noise * max(extent.bytes[WHOLE] / step, 1.0)
-    return Line(fixed, rate, whole, min(doubt / whole, 1.0) if whole else 0.0)
+    return LinearCost(fixed, rate, whole, min(doubt / whole, 1.0) if whole else 0.0)
 
 
 def estimate_stages(
-    stages: Sequence[StagePlan], entries: Sequence[Entry], trials: Trials
+    stages: Sequence[StagePlan], entries: Sequence[PipelineInput], trials: Trials
 ) -> tuple[StageEstimate, ...]:
     """Return what each stage will take."""
     counts = {entry.number: {**entry.counts, WHOLE: len(entry.files)} for entry in entries}
@@ -150,11 +150,11 @@ def estimate_stages(
     return tuple(found)
 
 
-def _extent(entries: Sequence[Entry], counts: Mapping[int, Mapping[str, int]]) -> Extent:
+def _extent(entries: Sequence[PipelineInput], counts: Mapping[int, Mapping[str, int]]) -> StageExtent:
     """Return how much is read of some entries, with so many files of each."""
     infos = [info for entry in entries for info in entry.files]
     sampled = {name: float(sum(entry.sampled(name) for entry in entries)) for name in (SMALL, LARGE)}
-    return Extent(
+    return StageExtent(
         {**sampled, WHOLE: sum(entry.bytes for entry in entries)},
         {name: sum(counts[entry.number][name] for entry in entries) for name in (SMALL, LARGE, WHOLE)},
         sum(entry.records for entry in entries),
@@ -164,7 +164,7 @@ def _extent(entries: Sequence[Entry], counts: Mapping[int, Mapping[str, int]]) -
     )
 
 
-def _count_shards(stage: StagePlan, entries: Sequence[Entry]) -> int:
+def _count_shards(stage: StagePlan, entries: Sequence[PipelineInput]) -> int:
     """Return the number of document files that a `convert` will make: its own plan says it, a function of the listing alone."""
     try:
         planned = stage.call(dry_run=True, progress=False)
@@ -178,9 +178,9 @@ def _count_shards(stage: StagePlan, entries: Sequence[Entry]) -> int:
 
 
 def _estimate_stage(
-    stage: StagePlan, extent: Extent, mine: Mapping[str, Trial], planned: int | None
+    stage: StagePlan, extent: StageExtent, mine: Mapping[str, Trial], planned: int | None
 ) -> StageEstimate:
-    def through(quantity: str, noise: float = 0.0) -> Line:
+    def through(quantity: str, noise: float = 0.0) -> LinearCost:
         return line(extent, {name: getattr(mine[name], quantity) for name in mine}, noise)
 
     is_page = stage.entry.makes == "page"  # it shows a sample of bounded size
@@ -213,7 +213,7 @@ def is_near(stage: StagePlan) -> bool:
     return stage.verb == "dedupe" and stage.arguments.get("how") == "fuzzy"
 
 
-def _count_files(stage: StagePlan, extent: Extent, mine: Mapping[str, Trial]) -> int:
+def _count_files(stage: StagePlan, extent: StageExtent, mine: Mapping[str, Trial]) -> int:
     if stage.verb == "hdf5":
         rows = line(extent, {name: mine[name].counts.get("rows", 0.0) for name in mine}).whole
         return 1 + max(1, math.ceil(rows / int(stage.arguments.get("max_rows_per_file") or ROWS_PER_FILE)))

@@ -23,7 +23,7 @@ from dolma_dask.options.base import WHAT, WHERE, Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
 from dolma_dask.pipelines.estimate.model import estimate_stages, is_near, walls
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry, draw, scan_entries, write_sample
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput, draw, scan_entries, write_sample
 from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
 from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline, variables_of
 from dolma_dask.pipelines.stages import StagePlan, selected
@@ -187,7 +187,7 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_there(entries: Sequence[Entry], file: str) -> None:
+def _check_there(entries: Sequence[PipelineInput], file: str) -> None:
     """Refuse a pipeline with nothing to sample.
 
     Raises `UsageError`: it reads nothing from outside, or something holds no files.
@@ -210,7 +210,7 @@ def _near(stages: Sequence[StagePlan]) -> MinHash | None:
 
 
 def _sample(
-    entries: Sequence[Entry],
+    entries: Sequence[PipelineInput],
     pipelines: Mapping[str, Moved],
     near: MinHash | None,
     numbers: tuple[int, int, int],

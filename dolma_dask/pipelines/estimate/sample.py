@@ -75,7 +75,7 @@ class Scanned:
 
 
 @dataclass
-class Entry:
+class PipelineInput:
     """Raw files or a dataset that the pipeline reads and no stage has made, and what was read of it."""
 
     url: str  # as it stands in the file, `located`
@@ -225,7 +225,7 @@ def _keys_of(texts: Sequence[str], near: MinHash | None) -> npt.NDArray[np.uint6
 
 
 def scan_entries(
-    entries: Sequence[Entry],
+    entries: Sequence[PipelineInput],
     near: MinHash | None,
     seed: int,
     scan_bytes: int,
@@ -268,7 +268,7 @@ def _scan(url: str, info: FileInfo, near: MinHash | None, limit: int) -> Scanned
 # ----------------------------------------------------------------------------------------------------------- drawing
 
 
-def draw(entries: Sequence[Entry], sample_bytes: int, seed: int) -> None:
+def draw(entries: Sequence[PipelineInput], sample_bytes: int, seed: int) -> None:
     """Draw the samples: sets `Scanned.drawn`. Each has a record of every entry.
 
     Raises `UsageError`: something can only be taken whole and is too large.
@@ -313,7 +313,7 @@ def _choose(sizes: Ints, first: Ints, sample_bytes: int, seed: int) -> dict[str,
     return {SMALL: large & (turn % _SMALL_RUNS == 0), LARGE: large}
 
 
-def _check_whole(entries: Sequence[Entry], sample_bytes: int) -> None:
+def _check_whole(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
     for entry in entries:
         for one in entry.scanned:
             size = int(one.sizes[one.drawn[LARGE]].sum()) if kind_of(one.info.path) == "whole" else 0
@@ -327,8 +327,8 @@ def _check_whole(entries: Sequence[Entry], sample_bytes: int) -> None:
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
-def write_sample(entry: Entry, name: str, folder: str) -> None:
-    """Write a sample of an entry, with the attributes of its documents, to a folder: sets `Entry.counts`."""
+def write_sample(entry: PipelineInput, name: str, folder: str) -> None:
+    """Write a sample of an entry, with the attributes of its documents, to a folder: sets `PipelineInput.counts`."""
     groups = list(_groups(entry, name))
     entry.counts[name] = len(groups)
     attributes = _attribute_files(entry.dataset) if entry.is_dataset else []
@@ -346,7 +346,7 @@ def write_sample(entry: Entry, name: str, folder: str) -> None:
                 _declare(folder, paths[0], data, *made_by[paths[0]])
 
 
-def _groups(entry: Entry, name: str) -> Iterator[list[Scanned]]:
+def _groups(entry: PipelineInput, name: str) -> Iterator[list[Scanned]]:
     """Yield neighbouring files of one kind that become one: as many as are in proportion, or `_MIN_FILES`."""
     used = [one for one in entry.scanned if one.drawn[name].any()]
     wanted = len(entry.files) * entry.sampled(name) / max(entry.bytes, 1.0)

@@ -17,7 +17,7 @@ from dolma_dask.errors import DolmaDaskError, TrialError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.metering import compiled_kernels, peak_bytes
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, Entry
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput
 from dolma_dask.pipelines.rehearsal import Rehearsal
 from dolma_dask.pipelines.stages import StagePlan, absolute
 
@@ -36,7 +36,7 @@ class Moved(Rehearsal):
 
     def __init__(self, stages: Sequence[StagePlan], folder: Path) -> None:
         self.folder = folder
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, PipelineInput] = {}
         super().__init__(stages, 1)
 
     def _stage(self, stage: StagePlan) -> StagePlan:
@@ -55,7 +55,7 @@ class Moved(Rehearsal):
         is_dataset = name != "inputs" or bool(values.get("attributes"))
         here = absolute(url) if is_dataset else files.normalize(url)
         mapping = str(values.get("mapping", "dolma"))
-        new = Entry(here if is_dataset else url, len(self.entries), is_dataset, mapping)
+        new = PipelineInput(here if is_dataset else url, len(self.entries), is_dataset, mapping)
         entry = self.entries.setdefault(here, new)
         entry.stages.append(self._now)
         return f"{self.folder}/in/{entry.number}"

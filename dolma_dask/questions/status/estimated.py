@@ -58,7 +58,7 @@ def read_expected(root: str) -> list[Expected]:
 
 
 @dataclass(frozen=True)
-class Compared:
+class EstimateRow:
     """A verb as it was estimated and as it was, in all stages of a pipeline that write here."""
 
     verb: str
@@ -83,7 +83,7 @@ ESTIMATED = (
 """Columns of what was estimated."""
 
 
-def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, FileInfo]) -> Iterator[Compared]:
+def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, FileInfo]) -> Iterator[EstimateRow]:
     """Yield each verb that was estimated and has run, with what its runs since then took and its files that are there."""
     known = {journal.verb: journal for journal in journals}
     stages: dict[str, list[Expected]] = {}
@@ -99,7 +99,7 @@ def compare(root: str, journals: Sequence[Journal], listed: Mapping[str, FileInf
             for path, info in listed.items()
             if not path.startswith(layout.OF_RUNS) and any(journal.may_write(path) for journal in journals_of)
         ]
-        yield Compared(
+        yield EstimateRow(
             verb,
             sum(stage.cpu for stage in mine),
             sum(run.cpu for run in runs),

@@ -26,7 +26,7 @@ from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_the
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
-from dolma_dask.questions.status.estimated import ESTIMATED, Compared, compare
+from dolma_dask.questions.status.estimated import ESTIMATED, EstimateRow, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part
@@ -101,7 +101,7 @@ class StatusSummary(Answer):
     rows: tuple[StatusRow, ...]  # in the order in which the verbs were first run
     leftovers: tuple[Leftover, ...] = ()  # what exchanges that were stopped have left
     notes: tuple[str, ...] = ()  # what a person should know
-    estimated: tuple[Compared, ...] = ()  # verbs that `estimate` spoke of before they ran
+    estimated: tuple[EstimateRow, ...] = ()  # verbs that `estimate` spoke of before they ran
     verb: str = "status"
 
     @property

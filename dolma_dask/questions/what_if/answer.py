@@ -9,9 +9,9 @@ import numpy as np
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if import counting, tables
-from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
-from dolma_dask.questions.what_if.measure import Amount, Measure
-from dolma_dask.questions.what_if.stage import Tally
+from dolma_dask.questions.what_if.ladder import GIVEN, LevelBounds
+from dolma_dask.questions.what_if.measure import Amount, GroupSizes
+from dolma_dask.questions.what_if.stage import DropSums
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
 from dolma_dask.rules.groups import ALL
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RuleRow:
+class RuleEffect:
     """Effect of one rule on one group."""
 
     rule: str  # short name
@@ -105,7 +105,7 @@ class WhatIf(Answer):
     level: str | None
     by: By
     groups: tuple[GroupRow, ...]
-    rules: tuple[RuleRow, ...]
+    rules: tuple[RuleEffect, ...]
     levels: tuple[LevelRow, ...]
     overlap: Mapping[str, tuple[tuple[int, ...], ...]]
     stricter: Amount | None
@@ -113,9 +113,9 @@ class WhatIf(Answer):
     unreadable: int
     measure: str
     notes: tuple[str, ...]
-    ladder: Ladder = field(compare=False)
-    tally: Tally = field(compare=False)
-    scale: Measure = field(compare=False)
+    ladder: LevelBounds = field(compare=False)
+    tally: DropSums = field(compare=False)
+    scale: GroupSizes = field(compare=False)
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
 
@@ -142,7 +142,7 @@ class WhatIf(Answer):
         """Short names of the rules."""
         return list(short_names(list(self.ladder.signals)).values())
 
-    def of_group(self, group: str) -> list[RuleRow]:
+    def of_group(self, group: str) -> list[RuleEffect]:
         """Return the rows of the rules for one group."""
         return [row for row in self.rules if row.group == group]
 
@@ -198,7 +198,12 @@ class WhatIf(Answer):
 
 
 def answer_of(
-    root: str, ladder: Ladder, tally: Tally, scale: Measure, shards: Sequence[Shard], notes: Sequence[str]
+    root: str,
+    ladder: LevelBounds,
+    tally: DropSums,
+    scale: GroupSizes,
+    shards: Sequence[Shard],
+    notes: Sequence[str],
 ) -> WhatIf:
     """Return the answer that sums over all documents give."""
     names = list(short_names(list(ladder.signals)).values())
@@ -234,7 +239,7 @@ def answer_of(
     )
 
 
-def _notes(ladder: Ladder, tally: Tally, names: Sequence[str]) -> Iterator[str]:
+def _notes(ladder: LevelBounds, tally: DropSums, names: Sequence[str]) -> Iterator[str]:
     """Warn of rules without a value in all documents, or in all of some groups."""
     documents = tally.total[:, 0]
     for rule, name in enumerate(names):
@@ -249,7 +254,7 @@ Rows = slice | list[int]
 """Groups that a row of a table is about."""
 
 
-def _parts(ladder: Ladder, tally: Tally) -> Iterator[tuple[str, Rows]]:
+def _parts(ladder: LevelBounds, tally: DropSums) -> Iterator[tuple[str, Rows]]:
     """Yield what tables have rows for: all documents, then every group that has any."""
     yield ALL, slice(None)
     for group, name in enumerate(ladder.groups):
@@ -257,24 +262,24 @@ def _parts(ladder: Ladder, tally: Tally) -> Iterator[tuple[str, Rows]]:
             yield name, [group]
 
 
-def _amount(scale: Measure, counts: Counts, rows: Rows) -> Amount:
+def _amount(scale: GroupSizes, counts: Counts, rows: Rows) -> Amount:
     """Return what some groups of counts (groups, 2) make."""
     return scale.amount(counts[rows], rows)
 
 
 def _rule_row(
-    ladder: Ladder,
-    tally: Tally,
-    scale: Measure,
+    ladder: LevelBounds,
+    tally: DropSums,
+    scale: GroupSizes,
     alone: Counts,
     name: str,
     rule: int,
     group: str,
     rows: Rows,
-) -> RuleRow:
+) -> RuleEffect:
     following = np.unique(ladder.following[rule][rows][tally.kept[rows][:, 0] > 0])
     levels = [ladder.levels[step - 1] for step in following if step]
-    return RuleRow(
+    return RuleEffect(
         name,
         ladder.signals[rule],
         group,
@@ -294,7 +299,7 @@ def _one(ends: np.ndarray[Any, np.dtype[np.float64]], rows: Rows) -> float | Non
     return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
 
 
-def _overlaps(ladder: Ladder, tally: Tally) -> dict[str, tuple[tuple[int, ...], ...]]:
+def _overlaps(ladder: LevelBounds, tally: DropSums) -> dict[str, tuple[tuple[int, ...], ...]]:
     def matrix(counts: Counts) -> tuple[tuple[int, ...], ...]:
         return tuple(map(tuple, counts.tolist()))
 
@@ -314,7 +319,7 @@ _SIDES = {
 
 
 def _examples(
-    ladder: Ladder, tally: Tally, names: Sequence[str], shards: Sequence[Shard]
+    ladder: LevelBounds, tally: DropSums, names: Sequence[str], shards: Sequence[Shard]
 ) -> Iterator[ExampleRow]:
     for rule, place, side, at in np.argwhere(np.isfinite(tally.distances)).tolist():
         group = int(np.flatnonzero(ladder.places == place)[0])

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from dolma_dask.figures.histogram import Histogram, display_edges
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.counting import bins_of, lower_ends
-from dolma_dask.questions.what_if.ladder import Ladder
-from dolma_dask.questions.what_if.stage import Tally
+from dolma_dask.questions.what_if.ladder import LevelBounds
+from dolma_dask.questions.what_if.stage import DropSums
 from dolma_dask.text.kernels import Counts, Floats
 
 FINE_CUTS = 100
@@ -41,7 +41,7 @@ class Cuts:
     upper: tuple[int, ...]
 
 
-def cuts_of(ladder: Ladder, tally: Tally, rule: int, group: int | None) -> Cuts:
+def cuts_of(ladder: LevelBounds, tally: DropSums, rule: int, group: int | None) -> Cuts:
     """Return the cuts of a rule in a group that has a place, or in all of these."""
     place = slice(None) if group is None else slice(int(ladder.places[group]), int(ladder.places[group]) + 1)
     counts = tally.bins[rule, place].sum(axis=0)

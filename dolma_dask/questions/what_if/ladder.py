@@ -62,7 +62,7 @@ NO_GROUP = "(no thresholds)"
 
 
 @dataclass(frozen=True, eq=False)
-class Ladder:
+class LevelBounds:
     """Bounds by rule, group and step. Group 0 is `NO_GROUP`."""
 
     signals: tuple[str, ...]  # full names of the columns, one for each rule
@@ -116,7 +116,7 @@ class Ladder:
         return np.where(places == len(self.labels), 0, places + 1).astype(np.uint16)
 
 
-def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]) -> Ladder:
+def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]) -> LevelBounds:
     """Arrange thresholds and those of the levels; `sizes` are the documents of the groups as far as they are known."""
     if len(given.bounds) > MAX_RULES:
         raise UsageError(
@@ -138,7 +138,7 @@ def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapp
                     lower[rule, group, step] = -np.inf if low is None else low
                     upper[rule, group, step] = np.inf if high is None else high
     named = _named_steps(lower, upper, labels, list(levels), given)
-    return Ladder(
+    return LevelBounds(
         given.signals,
         given.by,
         given.kind,
@@ -194,7 +194,9 @@ def _places(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> Coun
 # ------------------------------------------------------------------------------------------------ where they come from
 
 
-def find_ladder(dataset: Dataset, requested: ThresholdsLike, name: str) -> tuple[Ladder, tuple[str, ...]]:
+def find_ladder(
+    dataset: Dataset, requested: ThresholdsLike, name: str
+) -> tuple[LevelBounds, tuple[str, ...]]:
     """Return the bounds that were requested with those of all levels, and what a person should know; `name` is that of the quantiles."""
     given, table = _requested(dataset, requested, name)
     if isinstance(requested, str) and (levels := _levels_beside(requested, given)):

@@ -47,7 +47,7 @@ class Amount:
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class GroupSizes:
     """Bytes and tokens of units, by group."""
 
     per_unit: Floats  # (groups,) bytes of text; NaN if nothing tells them
@@ -63,7 +63,7 @@ class Measure:
         return Amount(documents, round(text), round(text * self.tokens_per_byte))
 
 
-def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from: str) -> Measure:
+def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from: str) -> GroupSizes:
     """Return the measure for units of the column `length` (None: a unit is a document); `text_bytes` is that of `Tally`."""
     text, units = text_bytes.astype(np.float64).T
     every = text[-1] / units[-1] if units[-1] else np.nan
@@ -72,15 +72,15 @@ def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from:
     tokens = f"tokens are bytes x {ratio:.4g} ({ratio_from})"
     if np.isnan(every):
         if length is None:
-            return Measure(own, ratio, "bytes and tokens are not known: no verb has counted the text")
-        return Measure(
+            return GroupSizes(own, ratio, "bytes and tokens are not known: no verb has counted the text")
+        return GroupSizes(
             np.ones_like(own), ratio, f"bytes are estimated as the values of {short_name(length)}; {tokens}"
         )
     unit = "documents, all taken for equally long," if length is None else short_name(length)
     how = (
         f"bytes are estimated from {unit} x {every:.4g}, the bytes of text in the journal for each; {tokens}"
     )
-    return Measure(own, ratio, how)
+    return GroupSizes(own, ratio, how)
 
 
 def find_length(dataset: Dataset, names: Sequence[str]) -> str | None:

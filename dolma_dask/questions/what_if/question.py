@@ -32,7 +32,7 @@ from dolma_dask.options.groups import (
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
 from dolma_dask.questions.what_if.conditions import split
 from dolma_dask.questions.what_if.examples import with_excerpts
-from dolma_dask.questions.what_if.ladder import Ladder, ThresholdsLike, find_ladder
+from dolma_dask.questions.what_if.ladder import LevelBounds, ThresholdsLike, find_ladder
 from dolma_dask.questions.what_if.measure import (
     ASSUMED,
     TOKENS_PER_BYTE,
@@ -42,7 +42,7 @@ from dolma_dask.questions.what_if.measure import (
     ratio_of,
     text_bytes_of,
 )
-from dolma_dask.questions.what_if.stage import CountStage, Tally, count_tasks, sample_limits
+from dolma_dask.questions.what_if.stage import CountStage, DropSums, count_tasks, sample_limits
 from dolma_dask.reading import Columns, find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.reading.signals import check_signal
@@ -200,12 +200,12 @@ def _requested(thresholds: ThresholdsLike | None, where: RuleLike) -> tuple[Thre
 
 
 @dataclass(frozen=True)
-class Asked:
+class PreparedQuestion:
     """A question about some shards, of which the columns are known and nothing has been read."""
 
     dataset: Dataset  # the shards
     columns: Columns
-    ladder: Ladder  # over full names of columns
+    ladder: LevelBounds  # over full names of columns
     size: str | None  # column that bytes are estimated from
     examples: int  # documents on each side of each bound
     seed: int
@@ -227,7 +227,7 @@ class Asked:
         stage = CountStage(
             self.ladder, self.ladder.signals, limits, self.size, self.examples, self.seed, self.given
         )
-        tally = Tally.of(self.ladder, self.examples)
+        tally = DropSums.of(self.ladder, self.examples)
         engine.gather(stage, self.tasks, run, lambda packed: tally.add(packed))
         tally.sample = tally.sample.ordered()
         measure = measure_of(self.size, tally.text_bytes, tokens_per_byte, ratio_from)
@@ -249,7 +249,7 @@ def ask(
     length: str | None = None,
     seed: int = 0,
     given: Rule | None = None,
-) -> Asked:
+) -> PreparedQuestion:
     """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
     ladder, notes = find_ladder(dataset, thresholds, name)
     words = "" if given is None else given.short
@@ -257,12 +257,12 @@ def ask(
         given = select(dataset, given, ()).rule
     columns, ladder, size = _columns(dataset, ladder, length, given.names if given is not None else ())
     fails = (FAILS,) if ladder.nulls == "fail" else ()
-    return Asked(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
+    return PreparedQuestion(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
 
 
 def _columns(
-    dataset: Dataset, ladder: Ladder, length: str | None, others: Collection[str]
-) -> tuple[Columns, Ladder, str | None]:
+    dataset: Dataset, ladder: LevelBounds, length: str | None, others: Collection[str]
+) -> tuple[Columns, LevelBounds, str | None]:
     """Return the columns to read, with `others`, the ladder with full names, and the column of the lengths."""
     groups = [name for name in ladder.by_columns if name != "source"]
     names = list(dict.fromkeys([*ladder.signals, *groups]))

@@ -17,7 +17,7 @@ from dolma_dask.engine import Task
 from dolma_dask.engine.fold import few_tasks, mask_of
 from dolma_dask.formats.exact_numbers import floats
 from dolma_dask.questions.what_if import counting
-from dolma_dask.questions.what_if.ladder import GIVEN, Ladder
+from dolma_dask.questions.what_if.ladder import GIVEN, LevelBounds
 from dolma_dask.reading import AlignedShard, Columns
 from dolma_dask.rules.ordered_bits import Codes
 from dolma_dask.rules.rules import Rule
@@ -36,7 +36,7 @@ NONE = np.int64(-1)
 class Sample:
     """The documents of each place whose ids have the smallest hashes."""
 
-    most: int  # documents of a place
+    max_documents: int  # of a place
     hashes: Words
     places: Counts
     groups: Codes
@@ -45,10 +45,18 @@ class Sample:
     values: Floats  # (n, rules)
 
     @classmethod
-    def empty(cls, most: int, rules: int) -> "Sample":
+    def empty(cls, max_documents: int, rules: int) -> "Sample":
         """Return a sample of nothing."""
         none = np.zeros(0, np.int64)
-        return cls(most, none.view(np.uint64), none, none.astype(np.uint16), none, none, np.zeros((0, rules)))
+        return cls(
+            max_documents,
+            none.view(np.uint64),
+            none,
+            none.astype(np.uint16),
+            none,
+            none,
+            np.zeros((0, rules)),
+        )
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -57,41 +65,41 @@ class Sample:
         """Return this sample with further rows."""
         parts = [self, *others]
         columns = (np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS)
-        return Sample(self.most, *columns)
+        return Sample(self.max_documents, *columns)
 
     def reduced(self) -> "Sample":
         """Return the rows that stay, in any order; of equal hashes the first in the order of the dataset."""
-        if len(self) <= self.most:
+        if len(self) <= self.max_documents:
             return self
         kept = [self._smallest(np.flatnonzero(self.places == place)) for place in np.unique(self.places)]
         rows = np.concatenate(kept)
         return (
             self
             if len(rows) == len(self)
-            else Sample(self.most, *(getattr(self, name)[rows] for name in _COLUMNS))
+            else Sample(self.max_documents, *(getattr(self, name)[rows] for name in _COLUMNS))
         )
 
     def _smallest(self, rows: Counts) -> Counts:
         """Return those of the rows of a place that stay."""
-        if len(rows) <= self.most:
+        if len(rows) <= self.max_documents:
             return rows
         known = self.hashes[rows]
-        last = np.partition(known, self.most - 1)[self.most - 1]
+        last = np.partition(known, self.max_documents - 1)[self.max_documents - 1]
         below, equal = rows[known < last], rows[known == last]
-        first = np.argsort(self.locations[equal], kind="stable")[: self.most - len(below)]
+        first = np.argsort(self.locations[equal], kind="stable")[: self.max_documents - len(below)]
         return np.concatenate([below, equal[first]])
 
     def ordered(self) -> "Sample":
         """Return the rows by place and hash."""
         order = np.lexsort((self.locations, self.hashes, self.places))
-        return Sample(self.most, *(getattr(self, name)[order] for name in _COLUMNS))
+        return Sample(self.max_documents, *(getattr(self, name)[order] for name in _COLUMNS))
 
     def limits(self, places: int) -> Words:
         """Return, for each place, the greatest hash that may still come in (places + 1,), after `reduced`."""
         limits = np.full(places + 1, np.iinfo(np.uint64).max, np.uint64)
         for place in range(places):
             rows = np.flatnonzero(self.places == place)
-            if len(rows) >= self.most:
+            if len(rows) >= self.max_documents:
                 limits[place] = self.hashes[rows].max()
         limits[places] = 0
         return limits
@@ -101,7 +109,7 @@ _COLUMNS = ("hashes", "places", "groups", "locations", "sizes", "values")
 
 
 @dataclass(eq=False)
-class Tally:
+class DropSums:
     """Sums over documents; see the kernels of `counting` for the shapes. A unit is what the column of sizes counts."""
 
     outside: Counts  # (rules, groups, 2, 2**steps, 2)
@@ -128,7 +136,7 @@ class Tally:
     excluded: int = 0
 
     @classmethod
-    def of(cls, ladder: Ladder, examples: int) -> "Tally":
+    def of(cls, ladder: LevelBounds, examples: int) -> "DropSums":
         """Return the sums of no documents."""
         rules, groups, steps = ladder.lower.shape
         places = ladder.shown
@@ -156,7 +164,7 @@ class Tally:
             zeros(groups + 1, 2),
         )
 
-    def add(self, other: "Packed") -> None:
+    def add(self, other: "PackedSums") -> None:
         """Add the sums of other documents."""
         for name, more in other.sums.items():
             getattr(self, name)[...] += more
@@ -166,7 +174,7 @@ class Tally:
         self._add_nearest(other)
         self.sample = self.sample.joined([other.sample]).reduced()
 
-    def _add_nearest(self, other: "Packed") -> None:
+    def _add_nearest(self, other: "PackedSums") -> None:
         joined = {
             name: np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in _NEAR
         }
@@ -183,7 +191,7 @@ class Tally:
         found: Counts = self.outside[rule][:, :, (at >> step) & 1 == 1].sum(axis=2)
         return found
 
-    def alone(self, rule: int, ladder: Ladder) -> Counts:
+    def alone(self, rule: int, ladder: LevelBounds) -> Counts:
         """Return the documents and units (groups, 2) that a rule drops by itself with the given bounds."""
         has_bounds = ~np.isnan(ladder.lower[rule, :, GIVEN])
         keeps = has_bounds if ladder.nulls == "keep" else np.zeros_like(has_bounds)
@@ -214,7 +222,7 @@ _NEAR = ("distances", "found", "locations")
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedSums:
     """Sums of some shards as they travel: of the bins only those that hold something."""
 
     sums: dict[str, Counts]
@@ -229,7 +237,7 @@ class Packed:
     excluded: int
 
     @classmethod
-    def of(cls, tally: Tally) -> "Packed":
+    def of(cls, tally: DropSums) -> "PackedSums":
         """Pack sums."""
         bins = tally.bins.reshape(-1, 2)
         used = np.flatnonzero(bins[:, 0])
@@ -242,7 +250,7 @@ class Packed:
 class CountStage:
     """The work of what-if on some shards, as a stage for `dolma_dask.engine.gather`."""
 
-    ladder: Ladder
+    ladder: LevelBounds
     names: tuple[str, ...]  # columns of the rules
     limits: tuple[int, ...]  # greatest hash of the sample of each place, and of documents without one
     size: str | None  # column of the units of text; None: every document is one
@@ -251,19 +259,19 @@ class CountStage:
     given: Rule | None = None  # over full names; only documents for which it holds are counted
     verb: ClassVar[str] = "what_if"
 
-    def run_shard(self, task: Task) -> Packed:
+    def run_shard(self, task: Task) -> PackedSums:
         """Count some shards."""
-        tally = Tally.of(self.ladder, self.examples)
+        tally = DropSums.of(self.ladder, self.examples)
         counter = _Counter(self, tally)
         for work, number, text_bytes in task.work:
             before = tally.total.copy()
             for block in work.open():
                 counter.take(block.batch, block.first_row, number)
             _note_text(tally, tally.total - before, text_bytes)
-        return Packed.of(counter.finish())
+        return PackedSums.of(counter.finish())
 
 
-def _note_text(tally: Tally, counted: Counts, text_bytes: int | None) -> None:
+def _note_text(tally: DropSums, counted: Counts, text_bytes: int | None) -> None:
     """Note how many bytes of text stand for the units of a shard: of its group if it has one alone, and of all."""
     if text_bytes is None:
         return
@@ -276,7 +284,7 @@ def _note_text(tally: Tally, counted: Counts, text_bytes: int | None) -> None:
 class _Counter:
     """Counts blocks of documents into one tally."""
 
-    def __init__(self, stage: CountStage, tally: Tally) -> None:
+    def __init__(self, stage: CountStage, tally: DropSums) -> None:
         self._stage, self._tally, self._ladder = stage, tally, stage.ladder
         self._waiting: list[Sample] = []
         self._limits = np.minimum(tally.sample.limits(stage.ladder.shown), stage.limits)
@@ -393,7 +401,7 @@ class _Counter:
             return
         values = np.stack([column[rows] for column in columns], axis=1)
         taken = known[rows], places[rows], codes[rows], locations[rows], sizes[rows], values
-        self._waiting.append(Sample(self._tally.sample.most, *taken))
+        self._waiting.append(Sample(self._tally.sample.max_documents, *taken))
         if sum(map(len, self._waiting)) > SAMPLE_ROWS:
             self._settle()
 
@@ -403,7 +411,7 @@ class _Counter:
         self._waiting = []
         self._limits = np.minimum(self._limits, tally.sample.limits(self._ladder.shown))
 
-    def finish(self) -> Tally:
+    def finish(self) -> DropSums:
         """Return the sums of all blocks."""
         self._settle()
         self._tally.forget()
@@ -425,7 +433,7 @@ SLACK = 1.1, 100
 """Documents that are looked at for the sample of a group of known size, over those that it has room for: times, and more."""
 
 
-def sample_limits(ladder: Ladder) -> tuple[int, ...]:
+def sample_limits(ladder: LevelBounds) -> tuple[int, ...]:
     """Return the greatest hash that may come into the sample of each place: as many as there is room for lie below, if the quantiles know the groups."""
     most, top = -(-SAMPLE_ROWS // max(ladder.shown, 1)), 2**64 - 1
     limits = [top] * ladder.shown

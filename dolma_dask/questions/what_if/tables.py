@@ -11,7 +11,7 @@ from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.thresholds import shown_by
 
 if TYPE_CHECKING:
-    from dolma_dask.questions.what_if.answer import GroupRow, LevelRow, RuleRow, WhatIf
+    from dolma_dask.questions.what_if.answer import GroupRow, LevelRow, RuleEffect, WhatIf
 
 MAX_SHOWN = 12
 """Groups that a table has a column for; how many more there are is told."""
@@ -134,7 +134,7 @@ def rule_table(answer: "WhatIf") -> Table:
     return Table("What each rule drops", _RULES, rows)
 
 
-def _bounds(row: "RuleRow", answer: "WhatIf") -> str:
+def _bounds(row: "RuleEffect", answer: "WhatIf") -> str:
     if row.lower is None and row.upper is None:
         return f"by {shown_by(answer.by)}" if answer.by else "all"
     if row.lower is not None and row.lower == row.upper:

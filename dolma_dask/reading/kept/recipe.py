@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.options.base import Opt, Options, fields_of, read_json, recorded
-from dolma_dask.rules.downsampling import Cuts
+from dolma_dask.rules.downsampling import GroupCuts
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
 from dolma_dask.rules.filters import Filter, Syntax, check_expression
 from dolma_dask.rules.replacements import Replacement, make_replacement
@@ -194,7 +194,7 @@ class Recipe:
     objects: tuple[str, ...]  # sets whose whole objects are needed, of which later ones win
     beside: Mapping[str, str] = field(default_factory=dict)
     """Further columns that are read: full name -> name in a worker."""
-    cuts: Cuts | None = None  # of a mix that is downsampled
+    cuts: GroupCuts | None = None  # of a mix that is downsampled
 
     @property
     def is_slow(self) -> bool:

@@ -156,11 +156,11 @@ class Transform:
         return DocumentRows(pa.record_batch(columns), kept.numbers, lines)
 
 
-def _is_long(texts: pa.LargeStringArray, least: int) -> npt.NDArray[np.bool_] | None:
-    if not least:
+def _is_long(texts: pa.LargeStringArray, min_bytes: int) -> npt.NDArray[np.bool_] | None:
+    if not min_bytes:
         return None
     sizes = pc.binary_length(pc.utf8_trim(texts, characters=WHITE_SPACE))
-    return np.asarray(sizes.to_numpy(zero_copy_only=False)) >= least
+    return np.asarray(sizes.to_numpy(zero_copy_only=False)) >= min_bytes
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from dolma_dask.journal import Record
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
-from dolma_dask.verbs.dedupe.summary import Tally
+from dolma_dask.verbs.dedupe.summary import FlagCounts
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class FlagStage:
         staged: StagedShard = task.work
         assert self.records is not None
         cursor = ShardCursor(self.records.chunks_of_shard(staged.number), staged.number)
-        tally = Tally()
+        tally = FlagCounts()
         named: list[list[Any]] = []
 
         def flagged() -> Iterator[tuple[FlagRows, list[AttributeColumn]]]:

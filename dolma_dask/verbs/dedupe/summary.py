@@ -97,7 +97,7 @@ class SourceDuplicates:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterRow:
     """Documents of which one survives.
 
     Attributes
@@ -140,7 +140,7 @@ class DedupeSummary(Summary):
     ----------
     sources : tuple of SourceDuplicates
         By source, sorted by name.
-    clusters : tuple of Cluster
+    clusters : tuple of ClusterRow
         The largest, at most 20; of equal ones those that come first in the listing.
     comparison : Comparison or None
         How similar documents were found; None where equal ones were.
@@ -151,7 +151,7 @@ class DedupeSummary(Summary):
     """
 
     sources: tuple[SourceDuplicates, ...] = ()
-    clusters: tuple[Cluster, ...] = ()
+    clusters: tuple[ClusterRow, ...] = ()
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -247,9 +247,9 @@ def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None
     return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
 
 
-def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[Cluster, ...]:
+def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[ClusterRow, ...]:
     clusters = [
-        Cluster(size, identity, source, record.shard, row, *others)
+        ClusterRow(size, identity, source, record.shard, row, *others)
         for record in records
         for size, row, identity, source, *others in record.info.get("clusters", ())
     ]
@@ -292,7 +292,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
 
 
 @dataclass
-class Tally:
+class FlagCounts:
     """Counts of one shard, in all and by source; as small as `MAX_SOURCES` of them, however many there are."""
 
     # `TALLIED` of all documents that could be read

@@ -17,7 +17,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.decompress import compression_of
-from dolma_dask.io.objects import Source, shown
+from dolma_dask.io.objects import ObjectSource, shown
 from dolma_dask.io.partial import partial
 from dolma_dask.io.stores import check_url
 from dolma_dask.io.stream import StoredFile, read_lines
@@ -57,7 +57,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Selection:
+class RedPajamaSelection:
     """Selection from RedPajama-V2; empty: all. A selection leaves out files that are none of it."""
 
     snapshots: tuple[str, ...] = ()
@@ -92,7 +92,9 @@ class Selection:
                 yield from (f"listings/{language}-{snapshot}-{partition}.txt" for partition in partitions)
 
 
-def wanted_of(source: Source, inputs: Sequence[str], base: str | None, selection: Selection) -> list[Wanted]:
+def wanted_of(
+    source: ObjectSource, inputs: Sequence[str], base: str | None, selection: RedPajamaSelection
+) -> list[Wanted]:
     """Return the objects of all inputs that are selected, each once, sorted by the UTF-8 bytes of their paths.
 
     Raises `UsageError`: nothing is selected; a line is neither a URL nor a shard; two URLs would become one file, or one outside of the target or hidden.
@@ -135,7 +137,9 @@ def _check_paths(wanted: Sequence[Wanted]) -> None:
             )
 
 
-def _of_input(item: str, base: str | None, selection: Selection, source: Source) -> Iterator[Wanted]:
+def _of_input(
+    item: str, base: str | None, selection: RedPajamaSelection, source: ObjectSource
+) -> Iterator[Wanted]:
     url = files.normalize(item)
     name = shown(url).rpartition("/")[2]
     is_file = files.local_path(url).is_file() if files.is_local(url) else layout.suffix_of(name) is not None
@@ -147,13 +151,15 @@ def _of_input(item: str, base: str | None, selection: Selection, source: Source)
         yield from _of_root(url, selection, source)
 
 
-def _selected(url: str, base: str | None, selection: Selection) -> Iterator[Wanted]:
+def _selected(url: str, base: str | None, selection: RedPajamaSelection) -> Iterator[Wanted]:
     path = _path_of(url, base)
     if selection.keeps(path):
         yield Wanted(url, path)
 
 
-def _of_list(url: str, base: str | None, selection: Selection, source: Source) -> Iterator[Wanted]:
+def _of_list(
+    url: str, base: str | None, selection: RedPajamaSelection, source: ObjectSource
+) -> Iterator[Wanted]:
     """Yield the objects of a list; lines of a listing are shards of the tree that it lies in, or of `base`."""
     tree = base or (files.parent(files.parent(url)) if "/listings/" in url else None)
     for number, text in enumerate(_lines(source, url), 1):
@@ -173,7 +179,7 @@ def _of_list(url: str, base: str | None, selection: Selection, source: Source) -
             )
 
 
-def _lines(source: Source, url: str) -> Iterator[str]:
+def _lines(source: ObjectSource, url: str) -> Iterator[str]:
     """Yield the lines of a list behind a path or URL; a byte order mark is no part of them.
 
     Raises `UsageError`: there is no such list, or it is no text of lines.
@@ -198,7 +204,7 @@ def _lines(source: Source, url: str) -> Iterator[str]:
 
 
 @contextmanager
-def _on_this_machine(source: Source, url: str) -> Iterator[str]:
+def _on_this_machine(source: ObjectSource, url: str) -> Iterator[str]:
     """Yield the path of a list, which is fetched if it lies elsewhere."""
     if not files.is_local(url):
         with partial(url) as part:
@@ -228,7 +234,7 @@ def _check_line(line: str, place: str, is_local: bool) -> None:
         )
 
 
-def _of_shard(root: str, shard: str, selection: Selection) -> Iterator[Wanted]:
+def _of_shard(root: str, shard: str, selection: RedPajamaSelection) -> Iterator[Wanted]:
     buckets = selection.buckets or BUCKETS[:2]
     if not shard.endswith(tuple(f"_{bucket}" for bucket in buckets)):
         return
@@ -238,7 +244,7 @@ def _of_shard(root: str, shard: str, selection: Selection) -> Iterator[Wanted]:
             yield Wanted(files.join(root, path), path)
 
 
-def _of_root(root: str, selection: Selection, source: Source) -> Iterator[Wanted]:
+def _of_root(root: str, selection: RedPajamaSelection, source: ObjectSource) -> Iterator[Wanted]:
     """Yield the objects of a published tree: by its listings, or by those of its folders where a store has no listings."""
     if files.is_web(root) or (selection.snapshots and "listings" in files.list_folders(root)):
         if not selection.snapshots:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from dolma_dask.display import counted
 from dolma_dask.errors import DiskFullError
 from dolma_dask.io import files
-from dolma_dask.io.objects import Source, Version
+from dolma_dask.io.objects import ObjectSource, Version
 from dolma_dask.progress import progress_of
 from dolma_dask.verbs.download.selection import Wanted
 
@@ -23,7 +23,7 @@ _FOLDERS = 100
 
 
 def ask(
-    source: Source, wanted: Sequence[Wanted], limit: int = MAX_ASKED, progress: bool = False
+    source: ObjectSource, wanted: Sequence[Wanted], limit: int = MAX_ASKED, progress: bool = False
 ) -> dict[str, Version | None]:
     """Return what up to `limit` objects, spread evenly over all, are now, by path; None: there is none. `progress` shows how many have been asked for.
 
@@ -41,7 +41,7 @@ def ask(
     return answers
 
 
-def _all_looked_at(source: Source, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Version | None]]:
+def _all_looked_at(source: ObjectSource, wanted: Sequence[Wanted]) -> Iterator[tuple[str, Version | None]]:
     """Yield what each object is now, by path, as answers come. Ctrl-C waits for none: the threads hold nothing that anybody would miss."""
     waiting, found = deque(wanted), SimpleQueue[tuple[str, Version | Exception | None]]()
 

@@ -12,7 +12,7 @@ from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.io import files
 from dolma_dask.io.decompress import compression_of, read_pieces
-from dolma_dask.io.objects import Source, Version, shown
+from dolma_dask.io.objects import ObjectSource, Version, shown
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.partial import Partial, partial
 from dolma_dask.io.publish import publish
@@ -47,7 +47,7 @@ class DownloadStage:
 
     target: str
     origin: str  # of the objects, seen from the target
-    source: Source
+    source: ObjectSource
     on_missing: Handling
     on_broken: Handling
     verb: str = "download"
@@ -91,7 +91,7 @@ class DownloadStage:
     def _fetch_whole(self, url: str, part: Partial) -> tuple[Version, str]:
         """Fetch an object into its partial file, and return its version and the checksum of its bytes.
 
-        Raises `FileNotFoundError`: there is none. Raises `CorruptFileError`: it is broken at its source. Raises `StoreError`: see `Source.persistently`.
+        Raises `FileNotFoundError`: there is none. Raises `CorruptFileError`: it is broken at its source. Raises `StoreError`: see `ObjectSource.persistently`.
         """
         seen: set[str] = set()
         while True:

@@ -26,7 +26,7 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.progress import one_display
 from dolma_dask.results.summary import Summary
-from dolma_dask.verbs.download.selection import Selection, Wanted, wanted_of
+from dolma_dask.verbs.download.selection import RedPajamaSelection, Wanted, wanted_of
 from dolma_dask.verbs.download.space import MAX_ASKED, ask, check_room, sizes
 from dolma_dask.verbs.download.stage import (
     DownloadStage,
@@ -95,10 +95,10 @@ class DownloadOptions(ShardOptions):
     ] = 300.0
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> RedPajamaSelection:
         """Selection from RedPajama-V2."""
         words = (self.snapshots, self.languages, self.buckets, self.components)
-        return Selection(*map(tuple, words))
+        return RedPajamaSelection(*map(tuple, words))
 
     @property
     def root(self) -> str | None:
@@ -261,7 +261,7 @@ def _prefixes(wanted: Sequence[Wanted]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _shown_inputs(inputs: Sequence[str], base: str | None, selection: Selection) -> dict[str, Any]:
+def _shown_inputs(inputs: Sequence[str], base: str | None, selection: RedPajamaSelection) -> dict[str, Any]:
     given = {name: list(words) for name, words in vars(selection).items()}
     return without_empty({"from": [shown(item) for item in inputs], "base": base, **given})
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a 
 
 
 @dataclass(frozen=True)
-class Request:
+class DownsamplingRequest:
     """A mix's options of downsampling, resolved against a dataset."""
 
     wanted: Downsampling
@@ -32,7 +32,7 @@ class Request:
     @classmethod
     def of(
         cls, dataset: Dataset, wanted: Downsampling, tokens: "TokenOptions | None", attributes: Sequence[str]
-    ) -> "Request":
+    ) -> "DownsamplingRequest":
         """Find the columns of groups and of weights.
 
         Raises `UsageError`: a column has not one value per document, or nothing counts tokens; `ExpressionError`: there is no such column.

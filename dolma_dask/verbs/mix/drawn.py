@@ -9,7 +9,7 @@ import msgspec
 from dolma_dask.display import isolated, shown_name
 from dolma_dask.results.recorded import Recorded
 from dolma_dask.results.table import Column, Table
-from dolma_dask.rules.downsampling import Cut, Cuts
+from dolma_dask.rules.downsampling import Cut, GroupCuts
 
 PARAMETER = "downsampled"
 """Parameter of the run of a mix that holds the result."""
@@ -80,13 +80,13 @@ class DrawnTable(msgspec.Struct, frozen=True):
             if label not in self.groups:
                 yield f"downsample: no document that the mix keeps has {self.by} {label!r}"
 
-    def cuts(self) -> Cuts:
+    def cuts(self) -> GroupCuts:
         """Return what workers have to know."""
         kept, there = (
             sum(getattr(one, name) for one in self.groups.values()) for name in ("documents", "documents_of")
         )
         cuts = {label: drawn.cut for label, drawn in self.groups.items()}
-        return Cuts(self.by, self.seed, cuts, kept / there if there else 1.0)
+        return GroupCuts(self.by, self.seed, cuts, kept / there if there else 1.0)
 
 
 def recorded_tables(step: Recorded) -> Iterator[Table]:

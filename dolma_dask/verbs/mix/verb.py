@@ -30,7 +30,7 @@ from dolma_dask.verbs.mix.drawn import PARAMETER
 from dolma_dask.verbs.mix.options import MixOptions
 
 if TYPE_CHECKING:
-    from dolma_dask.verbs.mix.drawing import Request
+    from dolma_dask.verbs.mix.drawing import DownsamplingRequest
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
 
@@ -141,15 +141,17 @@ def _token_options(options: MixOptions) -> "TokenOptions | None":
     return token_options(options.ragged, options.hdf5)
 
 
-def _draw(dataset: Dataset, options: MixOptions, tokens: "TokenOptions | None") -> "Request | None":
+def _draw(
+    dataset: Dataset, options: MixOptions, tokens: "TokenOptions | None"
+) -> "DownsamplingRequest | None":
     """Resolve the options of downsampling."""
     if options.downsample is None or not options.downsamples:
         return None
     from dolma_dask.rules.downsampling import downsampling
-    from dolma_dask.verbs.mix.drawing import Request
+    from dolma_dask.verbs.mix.drawing import DownsamplingRequest
 
     wanted = downsampling(options.downsample, options.by, options.unit, options.seed)
-    return Request.of(dataset, wanted, tokens, options.attributes)
+    return DownsamplingRequest.of(dataset, wanted, tokens, options.attributes)
 
 
 def _unmatched(flagged: Any) -> Iterator[str]:

@@ -31,8 +31,8 @@ def shift_of(span: int, bins: int) -> int:
     return max(0, span.bit_length() - (bins.bit_length() - 1))
 
 
-def make_bins(low: np.uint64, high: np.uint64, sample: Words, most: int) -> tuple[Bins, Words]:
-    """Return at most `most` bins (4 at least) from the least to the greatest key, and the least key of each."""
+def make_bins(low: np.uint64, high: np.uint64, sample: Words, max_bins: int) -> tuple[Bins, Words]:
+    """Return at most `max_bins` bins (4 at least) from the least to the greatest key, and the least key of each."""
     span = high - low
     shift = shift_of(int(span), MAX_STEPS)
     keys = np.sort(sample[sample - low <= span] - low)
@@ -41,7 +41,7 @@ def make_bins(low: np.uint64, high: np.uint64, sample: Words, most: int) -> tupl
     ]  # each once; numpy.unique takes a hundred times as long
     steps = np.bincount((keys >> np.uint64(shift)).astype(np.int64), minlength=(int(span) >> shift) + 1)
     # bins for each step; powers of two and the beginnings of shared ones make up to three times as many
-    share = most / 4 * ((1 - _EVEN) * steps / max(len(keys), 1) + _EVEN / len(steps))
+    share = max_bins / 4 * ((1 - _EVEN) * steps / max(len(keys), 1) + _EVEN / len(steps))
     bits = np.minimum(np.log2(np.maximum(share, 1)).astype(np.int64), shift)
     is_shared = bits == 0
     number = (share.cumsum() - share).astype(np.int64)

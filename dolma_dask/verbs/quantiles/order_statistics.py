@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class KeyBlock:
     """Keys of some segments: those of a row of the tables stand together in each."""
 
     keys: Words
@@ -50,7 +50,7 @@ class Block:
     stops: Ints  # (segments, rows) and where they stop
 
 
-Read = Callable[[], Iterable[Block]]
+Read = Callable[[], Iterable[KeyBlock]]
 """Reads all keys anew for each pass."""
 
 

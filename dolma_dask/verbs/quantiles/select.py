@@ -22,7 +22,7 @@ from dolma_dask.rules.ordered_bits import Extents, values_of
 from dolma_dask.rules.quantile_table import Entry, entries_of, interpolated, ranks_of
 from dolma_dask.text.kernels import Counts, Words
 from dolma_dask.verbs.quantiles.files import ValueFile
-from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
+from dolma_dask.verbs.quantiles.order_statistics import KeyBlock, order_statistics
 
 RESULTS = "results"
 """Folder of the quantiles of each signal."""
@@ -153,7 +153,7 @@ class SignalValues:
             one.read(file, self.signal, segment, keys)
         return keys[:: max(len(keys) // SAMPLED_KEYS, 1)]
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[KeyBlock]:
         """Yield the keys of the signal, many segments at a time so that each row has many keys; a block holds until the next one."""
         largest, rows = max((one.tail.segment_rows for one in self.kept), default=0), len(self.extents.counts)
         room = _Room(min(sum(one.tail.rows for one in self.kept), max(ROW_KEYS * rows, largest)), rows)
@@ -192,9 +192,9 @@ class _Room:
         self._segments += 1
         return place
 
-    def block(self) -> Block:
+    def block(self) -> KeyBlock:
         """Return what was taken, and begin anew."""
         starts, stops = self._places[:, : self._segments]
         keys = self._keys[: self._used]
         self._used = self._segments = 0
-        return Block(keys, starts, stops)
+        return KeyBlock(keys, starts, stops)

@@ -17,7 +17,7 @@ from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.formats import layout
 from dolma_dask.journal import Record
-from dolma_dask.verbs.validate.keys import IdentityStage, KeyEmitter, KeyFile, KeyReducer, KeyWork
+from dolma_dask.verbs.validate.keys import IdentityEmitter, IdentityStage, KeyFile, KeyReducer, KeyWork
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
 from dolma_dask.verbs.validate.shard import ValidateStage
 
@@ -60,7 +60,7 @@ class Identities:
         tasks = [Task.of(group) for group in groups]
         exchanged = yield from exchange(
             work,
-            KeyEmitter(),
+            IdentityEmitter(),
             tasks,
             reducer,
             shards=len(self.selected.shards),

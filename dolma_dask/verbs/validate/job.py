@@ -15,7 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record, dataset_notes, garbage_notes, journals, work_key
 from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.validate.identities import Identities, by_stem
-from dolma_dask.verbs.validate.listing import Listing, disagreements
+from dolma_dask.verbs.validate.listing import CheckedFiles, disagreements
 from dolma_dask.verbs.validate.problems import Problems
 from dolma_dask.verbs.validate.shard import VERSION, ValidateStage
 from dolma_dask.verbs.validate.summary import REPORT, KindProblems, ValidateSummary
@@ -28,7 +28,7 @@ class Check:
     stage: ValidateStage
     dataset: Dataset
     selected: Dataset
-    listing: Listing  # the files to look at
+    listing: CheckedFiles  # the files to look at
     identities: Identities
     scope: Mapping[str, Any]
     show: int  # problems of each kind

@@ -137,7 +137,7 @@ class KeyWork:
 
 
 @dataclass(frozen=True)
-class KeyEmitter:
+class IdentityEmitter:
     """Emits the keys of documents; for a file and its earlier version it also compares their order.
 
     ``task.work`` is a tuple of `KeyWork`, and ``info["orders"]`` has an item for each: None, or count, row, its row in the earlier version,

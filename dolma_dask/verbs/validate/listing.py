@@ -35,7 +35,7 @@ def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
 
 
 @dataclass(frozen=True)
-class Listing:
+class CheckedFiles:
     """The files that are looked at."""
 
     works: tuple[ShardWork, ...]  # one per shard
@@ -43,7 +43,7 @@ class Listing:
     notes: tuple[str, ...]  # facts that are no problems
 
 
-def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: int) -> Listing:
+def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: int) -> CheckedFiles:
     """Find the attribute files of the selected shards, and what is wrong with their names; keep `keep` problems of each kind."""
     catalog = Catalog(dataset)
     problems, notes = Problems(keep), list(_gone(dataset, catalog))
@@ -52,7 +52,7 @@ def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: i
     works = [_work(catalog, shard, names, problems) for shard in selected.shards]
     for name in names:
         _check_of_one_run(catalog, name, works, problems)
-    return Listing(tuple(works), problems, tuple(notes))
+    return CheckedFiles(tuple(works), problems, tuple(notes))
 
 
 def _work(catalog: Catalog, shard: Shard, names: Sequence[str], problems: Problems) -> ShardWork:

@@ -14,8 +14,8 @@ from dolma_dask.clusters.jobs import (
     LOST_SECONDS,
     MAX_PAUSE_SECONDS,
     UNSEEN_SECONDS,
-    Jobs,
     Refusal,
+    SlurmJobs,
     job_of,
     without_job_of_ours,
 )
@@ -27,8 +27,8 @@ from dolma_dask.errors import ClusterError, UsageError
 RUNNING = {"11": "RUNNING", "12": "RUNNING"}
 
 
-def held() -> Jobs:
-    return Jobs(ids={"j-1": "11", "j-12": "12"})
+def held() -> SlurmJobs:
+    return SlurmJobs(ids={"j-1": "11", "j-12": "12"})
 
 
 def test_jobs_that_wait_or_run_are_alive_and_a_silent_squeue_says_nothing():
@@ -65,7 +65,7 @@ def test_a_job_without_workers_is_dead_in_the_end_whatever_squeue_says():
 
 
 def test_jobs_that_end_at_once_are_counted_in_a_row_and_paused():
-    jobs, pauses = Jobs(), []
+    jobs, pauses = SlurmJobs(), []
     for number in range(3):
         jobs.ids = {f"j-{number}": "1", f"k-{number}": "2"}
         assert len(jobs.dead({"1": "FAILED", "2": "FAILED"}, 0)) == 2

@@ -7,7 +7,7 @@ from partition_worlds import MANY
 import dolma_dask as dk
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, InterruptedStageError
-from dolma_dask.frames.publishing import MoveStage, Staged
+from dolma_dask.frames.publishing import MoveStage, StagedFiles
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
@@ -53,7 +53,7 @@ def test_a_file_is_moved_once_and_believed_when_it_is_there(tmp_path, where):
         "s",
         (Unit("x/1.txt", "key"),),
         (),
-        Staged(folder, (Record("x/1.txt", "s", "", files=(FileRecord("x/1.txt", 3, out.checksum),)),)),
+        StagedFiles(folder, (Record("x/1.txt", "s", "", files=(FileRecord("x/1.txt", 3, out.checksum),)),)),
     )
     stage = MoveStage("verb", target)
     (record,) = stage.run_shard(task)

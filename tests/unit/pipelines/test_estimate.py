@@ -17,7 +17,7 @@ from dolma_dask import cli
 from dolma_dask.errors import CorruptFileError, TrialError, UsageError
 from dolma_dask.io.publish import writer_space
 from dolma_dask.pipelines.estimate.answer import fitting
-from dolma_dask.pipelines.estimate.model import Extent, Walls, line
+from dolma_dask.pipelines.estimate.model import StageExtent, Walls, line
 from dolma_dask.pipelines.pipeline import run
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -131,7 +131,7 @@ stages:
 
 def test_noise_is_not_multiplied():
     """A stage that hardly grows: what two trials of the same differ by, times 33, would be most of the estimate."""
-    extent = Extent({"small": 10.0, "large": 310.0, "whole": 10_000.0}, {})
+    extent = StageExtent({"small": 10.0, "large": 310.0, "whole": 10_000.0}, {})
     exact = line(extent, {"small": 3.0, "large": 9.0})
     assert (exact.rate, exact.spread) == (0.02, 0)
     assert (exact.fixed, exact.whole) == pytest.approx((2.8, 202.8))

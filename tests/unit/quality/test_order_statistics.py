@@ -10,7 +10,7 @@ from dolma_dask.rules.ordered_bits import NULL, Extents, values_of
 from dolma_dask.rules.quantile_table import PROBABILITIES, ranks_of
 from dolma_dask.verbs.quantiles import order_statistics as selection
 from dolma_dask.verbs.quantiles.bins import bin_of, make_bins, shift_of
-from dolma_dask.verbs.quantiles.order_statistics import Block, order_statistics
+from dolma_dask.verbs.quantiles.order_statistics import KeyBlock, order_statistics
 
 
 def keys_of(values):
@@ -46,7 +46,7 @@ def block_of(keys, codes, rows, segments=3):
     orders = [start + np.argsort(codes[start:stop], kind="stable") for start, stop in pairwise(cuts)]
     sizes = np.array([np.bincount(codes[order], minlength=rows) for order in orders])
     stops = cuts[:-1, None] + np.cumsum(sizes, axis=1)
-    return Block(keys[np.concatenate(orders)], stops - sizes, stops)
+    return KeyBlock(keys[np.concatenate(orders)], stops - sizes, stops)
 
 
 def check(values, codes, groups, block=1000, sampled=slice(None, None, 7)):

@@ -246,7 +246,7 @@ def test_headers_a_byte_now_and_then_have_stalled_too(server, tmp_path):
 
 @pytest.mark.parametrize("each", [100, 100_000])
 def test_attempts_that_bring_next_to_nothing_are_in_vain(each):
-    reached, source = [0], objects.Source()
+    reached, source = [0], objects.ObjectSource()
 
     def attempt():
         reached.append(reached[-1] + each)
@@ -346,7 +346,7 @@ def test_bytes_of_two_versions_are_never_mixed_where_nothing_else_would_tell(ser
 
 
 def test_a_host_has_so_many_connections_however_many_threads():
-    source, busy, busiest, lock = objects.Source(connections=2), 0, 0, threading.Lock()
+    source, busy, busiest, lock = objects.ObjectSource(connections=2), 0, 0, threading.Lock()
 
     def attempt():
         nonlocal busy, busiest

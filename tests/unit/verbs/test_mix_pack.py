@@ -20,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.outputs import packed
-from dolma_dask.outputs.cutting import JoinStage, Member, members_of, spread_files
+from dolma_dask.outputs.cutting import JoinStage, PieceMember, members_of, spread_files
 from dolma_dask.outputs.pieces import SortStage
 
 from .conftest import failing, write_lines
@@ -92,7 +92,7 @@ def test_shares_of_members_are_whole_in_order_and_never_empty(pieces: list[list[
         assert max(sum(map(size_of, group)) for group in groups) <= total / len(groups) + 2 * largest
 
 
-def size_of(member: Member) -> int:
+def size_of(member: PieceMember) -> int:
     return member.stop - member.start
 
 

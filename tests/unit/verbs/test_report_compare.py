@@ -15,7 +15,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram
 from dolma_dask.pages import comparison_page
 from dolma_dask.pages.compare import distance, signal_change
-from dolma_dask.pages.model import Comparison, ReportData, SignalChange
+from dolma_dask.pages.model import ComparisonPart, ReportData, SignalChange
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 from .conftest import write_lines
@@ -118,7 +118,7 @@ def test_copies_that_a_rule_has_dropped_are_no_copies_in_the_version(world):
 
 def test_versions_without_a_signal_in_common_say_so():
     side = ReportData("t", "v0", "c", "v")
-    data = Comparison(
+    data = ComparisonPart(
         "t", side, replace(side, dataset="v1"), only_before=["a"], only_after=[f"s{n}" for n in range(7)]
     )
     lead = " ".join(comparison_page.chapters(data)["signals"].lead)
@@ -153,7 +153,7 @@ def test_missing_and_infinite_values_are_said():
     ]
     assert [round(change.change, 3) for change in changes] == [0, 0.5, 0.167, 1, 0, 1]
     side = ReportData("t", "v0", "c", "v")
-    data = Comparison("t", side, replace(side, dataset="v1"), changes)
+    data = ComparisonPart("t", side, replace(side, dataset="v1"), changes)
     words = " ".join(comparison_page.chapters(data)["signals"].lead)
     assert "6 signals of both can be compared; 2 did not change." in words
     assert (
@@ -177,7 +177,7 @@ def test_missing_and_infinite_values_are_said():
 def test_names_from_right_to_left_move_no_word_of_a_comparison():
     name = "\u05d0 7"
     before, after = ReportData("t", name, "c", "v"), ReportData("t", f"{name}b", "c", "v")
-    data = Comparison("t", before, after, [signal(name, [1], [2])], only_before=[name, "b"])
+    data = ComparisonPart("t", before, after, [signal(name, [1], [2])], only_before=[name, "b"])
     for chapter in comparison_page.chapters(data).values():
         for sentence in chapter.lead:
             assert sentence.count("\u05d0") == sentence.count("\u2068\u05d0") == sentence.count("\u2069")

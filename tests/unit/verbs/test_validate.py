@@ -26,7 +26,7 @@ from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
 from dolma_dask.verbs.validate.attributes import find_bad_spans
-from dolma_dask.verbs.validate.keys import EARLIER, KeyEmitter, KeyReducer, order_break
+from dolma_dask.verbs.validate.keys import EARLIER, IdentityEmitter, KeyReducer, order_break
 from dolma_dask.verbs.validate.problems import KINDS
 from dolma_dask.verbs.validate.shard import ValidateStage
 from dolma_dask.verbs.validate.verb import validate
@@ -445,7 +445,7 @@ def test_what_changed_is_checked_again(tagged, monkeypatch):
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_knows(tagged):
-    with failing(KeyEmitter, method="emit"), pytest.raises(InterruptedStageError):
+    with failing(IdentityEmitter, method="emit"), pytest.raises(InterruptedStageError):
         run(tagged)
     (kept,) = tagged.glob("_work/validate-ids/*/keys")
     assert len(list(kept.rglob("*.keys"))) == 2
