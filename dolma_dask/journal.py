@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -30,7 +30,9 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.registry import names_of
-from dolma_dask.rules.tally import Amounts, Tally
+
+if TYPE_CHECKING:
+    from dolma_dask.rules.tally import Tally
 
 FORMAT = 2
 """Format of records; raised when their fields change their meaning. Records of another format are never believed."""
@@ -62,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     counts: dict[str, float] = {}
     rules: tuple[RuleCount, ...] = ()  # documents for which each part of a rule holds
     # what the parts of a `where` rule drop by source, in the order of `rules` (`Tally.to_json`); None: not counted
-    drops: dict[str, list[Amounts]] | None = None
+    drops: dict[str, list[tuple[int, int]]] | None = None
     info: dict[str, Any] = {}  # what only this verb knows (tagger types, thresholds, histograms...)
     # wall seconds of the work; when it ended, in seconds since 1970
     seconds: float = 0.0
@@ -71,11 +73,13 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     stale: bool = False
 
 
-def sum_drops(records: Sequence[Record]) -> Tally | None:
+def sum_drops(records: Sequence[Record]) -> "Tally | None":
     """Return what conditions drop in several shards; None where it was not counted, or not by the same rule."""
     rules = {tuple(rule.rule for rule in record.rules if rule.kind == "where") for record in records}
     if len(rules) != 1 or any(record.drops is None for record in records):
         return None
+    from dolma_dask.rules.tally import Tally  # brings Arrow along, which most readers of journals do without
+
     found = Tally(len(rules.pop()))
     for record in records:
         found.add(Tally.from_json(found.conditions, record.drops or {}))

@@ -16,7 +16,7 @@ import nbformat
 import dolma_dask
 from dolma_dask import cli
 from dolma_dask.options.base import fields_of
-from dolma_dask.options.groups import ReadOptions
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.pipelines.signatures import notes
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
 

@@ -15,7 +15,8 @@ from dolma_dask.engine.plan import Readable, Task
 from dolma_dask.engine.runs import gather
 from dolma_dask.io.files import Input
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.reading import AlignedShard, Columns
+from dolma_dask.reading.columns import Columns
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.rules import Rule
 from dolma_dask.text.columns import validity
 

@@ -29,7 +29,7 @@ from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.io.stored import PieceReader
 from dolma_dask.journal import Record, Unit
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.base import ArrowSink
 from dolma_dask.sinks.sink import ShardFacts

@@ -18,7 +18,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
-from dolma_dask.reading import Columns
+from dolma_dask.reading.columns import Columns
 
 GROUP_BYTES = 32_000_000
 """Stored bytes of small shards that are read by one task."""

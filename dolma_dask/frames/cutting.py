@@ -27,7 +27,8 @@ from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import START, Member, Section
 from dolma_dask.journal import Record, journals
-from dolma_dask.reading import AttributeSets, AttributeSource, RowRange
+from dolma_dask.reading.reader import RowRange
+from dolma_dask.reading.sets import AttributeSets, AttributeSource
 
 TEXT_PER_STORED_BYTE: Mapping[FileFormat, float] = {
     "jsonl": 1.0,

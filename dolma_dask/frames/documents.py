@@ -21,7 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.journal import work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import budget
+from dolma_dask.options.records import budget
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
 

@@ -16,7 +16,7 @@ from dolma_dask.formats.json.attributes import value_kind
 from dolma_dask.frames.cutting import Partition, Partitions, sum_known
 from dolma_dask.frames.naming import FrameColumn
 from dolma_dask.frames.reading import PartitionSource
-from dolma_dask.reading import Kind
+from dolma_dask.reading.columns import Kind
 from dolma_dask.rules.values import unknown_name
 
 SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))

@@ -35,7 +35,8 @@ from dolma_dask.io.records import sum_counts
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import RunOptions, budget
+from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.records import budget
 from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.staging import VERB, StagingOutput, staging_name

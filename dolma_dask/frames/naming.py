@@ -11,16 +11,10 @@ from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.attributes import AttributeFile
-from dolma_dask.reading import (
-    AlignedShard,
-    AttributeSets,
-    Catalog,
-    Kind,
-    find_fields,
-    find_keys,
-    find_metrics,
-    full_name,
-)
+from dolma_dask.reading.catalog import Catalog
+from dolma_dask.reading.columns import Kind, find_fields, find_keys, find_metrics, full_name
+from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.values import Value
 
 DEFAULT = ("id", "source", "text")

@@ -23,8 +23,8 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import Block
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.reading import AlignedReader, AlignedShard
 from dolma_dask.reading.follower import checksum_of, count_rows
+from dolma_dask.reading.reader import AlignedReader, AlignedShard
 
 OnBadRow = Literal["fail", "null"]
 

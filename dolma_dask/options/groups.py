@@ -1,32 +1,27 @@
-"""Options that several commands share: the shards that are worked on, what happens to bad records, where it runs; and what datasets and rules may be given as."""
+"""Options that nearly all commands share: the shards that are worked on, and where it runs; and what a dataset may be given as.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+Records that cannot be read are the matter of `records`, rules over documents of `kept`: a command that has neither starts without Arrow.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Annotated, Any
 
-from dolma_dask.clusters import check_cluster, check_workers
 from dolma_dask.dataset import Dataset, open_dataset, version_root
-from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import MAX_BAD_FRACTION, NAMED_MEMBERS, OnBadRecord, RecordPolicy
-from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Record, check_budget
-from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Opt, Options, nothing_in, words_of
+from dolma_dask.journal import check_budget
+from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt, Options, nothing_in, words_of
 from dolma_dask.results.summary import Summary
-from dolma_dask.rules.rules import Rule
 
 DatasetLike = str | Dataset | Summary
 """A folder or URL, an open dataset, or the summary of the verb that wrote it."""
 
 TokensLike = str | Mapping[str, Any] | None
 """Options of `ragged` or `hdf5` of a mix, ``to`` and ``tokenizer`` among them, also as JSON text."""
-
-RuleLike = str | Rule | None
-"""An expression, or rules joined by ``& | ~``."""
 
 
 def same(value: Any) -> Any:
@@ -67,7 +62,12 @@ class RunOptions(Options):
         ),
     ] = None
     workers: Annotated[
-        int | None, Opt("Processes or threads; by default one per processor.", convert=check_workers)
+        int | None,
+        Opt(
+            "Processes or threads; by default one per processor.",
+            min=1,
+            expected="a number of processes or threads from 1 on",
+        ),
     ] = None
     cluster: Annotated[
         str | None,
@@ -81,7 +81,10 @@ class RunOptions(Options):
     def check(self) -> None:
         """Refuse a cluster that cannot be."""
         super().check()
-        check_cluster(self.cluster, self.scheduler, self.workers)
+        if self.cluster is not None:
+            from dolma_dask.clusters import check_cluster  # reads profiles, which most runs have none of
+
+            check_cluster(self.cluster, self.scheduler, self.workers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,57 +113,6 @@ class ShardOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordOptions(ShardOptions):
-    """`ShardOptions`, and what happens to records that cannot be read."""
-
-    group = BAD
-    unrecorded = frozenset({"on_bad_record", "max_record_bytes"})
-
-    on_bad_record: Annotated[
-        OnBadRecord,
-        Opt(
-            "Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes."
-        ),
-    ] = "fail"
-    max_record_bytes: Annotated[
-        int,
-        Opt(
-            "Longer lines are bad records, and Parquet pages that need more are refused.",
-            min=1,
-            expected="a whole number of bytes, 1 or more",
-        ),
-    ] = MAX_RECORD_BYTES
-
-    @property
-    def policy(self) -> RecordPolicy:
-        """The same as readers and the quarantine take it."""
-        return RecordPolicy(self.on_bad_record, max_record_bytes=self.max_record_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions(RecordOptions):
-    """`RecordOptions`, and how many records may be left out; for commands that leave them out."""
-
-    group = BAD
-    unrecorded = frozenset({"max_bad_fraction"})
-
-    max_bad_fraction: Annotated[
-        float,
-        Opt(
-            "Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.",
-            min=0,
-            max=1,
-            expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",
-        ),
-    ] = MAX_BAD_FRACTION
-
-    @property
-    def policy(self) -> RecordPolicy:
-        """The same as readers and the quarantine take it."""
-        return RecordPolicy(self.on_bad_record, self.max_bad_fraction, self.max_record_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
 class DatasetOptions(Options):
     """Options for the origin of a dataset's documents."""
 
@@ -183,43 +135,6 @@ class DatasetOptions(Options):
     def open(self, dataset: DatasetLike) -> Dataset:
         """Return a dataset for what a call names; refuse one that is over its budget of bad records."""
         return as_dataset(dataset, self.source, self.version)
-
-
-def rule_of(where: object) -> str | Rule | None:
-    """Return a rule as verbs take it: an expression, a rule, or of thresholds and summaries with thresholds the rule to be inside of them.
-
-    Raises `UsageError`: it is of another type.
-    """
-    inside = getattr(where, "inside", None)
-    rule = inside() if callable(inside) else where
-    if isinstance(rule, Rule):
-        rule.check_depth()
-    if rule is None or isinstance(rule, str | Rule):
-        return rule
-    raise UsageError(
-        f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
-        "joined by & | ~."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptOptions(DatasetOptions):
-    """The documents of a dataset that a rule keeps."""
-
-    group = WHAT
-
-    where: Annotated[
-        RuleLike,
-        Opt(
-            "Keep only documents for which this holds, as in mix, without writing them first.",
-            kind="str",
-            group=OWN,
-            convert=rule_of,
-        ),
-    ] = None
-    attributes: Annotated[
-        Sequence[str], Opt("Attribute sets to read; by default those that the rule needs.")
-    ] = ()
 
 
 Format = Annotated[
@@ -248,11 +163,6 @@ PublishedDocuments = Annotated[
     ),
 ]
 """The dataset of a command that meets published tables by their ids."""
-
-
-def budget(policy: RecordPolicy) -> float:
-    """Return the share of bad rows that a run may end with."""
-    return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
 
 
 def target_of(to: object) -> str:
@@ -290,16 +200,6 @@ def of_version(dataset: DatasetLike, source: str | None, version: str | None) ->
 
 NO_SHARD = "no shard is left to read: a share may be empty where there are fewer shards than shares"
 """Message about a call that has nothing to read."""
-
-
-def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
-    """Name members of archives that hold no records; `records` know their number and the first names."""
-    known = [record for record in records if "skipped_members" in record.info]
-    names = [name for record in known for name in record.info["skipped_members"]]
-    count = int(sum(record.counts["skipped_members"] for record in known))
-    if count:
-        more = f" and {count - NAMED_MEMBERS:,} more" if count > NAMED_MEMBERS else ""
-        yield f"{counted(count, 'member')} of archives skipped, no file of records: {', '.join(names[:NAMED_MEMBERS])}{more}"
 
 
 def check_outside(target: str, *roots: str) -> None:

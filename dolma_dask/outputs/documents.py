@@ -13,7 +13,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt
-from dolma_dask.options.groups import budget
+from dolma_dask.options.records import budget
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.packed import Packed, Part
 from dolma_dask.reading.kept import transform

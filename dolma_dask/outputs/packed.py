@@ -20,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
 from dolma_dask.journal import Record, sum_drops, work_key
-from dolma_dask.options.groups import budget
+from dolma_dask.options.records import budget
 from dolma_dask.outputs.cutting import (
     PACKING_VERSION,
     FilePacking,

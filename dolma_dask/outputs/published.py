@@ -15,7 +15,9 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import Opt, without_empty
-from dolma_dask.options.groups import KeptOptions, ReadOptions, RuleLike, budget, check_outside, rule_of
+from dolma_dask.options.groups import check_outside
+from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
+from dolma_dask.options.records import ReadOptions, budget
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.published import combined_places
 from dolma_dask.reading.selection import rule_notes, select

@@ -21,7 +21,8 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import Record, dataset_notes, work_key
 from dolma_dask.options.base import OUTPUT, Opt, Options, without_empty
-from dolma_dask.options.groups import RunOptions, budget
+from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.records import budget
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.results.summary import Summary

@@ -31,7 +31,7 @@ from dolma_dask.pages.model import SIDES, QuarantineRow, ReportData, RuleRow, So
 from dolma_dask.pages.survey import Findings, Survey, View
 from dolma_dask.pages.thresholds import threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
-from dolma_dask.reading import CONVERTED
+from dolma_dask.reading.sets import CONVERTED
 from dolma_dask.registry import VERBS, load
 from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally

@@ -29,9 +29,11 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.pages.history import Origin
 from dolma_dask.pages.model import Example, Side
 from dolma_dask.pages.words import dropped_by
-from dolma_dask.reading import AlignedShard, AttributeSets, Catalog, check_clash
+from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.columns import NUMERIC
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import conjuncts, select, spelled_conjuncts
+from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.tally import Tally

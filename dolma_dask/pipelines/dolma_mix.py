@@ -22,7 +22,8 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
 from dolma_dask.options.base import OWN, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import ReadOptions, same
+from dolma_dask.options.groups import same
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
 from dolma_dask.results.summary import Summary

@@ -41,7 +41,7 @@ from dolma_dask.io.yaml_files import (
     read_yaml,
     scalar,
 )
-from dolma_dask.options.groups import ReadOptions
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.pipelines.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.pipelines.stages import StagePlan, absolute, is_in, named
 from dolma_dask.registry import VERBS, load

@@ -20,9 +20,10 @@ from dolma_dask.formats.exact_numbers import floats, nearest
 from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import KeptOptions, RuleLike, ShardOptions, WithAttributes, rule_of
+from dolma_dask.options.groups import ShardOptions, WithAttributes
+from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.signals import find_rule, find_signals
 from dolma_dask.rules.groups import MAX_GROUPS, Groups, too_many

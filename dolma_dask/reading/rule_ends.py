@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dolma_dask.reading import Columns
+from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.labels import Labels

@@ -14,7 +14,9 @@ from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.reading import AttributeSets, Catalog, check_clash, find_fields, find_metrics, look_up
+from dolma_dask.reading.catalog import Catalog, check_clash
+from dolma_dask.reading.columns import find_fields, find_metrics, look_up
+from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.results.summary import Summary, shortened
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.where import NO_COLUMNS, parse, resolve

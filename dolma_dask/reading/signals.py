@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import words_of
-from dolma_dask.reading import Catalog, Columns, find_columns
-from dolma_dask.reading.columns import NUMERIC, label_kind
+from dolma_dask.reading.catalog import Catalog
+from dolma_dask.reading.columns import NUMERIC, Columns, find_columns, label_kind
 from dolma_dask.reading.selection import select
 from dolma_dask.rules.labels import BETWEEN, Labels
 from dolma_dask.rules.rules import Missing, Rule, all_of

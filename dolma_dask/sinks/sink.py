@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
-from dolma_dask.rules.tally import Amounts
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 Rows = TypeVar("Rows", contravariant=True)
@@ -39,7 +38,7 @@ class ShardFacts:
     inputs: tuple[InputRecord, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
     rules: tuple[RuleCount, ...] = ()
-    drops: dict[str, list[Amounts]] | None = None
+    drops: dict[str, list[tuple[int, int]]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
     reads: frozenset[str] = frozenset()  # columns of the documents behind fields and attributes
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records

@@ -35,8 +35,8 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES, StoredFile
 from dolma_dask.journal import Journal, work_key
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Format, PublishedDocuments, RecordOptions
-from dolma_dask.reading import AlignedShard
+from dolma_dask.options.groups import DatasetOptions, Format, PublishedDocuments
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.published import (
     PLACED,
     B,
@@ -49,6 +49,7 @@ from dolma_dask.reading.published import (
     list_tables,
     missing_table,
 )
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts

@@ -8,7 +8,9 @@ from typing import Annotated
 
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import Documents, KeptOptions, ReadOptions, check_outside
+from dolma_dask.options.groups import Documents, check_outside
+from dolma_dask.options.kept import KeptOptions
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select

@@ -28,8 +28,9 @@ from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.journal import Journal, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions
-from dolma_dask.reading import AlignedShard
+from dolma_dask.options.groups import DatasetOptions, Documents, Format
+from dolma_dask.options.records import RecordOptions
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.rules.metrics import METRICS
 
 pytestmark = pytest.mark.conformance

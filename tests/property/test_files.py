@@ -22,7 +22,8 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.stream import Member, Section, StoredFile, compression_of, read_lines
 from dolma_dask.journal import Journal, JournalWriter, Record
-from dolma_dask.reading import AlignedShard, open_attributes
+from dolma_dask.reading.catalog import open_attributes
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks import jsonl
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.documents import open_writer

@@ -10,7 +10,8 @@ from typing import ClassVar
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine.fold import fold, readable_rows, shards_of
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.reading import AlignedShard, find_columns
+from dolma_dask.reading.columns import find_columns
+from dolma_dask.reading.reader import AlignedShard
 
 
 @dataclass(frozen=True)

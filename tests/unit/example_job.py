@@ -18,7 +18,7 @@ from dolma_dask.exchange import Emitted, ShardRecords, exchange
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.journal import Record, work_key
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.text.columns import code_point_lengths
 

@@ -19,7 +19,7 @@ from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import Block
 from dolma_dask.journal import work_key
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import AttributeSink
 from dolma_dask.sinks.sink import ShardFacts

@@ -17,7 +17,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import documents as documents_module
 from dolma_dask.reading import columns as columns_module
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 
 WORDS = "gopher_v2__gopher_v2__word_count"
 LENGTH = "char_length_v1__char_length_v1__length"

@@ -28,7 +28,9 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
-from dolma_dask.reading import AlignedReader, AlignedShard, ReadState, RowRange, open_attributes, shard_inputs
+from dolma_dask.reading.catalog import open_attributes
+from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
+from dolma_dask.reading.sets import shard_inputs
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.documents import open_writer
 

@@ -23,7 +23,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
-from dolma_dask.options.groups import skipped_notes
+from dolma_dask.options.records import skipped_notes
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes

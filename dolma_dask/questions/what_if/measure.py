@@ -17,7 +17,8 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.journal import Journal
-from dolma_dask.reading import Catalog, look_up
+from dolma_dask.reading.catalog import Catalog
+from dolma_dask.reading.columns import look_up
 from dolma_dask.registry import names_of
 from dolma_dask.rules.signal_names import short_name
 from dolma_dask.text.kernels import Counts, Floats

@@ -20,15 +20,14 @@ from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
     DatasetOptions,
-    RuleLike,
     RunOptions,
     ShardOptions,
     WithAttributes,
     check_outside,
-    rule_of,
     same,
     target_of,
 )
+from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.questions.what_if.answer import WhatIf, answer_of
 from dolma_dask.questions.what_if.conditions import split
 from dolma_dask.questions.what_if.examples import with_excerpts
@@ -43,7 +42,7 @@ from dolma_dask.questions.what_if.measure import (
     text_bytes_of,
 )
 from dolma_dask.questions.what_if.stage import CountStage, DropSums, count_tasks, sample_limits
-from dolma_dask.reading import Columns, find_columns
+from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.reading.signals import check_signal
 from dolma_dask.reading.thresholds import check_name

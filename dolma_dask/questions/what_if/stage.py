@@ -18,7 +18,8 @@ from dolma_dask.engine.fold import few_tasks, mask_of
 from dolma_dask.formats.exact_numbers import floats
 from dolma_dask.questions.what_if import counting
 from dolma_dask.questions.what_if.ladder import GIVEN, LevelBounds
-from dolma_dask.reading import AlignedShard, Columns
+from dolma_dask.reading.columns import Columns
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.ordered_bits import Codes
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import hashes

@@ -21,8 +21,8 @@ from dolma_dask.formats.json.lines import SPAN, Lines
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io.attributes import OBJECT, member_texts
 from dolma_dask.io.records import Block
-from dolma_dask.reading import AlignedShard
 from dolma_dask.reading.kept.recipe import Recipe, SpanWork, prefix_of
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX, ATTRIBUTES, PARTS, SpanItem
 from dolma_dask.rules.filters import Filter, select
 from dolma_dask.rules.jsonpath import is_number

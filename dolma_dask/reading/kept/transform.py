@@ -25,10 +25,11 @@ from dolma_dask.io.files import Input, inputs_of
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
 from dolma_dask.journal import work_key
-from dolma_dask.reading import AlignedShard, AttributeSets, AttributeSource
 from dolma_dask.reading.kept.block import MixBlock
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import Selection
+from dolma_dask.reading.sets import AttributeSets, AttributeSource
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.rules.tally import Tally

@@ -21,7 +21,8 @@ from dolma_dask.io.id_lists import ListFacts, check_list, read_facts, set_name
 from dolma_dask.journal import Journal
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, Format, RecordOptions, same
+from dolma_dask.options.groups import DatasetOptions, Documents, Format, same
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.verbs.block.job import Blocking
 from dolma_dask.verbs.block.summary import BlockSummary

@@ -23,15 +23,9 @@ from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lin
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import ShardOptions
-from dolma_dask.reading import (
-    CONVERTED,
-    AlignedShard,
-    AttributeSets,
-    AttributeSource,
-    ReadState,
-    open_attributes,
-    shard_inputs,
-)
+from dolma_dask.reading.catalog import open_attributes
+from dolma_dask.reading.reader import AlignedShard, ReadState
+from dolma_dask.reading.sets import CONVERTED, AttributeSets, AttributeSource, shard_inputs
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sources.documents import join_members

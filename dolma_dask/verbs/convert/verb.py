@@ -32,7 +32,8 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import ReadOptions, ShardOptions, as_dataset, budget, same, skipped_notes
+from dolma_dask.options.groups import ShardOptions, as_dataset, same
+from dolma_dask.options.records import ReadOptions, budget, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset

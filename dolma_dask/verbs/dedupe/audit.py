@@ -28,7 +28,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.minhash.schemes import jaccard
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.dedupe.choice import Choice

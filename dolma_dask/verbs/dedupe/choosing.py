@@ -20,7 +20,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen

@@ -26,7 +26,7 @@ from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
-from dolma_dask.reading import Columns
+from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
 from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
 from dolma_dask.verbs.dedupe.choice import Choice

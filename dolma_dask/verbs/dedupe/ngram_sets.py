@@ -20,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.sets import count_common
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.bands import SignedShard, holding
 from dolma_dask.verbs.dedupe.choosing import written_since

@@ -12,15 +12,9 @@ from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.minhash.schemes import Scheme, Unit
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
-from dolma_dask.options.groups import (
-    DatasetLike,
-    DatasetOptions,
-    Format,
-    RecordOptions,
-    RuleLike,
-    rule_of,
-    same,
-)
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
+from dolma_dask.options.kept import RuleLike, rule_of
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of

@@ -25,7 +25,7 @@ from dolma_dask.formats.levels import level_keys, stored_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.reading import Columns
+from dolma_dask.reading.columns import Columns
 from dolma_dask.rules.levels import Levels
 from dolma_dask.sinks.attributes import AttributeSink
 from dolma_dask.sinks.sink import ShardFacts

@@ -16,8 +16,9 @@ from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats import layout
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Format, RecordOptions, WithAttributes
-from dolma_dask.reading import find_columns
+from dolma_dask.options.groups import DatasetOptions, Format, WithAttributes
+from dolma_dask.options.records import RecordOptions
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.signals import check_signal
 from dolma_dask.reading.thresholds import (

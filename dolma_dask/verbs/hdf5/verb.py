@@ -13,14 +13,9 @@ from dolma_dask.errors import UsageError
 from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import (
-    NO_SHARD,
-    DatasetLike,
-    KeptOptions,
-    ReadOptions,
-    check_outside,
-    same,
-)
+from dolma_dask.options.groups import NO_SHARD, DatasetLike, check_outside, same
+from dolma_dask.options.kept import KeptOptions
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.hdf5.job import Documents, Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.raw import RawTexts, raw_documents

@@ -14,7 +14,8 @@ from dolma_dask.engine.documents import join_documents
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.base import without_empty
-from dolma_dask.options.groups import NO_SHARD, ReadOptions
+from dolma_dask.options.groups import NO_SHARD
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.packed import Part

@@ -8,9 +8,8 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import run_job
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.options.groups import ReadOptions
-from dolma_dask.reading import Columns, find_columns
-from dolma_dask.reading.columns import NUMERIC
+from dolma_dask.options.records import ReadOptions
+from dolma_dask.reading.columns import NUMERIC, Columns, find_columns
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.rules.downsampling import Downsampling
 from dolma_dask.verbs.mix.downsampling import Draw

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import OUTPUT, OWN, WHAT, Opt
-from dolma_dask.options.groups import KeptOptions, ReadOptions, RuleLike, TokensLike, rule_of, same
+from dolma_dask.options.groups import TokensLike, same
+from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.documents import DocumentFormat
 from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.rules.rules import Rule

@@ -18,7 +18,8 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.options.base import without_empty
-from dolma_dask.options.groups import NO_SHARD, ReadOptions, ShardOptions
+from dolma_dask.options.groups import NO_SHARD, ShardOptions
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.packed import Part

@@ -13,7 +13,8 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.groups import ReadOptions, TokensLike, as_dataset, check_outside
+from dolma_dask.options.groups import TokensLike, as_dataset, check_outside
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.hdf5.job import Documents
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.ragged import ArrayOptions, make_arrays

@@ -19,8 +19,8 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.staging import stage
 from dolma_dask.journal import Record
-from dolma_dask.reading import AlignedReader, AlignedShard, Columns
-from dolma_dask.reading.columns import label_kind
+from dolma_dask.reading.columns import Columns, label_kind
+from dolma_dask.reading.reader import AlignedReader, AlignedShard
 from dolma_dask.rules.groups import MAX_GROUPS, Groups
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule

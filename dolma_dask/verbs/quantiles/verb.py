@@ -14,7 +14,9 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetLike, DatasetOptions, RecordOptions, RuleLike, rule_of, same
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
+from dolma_dask.options.kept import RuleLike, rule_of
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.signals import find_rule, find_signals
 from dolma_dask.reading.thresholds import check_name, tails_in_words

@@ -16,7 +16,9 @@ from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import Documents, KeptOptions, ReadOptions, RuleLike, rule_of
+from dolma_dask.options.groups import Documents
+from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
+from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.documents import DocumentFormat, check_apart, document_plan
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import rule_notes, select

@@ -27,8 +27,8 @@ from dolma_dask.io.stream import (
     compression_of,
     read_lines,
 )
-from dolma_dask.reading import AttributeSource
 from dolma_dask.reading.follower import Follower
+from dolma_dask.reading.sets import AttributeSource
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error

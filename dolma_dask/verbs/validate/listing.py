@@ -16,7 +16,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.journal import Record
-from dolma_dask.reading import Catalog
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.validate.problems import Problems
 from dolma_dask.verbs.validate.shard import ShardWork, Written
 

@@ -27,7 +27,7 @@ from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
-from dolma_dask.reading import AttributeSource, shard_inputs
+from dolma_dask.reading.sets import AttributeSource, shard_inputs
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.verbs.validate.attributes import AttributeCheck
 from dolma_dask.verbs.validate.keys import row_keys

@@ -17,7 +17,7 @@ from dolma_dask.frames import cutting
 from dolma_dask.frames.cutting import EntryPoints, Extent, Partition, ShardPart, cut, scan_lines
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import START
-from dolma_dask.reading import open_attributes
+from dolma_dask.reading.catalog import open_attributes
 
 
 def partitions_of(root: str | Path, size: int | None, sets: tuple[str, ...] = ()) -> list[Partition]:

@@ -9,7 +9,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import ExpressionError, StageError, UsageError
 from dolma_dask.formats.json.lines import SPAN
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.rules.metrics import METRICS, find_metric, metric_of
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse

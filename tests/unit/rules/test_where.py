@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import ExpressionError, SchemaError, UsageError
-from dolma_dask.options.groups import rule_of
+from dolma_dask.options.kept import rule_of
 from dolma_dask.rules.rules import (
     And,
     Compare,

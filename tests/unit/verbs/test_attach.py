@@ -14,7 +14,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
-from dolma_dask.reading import AlignedShard
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks import attributes
 
 from .conftest import TEXTS, read_lines, write_lines

@@ -11,8 +11,8 @@ import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
-from dolma_dask.reading import AlignedReader
 from dolma_dask.reading.kept import transform as mix_transform
+from dolma_dask.reading.reader import AlignedReader
 from dolma_dask.testing.tokenizer import END_OF_TEXT
 from dolma_dask.tokens import engine
 

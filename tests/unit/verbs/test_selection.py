@@ -13,7 +13,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.io.records import RuleCount
-from dolma_dask.reading import find_columns
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.rules.where import parse
 

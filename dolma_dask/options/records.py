@@ -1,0 +1,78 @@
+"""Options for records that cannot be read, and what a run says of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from dolma_dask.display import counted
+from dolma_dask.io.quarantine import MAX_BAD_FRACTION, NAMED_MEMBERS, OnBadRecord, RecordPolicy
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import Record
+from dolma_dask.options.base import BAD, Opt
+from dolma_dask.options.groups import ShardOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(ShardOptions):
+    """`ShardOptions`, and what happens to records that cannot be read."""
+
+    group = BAD
+    unrecorded = frozenset({"on_bad_record", "max_record_bytes"})
+
+    on_bad_record: Annotated[
+        OnBadRecord,
+        Opt(
+            "Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes."
+        ),
+    ] = "fail"
+    max_record_bytes: Annotated[
+        int,
+        Opt(
+            "Longer lines are bad records, and Parquet pages that need more are refused.",
+            min=1,
+            expected="a whole number of bytes, 1 or more",
+        ),
+    ] = MAX_RECORD_BYTES
+
+    @property
+    def policy(self) -> RecordPolicy:
+        """The same as readers and the quarantine take it."""
+        return RecordPolicy(self.on_bad_record, max_record_bytes=self.max_record_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(RecordOptions):
+    """`RecordOptions`, and how many records may be left out; for commands that leave them out."""
+
+    group = BAD
+    unrecorded = frozenset({"max_bad_fraction"})
+
+    max_bad_fraction: Annotated[
+        float,
+        Opt(
+            "Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.",
+            min=0,
+            max=1,
+            expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",
+        ),
+    ] = MAX_BAD_FRACTION
+
+    @property
+    def policy(self) -> RecordPolicy:
+        """The same as readers and the quarantine take it."""
+        return RecordPolicy(self.on_bad_record, self.max_bad_fraction, self.max_record_bytes)
+
+
+def budget(policy: RecordPolicy) -> float:
+    """Return the share of bad rows that a run may end with."""
+    return policy.max_bad_fraction if policy.on_bad_record == "quarantine" else 0.0
+
+
+def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Name members of archives that hold no records; `records` know their number and the first names."""
+    known = [record for record in records if "skipped_members" in record.info]
+    names = [name for record in known for name in record.info["skipped_members"]]
+    count = int(sum(record.counts["skipped_members"] for record in known))
+    if count:
+        more = f" and {count - NAMED_MEMBERS:,} more" if count > NAMED_MEMBERS else ""
+        yield f"{counted(count, 'member')} of archives skipped, no file of records: {', '.join(names[:NAMED_MEMBERS])}{more}"
