@@ -1432,8 +1432,8 @@ def ragged(
     /,
     *,
     tokenizer: str,
-    bos: str | None = None,
-    eos: str | None = None,
+    bos: str | int | None = None,
+    eos: str | int | None = None,
     name: str | None = None,
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
@@ -1465,9 +1465,9 @@ def ragged(
     tokenizer : str
         Path of a complete tokenizer JSON (Hugging Face tokenizers).
     bos : str, optional
-        Token to put before each document; by default none.
+        Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none.
+        Token to put after each document; by default none. In Python also its id.
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     where : str, optional
@@ -2632,8 +2632,8 @@ def write_ragged(
     *,
     name: str | None = None,
     tokenizer: str,
-    bos: str | None = None,
-    eos: str | None = None,
+    bos: str | int | None = None,
+    eos: str | int | None = None,
     source: str | None = None,
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
@@ -2655,9 +2655,9 @@ def write_ragged(
     tokenizer : str
         Path of a complete tokenizer JSON (Hugging Face tokenizers).
     bos : str, optional
-        Token to put before each document; by default none.
+        Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none.
+        Token to put after each document; by default none. In Python also its id.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float

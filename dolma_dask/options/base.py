@@ -127,7 +127,10 @@ class Options:
         for field in fields_of(cls):
             if field.is_needed and field.name not in options:
                 raise UsageError(f"{what} lacks {field.name!r}; expected {form}.")
-        return cls(**options)
+        try:
+            return cls(**options)
+        except UsageError as error:
+            raise UsageError(f"{what}: {error}", **error.details) from None
 
     def part(self, kind: "type[Part]") -> "Part":
         """Return those of the options that another kind has too."""

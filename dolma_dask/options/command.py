@@ -50,7 +50,10 @@ class Command:
             name for name, kind in self.positions.items() if kind is not inspect.Parameter.POSITIONAL_ONLY
         ]
         by_name = {name: given[name] for name in has_name if name in given}
-        first = inspect.Signature(self.head()).bind(*args, **by_name)
+        try:
+            first = inspect.Signature(self.head()).bind(*args, **by_name)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
         first.apply_defaults()
         values = [checked(field, first.arguments[field.name]) for field in self.arguments]
         others = {name: value for name, value in given.items() if name not in by_name}

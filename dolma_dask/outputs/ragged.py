@@ -40,8 +40,12 @@ class ArrayOptions(Options):
     """Options that decide token arrays, as `ragged`, the mixes that make them and `write_ragged` take them."""
 
     tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
-    bos: Annotated[str | None, Opt("Token to put before each document; by default none.")] = None
-    eos: Annotated[str | None, Opt("Token to put after each document; by default none.")] = None
+    bos: Annotated[
+        str | int | None, Opt("Token to put before each document; by default none. In Python also its id.")
+    ] = None
+    eos: Annotated[
+        str | int | None, Opt("Token to put after each document; by default none. In Python also its id.")
+    ] = None
     name: Annotated[
         str | None,
         Opt(

@@ -133,7 +133,12 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     num_bands: _Shape = None
     rows_per_band: _Shape = None
     ngram: Annotated[
-        int | None, Opt('Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.')
+        int | None,
+        Opt(
+            'Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.',
+            min=1,
+            max=65_535,
+        ),
     ] = None
     unit: Annotated[
         Unit | None,

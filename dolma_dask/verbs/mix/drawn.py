@@ -64,7 +64,7 @@ class DrawnTable(msgspec.Struct, frozen=True):
             for label, one in self.groups.items()
         ]  # fmt: skip
         return Table(
-            f"downsampled: {self.unit} by {isolated(self.by or 'nothing')}",
+            f"downsampled: {self.unit}" + (f" by {isolated(self.by)}" if self.by else ""),
             columns,
             [row[: len(columns)] for row in rows],
             "Of what rules and filters keep, the first by a hash of source and id, until the next document would exceed the number; without a number a group is kept whole.",

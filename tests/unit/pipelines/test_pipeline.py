@@ -184,7 +184,7 @@ def test_filters_and_replacements_are_checked_before_anything_runs(world):
     [
         ("ragged: {to: t, tokenizer: none.json}", "line 4, column 15: mix.tokenizer: none.json: there is no such file."),
         ("ragged: {to: t, tokeniser: x}", "line 4, column 15: mix.ragged: ragged of a mix has no option 'tokeniser' here; did you mean 'tokenizer'?"),
-        ("hdf5: {to: t, tokenizer: none.json, max_seq_length: long}", "line 4, column 13: mix.hdf5: max_seq_length='long'; expected a whole number"),
+        ("hdf5: {to: t, tokenizer: none.json, max_seq_length: long}", "line 4, column 13: mix.hdf5: hdf5 of a mix: max_seq_length='long'; expected a whole number"),
         (
             "ragged: {to: t, tokenizer: p.yaml}\n      hdf5: {to: t, tokenizer: none.json}",
             "line 5, column 13: mix.tokenizer: none.json: there is no such file.",
