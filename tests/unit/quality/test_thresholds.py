@@ -230,7 +230,8 @@ def test_missing_probabilities_signals_and_groups_are_named():
 def test_tables_show_signals_groups_and_bounds():
     cuts = thresholds_of(TABLE, "regular", by="source")
     assert "word_count" in repr(cuts)
-    assert cuts.wide_table() == [
+    table = cuts.wide_table()
+    assert [tuple(table.headings), *table.rows] == [
         ("signal", "=all", "a", "all"),
         ("word_count", "2 to 18", "1 to 9", "10 to 90"),
         ("ccnet_perplexity", "\N{LESS-THAN OR EQUAL TO} 1.8", "\N{LESS-THAN OR EQUAL TO} 0.9", "\N{LESS-THAN OR EQUAL TO} 4.5"),
@@ -238,8 +239,12 @@ def test_tables_show_signals_groups_and_bounds():
     many = {f"s{number}": {"all": entry(1.0)} for number in range(50)}
     assert "and 20 more" in repr(thresholds_of(many, "regular"))
     groups = {f"s{number}": {f"g{group}": entry(1.0) for group in range(12)} for number in range(50)}
-    heading, *_, last = thresholds_of(groups, "regular", by="source").wide_table()
-    assert (heading[-1], last[0], len(heading)) == ("and 4 more", "and 20 more", 10)
+    table = thresholds_of(groups, "regular", by="source").wide_table()
+    assert (table.headings[-1], table.cells()[-1][0], len(table.headings)) == (
+        "and 4 more",
+        "and 20 more",
+        10,
+    )
 
 
 def test_levels_of_single_groups_and_signals():

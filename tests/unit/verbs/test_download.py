@@ -689,7 +689,7 @@ def test_questions_for_sizes_have_a_bar(server, tmp_path, monkeypatch, capsys):
         ({"snapshots": "2050-01"}, "there is no such list"),
         ({"buckets": "heads"}, "did you mean 'head'"),
         ({"components": "docs"}, "did you mean 'documents'"),
-        ({"connections": 0}, "more than 0"),
+        ({"connections": 0}, "connections=0; expected a whole number, 1 or more"),
         ({"on_missing": "ignore"}, "expected one of record, fail"),
         ({"only": "nowhere"}, "no file matches"),
     ],
