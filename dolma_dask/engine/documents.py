@@ -1,19 +1,42 @@
-"""The map of everything that documents become: files of documents, token shards, tables; see `dolma_dask.engine.map`."""
+"""The map of everything that documents become: files of documents, token shards, tables; see `dolma_dask.engine.map`.
+
+`file_plan` is the plan of an output of its own, a file for each shard; `tests/unit/example_sink.py` is a verb with one.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dolma_dask.engine.map import Map, MapWork, Source
 from dolma_dask.engine.plan import Plan
+from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.io.quarantine import Quarantine
-from dolma_dask.sinks.sink import DocumentRows, ShardFacts, Sink
+from dolma_dask.io import files
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.journal import Unit, work_key
+from dolma_dask.options.base import without_empty
+from dolma_dask.options.groups import check_outside
+from dolma_dask.options.records import budget
+from dolma_dask.sinks.sink import DocumentRows, Output, ShardFacts, Sink
 
 DocumentSource = Source[DocumentRows]
 """Documents of a shard that go on; no column has nulls."""
+
+
+@dataclass(frozen=True)
+class DocumentList:
+    """All documents of a run, in order, and what decides which they are."""
+
+    origin: str  # root of what is read
+    parts: tuple[DocumentSource, ...]
+    shards: tuple[str, ...]  # names of all that there are, also of those that options leave out
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that decide the documents, besides the bytes of the files."""
+    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
+    notes: tuple[str, ...] = ()  # for people
+    is_narrowed: bool = False  # options leave shards out
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,60 @@ def _shared_encoding(sinks: int) -> AbstractContextManager[None]:
     from dolma_dask.tokens.engine import encoding_once
 
     return encoding_once()
+
+
+def file_plan(
+    output: Output[DocumentRows],
+    documents: DocumentList,
+    paths: Mapping[str, str],
+    policy: RecordPolicy,
+    options: Mapping[str, Any],
+    *,
+    version: int,
+    shown: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Return the plan of an output with a file for each shard, in a folder of its own.
+
+    Parameters
+    ----------
+    output : Output
+        What opens the sinks; its verb is that of the plan.
+    documents : DocumentList
+        What is written.
+    paths : mapping of str to str
+        The file of each of ``documents.shards``, relative to the root of the output.
+    policy : RecordPolicy
+        What happens to bad records.
+    options : mapping of str to object
+        Options of the output that can change a byte. They are in the key, so that files of other options are made again, and in the journal, so that
+        those of a finished run are not replaced unasked.
+    version : int
+        Raised whenever the output writes other bytes for the same documents and options.
+    shown : mapping of str to object, optional
+        Options in the words that people know them by, in place of those in the key; None leaves one out.
+
+    Raises
+    ------
+    UsageError
+        Two shards have one file, or a file would lie among the documents and attributes that are read.
+    """
+    layout.check_no_collision(list(paths.values()))
+    for folder in {path.rpartition("/")[0] for path in paths.values()}:
+        check_outside(files.join(output.root, folder), documents.origin)
+    stage = DocumentStage((output,), policy, output.verb)
+    key = work_key(output.verb, version, {**documents.params, **options, **policy.params()})
+    known = {"from": documents.origin, **options, **(shown or {}), **documents.shown}
+    return Plan(
+        stage=stage,
+        root=output.root,
+        tasks=[stage.task(part, Unit(paths[part.name], key)) for part in documents.parts],
+        params=without_empty(known),
+        writes=("",),
+        origin=documents.origin,
+        all_units=frozenset(paths.values()),
+        max_bad_fraction=budget(policy),
+        notes=documents.notes,
+    )
 
 
 def join_documents(plans: Sequence[Plan]) -> tuple[list[Plan], DocumentStage]:

@@ -6,16 +6,23 @@ Cost: none beyond reading and writing; rows are views of a block.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dolma_dask.engine.plan import Task
+from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
+
+MAX_CALLS = 6
+"""Calls that the message of an unforeseen error names, the innermost last."""
 
 Rows = TypeVar("Rows")
 Read = TypeVar("Read", covariant=True)
@@ -44,6 +51,27 @@ class MapWork:
     outputs: Mapping[str, int] = field(default_factory=dict)
 
 
+@contextmanager
+def _placed(verb: str, shard: str) -> Iterator[None]:
+    """Add to an error that nobody foresaw, such as one of a sink of a plug-in, where it was raised: the failure of a shard keeps no traceback."""
+    try:
+        yield
+    except (DolmaDaskError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        frames = [frame for frame in walk_tb(error.__traceback__) if __package__ not in _module(frame[0])]
+        calls = [
+            f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}, line {line})"
+            for frame, line in frames[-MAX_CALLS:]
+        ]
+        error.add_note(f"raised by {verb} of {shard} in {', '.join(calls)}")
+        raise
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
 @dataclass(frozen=True)
 class Map(Generic[Rows]):
     """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
@@ -64,6 +92,10 @@ class Map(Generic[Rows]):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Read one shard; return a record for each unit."""
+        with _placed(self.verb, task.shard):
+            return self._read(task)
+
+    def _read(self, task: Task) -> list[Record]:
         work: MapWork = task.work
         facts, quarantine = ShardFacts(work.source.name), Quarantine(self.policy)
         outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]

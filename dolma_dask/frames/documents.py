@@ -4,24 +4,21 @@ Documents are spelled anew from columns: the order of fields and the spelling of
 them. Memory: one partition per thread of a worker, and some blocks. Files appear when all partitions are written.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from dask.delayed import Delayed
 
-from dolma_dask.engine import Plan, Task, Unit
+from dolma_dask.engine.documents import file_plan
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.frames.options import WriteOptions, frame_of
 from dolma_dask.frames.partitions import collection_of, required, shard_names
-from dolma_dask.frames.publishing import ORIGIN, MoveStage
-from dolma_dask.frames.shards import Rows, of_rows, write_each
+from dolma_dask.frames.shards import documents_of, write_each
 from dolma_dask.frames.targets import check_target
 from dolma_dask.io import files
-from dolma_dask.journal import work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.records import budget
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
 
@@ -74,25 +71,14 @@ def write_documents(
     >>> df = read_dataframe("corpus/v0", attributes=["gopher_v2"], short=True)  # doctest: +SKIP
     >>> write_documents(df[df.word_count > 50][["id", "source", "text"]], "corpus/v1")  # doctest: +SKIP
     """
-    collection, policy = collection_of(frame, VERB), options.policy
+    collection = collection_of(frame, VERB)
     collection.check(required(options.source), VERB)
     root = files.normalize(to)
     check_target(root, collection)
     output = DocumentOutput(root, options.format, verb=VERB)
-    shards = shard_names(collection.npartitions, options.format)
-    params = {"format": options.format, "source": options.source, **of_rows(policy)}
-    key = work_key(VERB, VERSION, params)
-    units = {shard: layout.document_path(shard) for shard in shards}
-    plan = Plan(
-        stage=MoveStage(VERB, root),
-        root=root,
-        tasks=[Task(shard, (Unit(path, key),), ()) for shard, path in units.items()],
-        params=options.params(**{"from": ORIGIN}),
-        writes=(f"{layout.DOCUMENTS}/",),
-        origin=ORIGIN,
-        all_units=frozenset(units.values()),
-        reads=layout.DOCUMENT_SUFFIXES,
-        max_bad_fraction=budget(policy),
-        notes=(SPELLED_ANEW,),
-    )
-    return write_each(Rows(collection, policy, options.source), plan, output, options)
+    documents = documents_of(shard_names(collection.npartitions, options.format), options.source)
+    paths = {shard: layout.document_path(shard) for shard in documents.shards}
+    plan = file_plan(output, documents, paths, options.policy, {"format": options.format}, version=VERSION)
+    folders, suffixes = (f"{layout.DOCUMENTS}/",), layout.DOCUMENT_SUFFIXES
+    plan = replace(plan, writes=folders, reads=suffixes, notes=(SPELLED_ANEW,))
+    return write_each(collection, plan, options)

@@ -7,20 +7,19 @@ on the documents in the same order, however they are partitioned. Disk: the stag
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from dask.delayed import Delayed
 
-from dolma_dask.engine import Input, Pass, Plan, Task, Unit, WorkDir, lease, run_job
+from dolma_dask.engine import Pass, Plan, Task, Unit, WorkDir, lease, run_job
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.frames.options import WriteOptions, frame_of
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import (
-    ORIGIN,
     MoveStage,
     StagedFiles,
     computed,
@@ -28,7 +27,7 @@ from dolma_dask.frames.publishing import (
     run_options,
     work_folder,
 )
-from dolma_dask.frames.shards import Rows, written
+from dolma_dask.frames.shards import documents_of, written
 from dolma_dask.frames.targets import check_target
 from dolma_dask.io import files
 from dolma_dask.io.records import sum_counts
@@ -36,10 +35,9 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.records import budget
-from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job, Hdf5Summary
+from dolma_dask.outputs.hdf5.job import Hdf5Job, Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
-from dolma_dask.outputs.hdf5.staging import VERB, StagingOutput, staging_name
+from dolma_dask.outputs.hdf5.staging import VERB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,101 +76,38 @@ def write_hdf5(
     --------
     >>> write_hdf5(df, "out/h5", tokenizer="neox.json", max_seq_length=2048)  # doctest: +SKIP
     """
-    collection, policy, source = collection_of(frame, "write_hdf5"), options.policy, options.source
+    collection, source = collection_of(frame, "write_hdf5"), options.source
     collection.check(required(source), "write_hdf5")
     check_target(files.normalize(to), collection)
-    parts = tuple(map(_Part, shard_names(collection.npartitions)))
-    made = make_job(Documents(ORIGIN, parts), to, options, policy)
-    job = CollectedJob(**{item.name: getattr(made, item.name) for item in fields(made)}, source=source)
+    # data_params.json tells what was given for rows, not for documents
+    documents = replace(documents_of(shard_names(collection.npartitions), source), shown={})
+    job = make_job(documents, to, options, options.policy)
     run_job(job, RunOptions(overwrite=options.overwrite, dry_run=True))
     work = work_folder(job.root, job.verb)
-    output = StagingOutput(job.root, "", job.mode)
-    wanted = [Task(part.name, (Unit(staging_name(number), ""),), ()) for number, part in enumerate(parts)]
-    documents = Rows(collection.texts(), policy, source)
-    tokens = written(documents, wanted, output, work, places=("root", "folder"))
-    last = last_task(job.verb, partial(_finish, job, work, options.overwrite), _tasks(job, work, tokens))
-    return computed(last, work, job.root, options)
+    first = job.tokenize(work, range(len(documents.parts)))
+    tokens = written(collection.texts(), first.stage, first.tasks, work, places=("root", "folder"))
+    finish = partial(_finish, job, work, options.overwrite, time.time())
+    return computed(last_task(job.verb, finish, _tasks(job, work, tokens)), work, job.root, options)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A partition by name, as a part of `Documents`; its rows are read elsewhere."""
+class Moves:
+    """Turns both passes of `hdf5` into moves of files that tasks of Dask have written."""
 
-    name: str
-    inputs: tuple[Input, ...] = ()
+    root: str  # of the output
+    staged: Mapping[str, StagedFiles]  # the file of each unit
 
-    def read(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The staging files of all partitions, in one folder, and their records."""
-
-    folder: str
-    staged: tuple[StagedFiles, ...]
+    def __call__(self, step: Pass | Plan, work: WorkDir) -> Pass | Plan:
+        """Return a pass, whose files go into the work folder of the job, or the plan of the files as moves."""
+        stage = MoveStage(step.stage.verb, self.root)
+        if isinstance(step, Pass):
+            stage = replace(stage, root=work.url, quarantine=self.root, is_staging=True)
+        tasks = [replace(task, work=self.staged.get(task.unit.name)) for task in step.tasks]
+        return replace(step, stage=stage, tasks=tasks)
 
 
-@dataclass(frozen=True)
-class CollectedJob(Hdf5Job):
-    """A call of `hdf5` both passes of which tasks of Dask have done: what is left is to move the files and write the journal."""
-
-    source: str | None = None  # of rows that have none
-    tokens: Tokens | None = None
-    rows: tuple[StagedFiles, ...] = field(default=(), repr=False)
-    started: float = field(default_factory=time.time)
-
-    def of(self, tokens: Tokens, rows: Sequence[StagedFiles] = ()) -> "CollectedJob":
-        """Return the job of what was tokenized: its key holds the content."""
-        content = [
-            file.checksum for each in tokens.staged for record in each.records for file in record.files
-        ]
-        documents = replace(self.documents, params={"source": self.source, "collection": content})
-        return replace(self, documents=documents, tokens=tokens, rows=tuple(rows))
-
-    def rows_plan(self) -> Plan:
-        """Return the plan of all files, as `hdf5` has it."""
-        assert self.tokens is not None
-        records = [record for each in self.tokens.staged for record in each.records]
-        records = [_with_key(record, self.key) for record in records]
-        known = self._sum(records, sum_counts(record.counts for record in records))
-        return super()._rows_plan(known, self.tokens.folder, {record.unit: record for record in records})
-
-    def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
-        """Return the pass that moves the staging files of some partitions into the work folder of the job."""
-        parts, staged = self.documents.parts, self.tokens.staged if self.tokens else ()
-        tasks = [
-            Task(
-                parts[number].name,
-                (Unit(staging_name(number), self.key),),
-                (),
-                staged[number] if staged else None,
-            )
-            for number in numbers
-        ]
-        allowed = budget(self.policy) if max_bad_fraction is None else max_bad_fraction
-        stage = MoveStage(VERB, work.url, quarantine=self.root, is_staging=True)
-        return Pass(stage, tasks, max_bad_fraction=allowed, notes=self.documents.notes)
-
-    def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
-        plan = super()._rows_plan(known, folder, made)
-        found = {
-            record.unit: StagedFiles(each.folder, (record,)) for each in self.rows for record in each.records
-        }
-        tasks = [replace(task, work=found.get(task.shard)) for task in plan.tasks]
-        return replace(plan, stage=MoveStage(self.verb, self.root), tasks=tasks)
-
-    def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
-        """Return all partitions: the tokens are there, and the tasks of files do not name theirs any more."""
-        return list(range(len(self.documents.parts)))
-
-
-def _with_key(record: Record, key: str) -> Record:
-    return msgspec.structs.replace(record, key=key)
-
-
-def _tasks(job: CollectedJob, work: WorkDir, tokens: "Sequence[Delayed]") -> "list[Delayed]":
-    """Return the tasks that write files, and before them the one that sums the tokens."""
+def _tasks(job: Hdf5Job, work: WorkDir, tokens: "Sequence[Delayed]") -> "list[Delayed]":
+    """Return the tasks that write files, and after them the one that sums the tokens."""
     from dask import delayed
 
     shared = delayed(job, traverse=False, pure=False)
@@ -188,40 +123,59 @@ def _tasks(job: CollectedJob, work: WorkDir, tokens: "Sequence[Delayed]") -> "li
     ] + [gathered]
 
 
-def _gather(work: str, staged: list[StagedFiles]) -> Tokens:
+def _gather(work: str, staged: list[StagedFiles]) -> StagedFiles:
     """Put the staging files of all attempts into one folder, named after their content: when this task is lost midway, the next attempt goes on there."""
-    content = [file.checksum for each in staged for record in each.records for file in record.files]
+    content = _content(record for each in staged for record in each.records)
     folder = files.join(work, work_key("tokens", 1, {"files": content}))
     stage = MoveStage(VERB, folder, is_staging=True)
-    moved = []
+    moved: list[Record] = []
     for each in staged:
         (record,) = each.records
-        task = Task(record.shard, (Unit(record.unit, record.key),), (), each)
-        moved.append(StagedFiles(folder, tuple(stage.run_shard(task))))
-    return Tokens(folder, tuple(moved))
+        moved += stage.run_shard(Task(record.shard, (Unit(record.unit, record.key),), (), each))
+    return StagedFiles(folder, tuple(moved))
 
 
-def _write_files(work: str, number: int, count: int, job: CollectedJob, tokens: Tokens) -> StagedFiles:
+def _content(records: Iterable[Record]) -> list[str]:
+    return [file.checksum for record in records for file in record.files]
+
+
+def _job_of(job: Hdf5Job, tokens: StagedFiles) -> Hdf5Job:
+    """Return the job of what was tokenized: its key holds the content."""
+    params = {**job.documents.params, "collection": _content(tokens.records)}
+    return replace(job, documents=replace(job.documents, params=params))
+
+
+def _rows_plan(job: Hdf5Job, tokens: StagedFiles) -> Plan:
+    """Return the plan of all files, as `hdf5` has it."""
+    records = [msgspec.structs.replace(record, key=job.key) for record in tokens.records]
+    known = job.summed(records, sum_counts(record.counts for record in records))
+    return job.rows_plan(known, tokens.folder, {record.unit: record for record in records})
+
+
+def _write_files(work: str, number: int, count: int, job: Hdf5Job, tokens: StagedFiles) -> StagedFiles:
     """Write every `count`-th file from `number` on, into a folder that no other attempt has."""
     folder = files.join(work, uuid.uuid4().hex)
-    plan = job.of(tokens).rows_plan()
+    plan = _rows_plan(_job_of(job, tokens), tokens)
     stage = replace(plan.stage, target=folder)  # type: ignore[type-var]
     records = [record for task in list(plan.tasks)[number::count] for record in stage.run_shard(task)]
     return StagedFiles(folder, tuple(records))
 
 
-def _finish(job: CollectedJob, work: WorkDir, overwrite: bool, made: list[Any]) -> Hdf5Summary:
+def _finish(
+    job: Hdf5Job, work: WorkDir, overwrite: bool, started: float, made: list[StagedFiles]
+) -> Hdf5Summary:
     """Let all files appear, and write the journal."""
     *rows, tokens = made
-    done = job.of(tokens, rows)
+    done = _job_of(job, tokens)
     keys = {record.unit: record.key for each in rows for record in each.records}
-    if any(keys.get(unit.name) != unit.key for task in done.rows_plan().tasks for unit in task.units):
+    if any(keys.get(task.unit.name) != task.unit.key for task in _rows_plan(done, tokens).tasks):
         raise SourceChangedError(
             f"{job.root}: rows were computed of other tokens than there are now, since a partition was computed again and came out otherwise. "
             "Expected functions that give the same each time. Call it again, perhaps of a persisted collection.",
             url=job.root,
         )
-    summary = run_job(done, run_options(job.root, overwrite))
+    staged = {record.unit: StagedFiles(each.folder, (record,)) for each in made for record in each.records}
+    summary = run_job(replace(done, via=Moves(job.root, staged)), run_options(job.root, overwrite))
     work.clear()
     lease.remove_dead(work.parent)
-    return replace(summary, seconds=time.time() - job.started)
+    return replace(summary, seconds=time.time() - started)

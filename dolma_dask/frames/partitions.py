@@ -192,7 +192,7 @@ class PartitionDocuments:
     """The documents of one partition; see `dolma_dask.engine.documents.DocumentSource`."""
 
     name: str  # the shard that it becomes
-    part: Any  # a pandas dataframe, or a list of dicts
+    part: Any = None  # a pandas dataframe, or a list of dicts; the task that has computed it puts it in
     source: str | None = None  # of rows that have none
     inputs: tuple[Input, ...] = ()
 

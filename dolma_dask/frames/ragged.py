@@ -9,15 +9,14 @@ from typing import Annotated
 
 from dask.delayed import Delayed
 
-from dolma_dask.engine import Task, Unit
 from dolma_dask.frames.options import Texts, WriteOptions
 from dolma_dask.frames.partitions import collection_of, required, shard_names
-from dolma_dask.frames.publishing import ORIGIN, MoveStage
-from dolma_dask.frames.shards import Rows, write_each
+from dolma_dask.frames.publishing import ORIGIN
+from dolma_dask.frames.shards import documents_of, write_each
 from dolma_dask.frames.targets import check_target
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.outputs.ragged import ArrayOptions, names_of
+from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.results.summary import Summary
 
 
@@ -50,19 +49,10 @@ def write_ragged(
     --------
     >>> write_ragged(df, "out/ragged", tokenizer="t5.json", eos="</s>")  # doctest: +SKIP
     """
-    collection, policy, source = collection_of(frame, "write_ragged"), options.policy, options.source
+    collection, source = collection_of(frame, "write_ragged"), options.source
     collection.check(required(source), "write_ragged")
     output = options.output(to)
     check_target(output.root, collection)
-    shards = shard_names(collection.npartitions)
-    names = names_of(shards, options.name or output.root.rsplit("/", 1)[-1])
-    key = output.key({"of": ORIGIN, "source": source}, policy)
-    plan = output.plan_of(
-        MoveStage(output.verb, output.root),
-        [Task(shard, (Unit(names[shard].data, key),), ()) for shard in shards],
-        names,
-        origin=ORIGIN,
-        shown={"source": source},
-        policy=policy,
-    )
-    return write_each(Rows(collection.texts(), policy, source), plan, output, options)
+    documents = documents_of(shard_names(collection.npartitions), source, {"of": ORIGIN})
+    plan = output.plan(documents, options.name or output.root.rsplit("/", 1)[-1], options.policy)
+    return write_each(collection.texts(), plan, options)

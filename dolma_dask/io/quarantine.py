@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -58,6 +58,10 @@ class RecordPolicy:
             raise UsageError(
                 f"max_record_bytes={self.max_record_bytes!r}; expected a whole number of bytes, 1 or more."
             )
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the bytes of outputs, for keys."""
+        return {"max_record_bytes": self.max_record_bytes, "on_bad_record": self.on_bad_record}
 
 
 class _Kept(msgspec.Struct):

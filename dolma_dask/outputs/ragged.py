@@ -6,26 +6,19 @@ Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from dolma_dask import engine
-from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Plan, Stage, Task, Unit
-from dolma_dask.engine.documents import DocumentStage
+from dolma_dask.engine import Plan, Unit
+from dolma_dask.engine.documents import DocumentList, file_plan
 from dolma_dask.formats import layout
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.journal import Record, dataset_notes, work_key
-from dolma_dask.options.base import OUTPUT, Opt, Options, without_empty
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.options.records import budget
-from dolma_dask.reading.kept.transform import Mixture
-from dolma_dask.reading.selection import rule_notes
-from dolma_dask.results.summary import Summary
+from dolma_dask.journal import Record
+from dolma_dask.options.base import OUTPUT, Opt, Options
 from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.engine import TokenEngine
@@ -60,12 +53,6 @@ class ArrayOptions(Options):
         return RaggedOutput(files.normalize(to), engine, Framing.of(engine, self.bos, self.eos))
 
 
-def make_arrays(plan: Plan, mixture: Mixture, options: RunOptions) -> Summary:
-    """Make what is left of a plan of `RaggedOutput`."""
-    summary = engine.run(plan, options).summary
-    return replace(summary, notes=(*summary.notes, *mixture.notes, *rule_notes(summary)))
-
-
 @dataclass(frozen=True)
 class RaggedOutput:
     """A token shard for each shard of documents, of `ragged` itself or beside the documents of a mix."""
@@ -80,73 +67,35 @@ class RaggedOutput:
         """See `dolma_dask.sinks.sink.Output`."""
         return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(RaggedNames("").data)))
 
-    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """Return the key of the token shards of some documents, of which `documents` says what decides them."""
-        params = {
-            **documents,
-            "tokenizer": self.engine.fingerprint,
-            "bos": self.framing.bos and self.framing.bos.id,
-            "eos": self.framing.eos and self.framing.eos.id,
-            "max_record_bytes": policy.max_record_bytes,
-            "on_bad_record": policy.on_bad_record,
-        }
-        return work_key("ragged", VERSION, params)
-
-    def plan(
-        self,
-        mixture: Mixture,
-        dataset: Dataset,
-        name: str | None,
-        params: Mapping[str, Any],
-        shown: Mapping[str, Any],
-        policy: RecordPolicy,
-    ) -> Plan:
-        """Return the plan of a run over the shards of `mixture`; token shards are numbered among all shards (`dataset`).
-
-        `params` decides the documents besides the bytes of the files, `shown` says the same for people.
-        """
-        prefix = name or files.normalize(dataset.root).rsplit("/", 1)[-1]
-        names = names_of([shard.path for shard in dataset.shards], prefix)
-        stage, key = DocumentStage((self,), policy, self.verb), self.key(params, policy)
-        tasks = [stage.task(source, Unit(names[source.name].data, key)) for source in mixture.sources]
-        notes = dataset_notes(dataset)
-        return self.plan_of(stage, tasks, names, origin=dataset.root, shown=shown, policy=policy, notes=notes)
-
-    def plan_of(
-        self,
-        stage: Stage,
-        tasks: Sequence[Task],
-        names: Mapping[str, RaggedNames],
-        *,
-        origin: str,
-        shown: Mapping[str, Any],
-        policy: RecordPolicy,
-        notes: tuple[str, ...] = (),
-    ) -> Plan:
-        """Return the plan of some tasks that make the token shards `names`, by shard of the whole listing."""
-        framing = self.framing
-        return Plan(
-            stage=stage,
-            root=self.root,
-            tasks=tasks,
-            params=without_empty(
-                {
-                    "from": origin,
-                    "tokenizer": self.engine.file_name,
-                    "tokenizer_fingerprint": self.engine.fingerprint,
-                    "bos": framing.bos and framing.bos.token,
-                    "eos": framing.eos and framing.eos.token,
-                    **shown,
-                }
-            ),
+    def plan(self, documents: DocumentList, name: str | None, policy: RecordPolicy) -> Plan:
+        """Return the plan of a token shard for each shard, whose names begin with `name`, by default that of the folder of documents."""
+        names = names_of(documents.shards, name or files.normalize(documents.origin).rsplit("/", 1)[-1])
+        bos, eos = self.framing.bos, self.framing.eos
+        plan = file_plan(
+            self,
+            documents,
+            {shard: item.data for shard, item in names.items()},
+            policy,
+            {
+                "tokenizer": self.engine.fingerprint,
+                "bos": bos and bos.id,
+                "eos": eos and eos.id,
+            },
+            version=VERSION,
+            shown={
+                "tokenizer": self.engine.file_name,
+                "tokenizer_fingerprint": self.engine.fingerprint,
+                "bos": bos and bos.token,
+                "eos": eos and eos.token,
+            },
+        )
+        return replace(
+            plan,
             writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
-            origin=origin,
             reads=(".data.npy", ".len.npy"),
-            all_units=frozenset(item.data for item in names.values()),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
             own_names=own_names(names),
-            max_bad_fraction=budget(policy),
-            notes=(*notes, *self._others(names)),
+            notes=(*plan.notes, *self._others(names)),
         )
 
     def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:

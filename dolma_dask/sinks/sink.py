@@ -106,11 +106,10 @@ OneFile = TypeVar("OneFile", bound=FileWriter)
 
 
 class FileSink(WriterSink[OneFile]):
-    """Base of sinks of one file; their ``write`` counts its rows, and whatever else is told of them."""
+    """Base of sinks of one file; the writer counts its rows, their ``write`` whatever else is told of them."""
 
     def __init__(self, writer: OneFile, **counts: int) -> None:
         super().__init__(writer)
-        self.rows = 0
         self.counts = Counter(counts)
 
     def info(self, facts: ShardFacts) -> Mapping[str, Any]:
@@ -121,7 +120,7 @@ class FileSink(WriterSink[OneFile]):
         """See `Sink`."""
         file = self.writer.record
         counts = {**self.counts, "bytes_out": file.bytes}
-        return facts.record(unit, (file, *quarantined), self.rows, counts=counts, info=self.info(facts))
+        return facts.record(unit, (file, *quarantined), file.rows, counts=counts, info=self.info(facts))
 
 
 class Output(Protocol[Rows]):

@@ -8,17 +8,14 @@ from typing import Annotated
 
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import Documents, check_outside
-from dolma_dask.options.kept import KeptOptions
-from dolma_dask.options.records import ReadOptions
-from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
-from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.selection import select
+from dolma_dask.options.groups import Documents
+from dolma_dask.outputs.kept import FileOptions, make_files
+from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaggedOptions(ArrayOptions, KeptOptions, ReadOptions):
+class RaggedOptions(ArrayOptions, FileOptions):
     """Options of `ragged`."""
 
 
@@ -41,10 +38,5 @@ def ragged(
     UsageError
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
-    opened = options.open(dataset)
-    output = options.output(to)
-    check_outside(output.root, opened.root)
-    mixture = make_mixture(select(options.selected(opened), options.where, options.attributes))
-    shown = {"where": None if options.where is None else str(options.where), "source": options.source}
-    plan = output.plan(mixture, opened, options.name, mixture.params(), shown, options.policy)
-    return make_arrays(plan, mixture, options)
+    documents = options.documents(options.open(dataset))
+    return make_files(options.output(to).plan(documents, options.name, options.policy), options)

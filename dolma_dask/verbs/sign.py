@@ -5,9 +5,8 @@
 of 2 kB.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from dolma_dask.engine import Unit
 from dolma_dask.errors import UsageError
@@ -15,8 +14,6 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.metadata import PREFIX, scan_metadata
 from dolma_dask.formats.redpajama import DUPLICATES, MINHASH, RisingIds
 from dolma_dask.io import files
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import work_key
 from dolma_dask.minhash.published import PUBLISHED
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
@@ -77,13 +74,16 @@ def sign(
     dataset in which `convert` has combined them there are none. `dedupe` needs no tables.
     """
     opened = options.open(dataset)
+    root = files.normalize(to)
     if options.component == "minhash":
-        return write_tables(opened, TableOutput(files.normalize(to)), MINHASH, options)
+        minhash = {"minhash": PUBLISHED.params()}
+        return write_tables(opened, TableOutput(root), MINHASH, options, minhash, version=VERSION)
     if options.where is None:
         raise UsageError(
             'which documents are duplicates is not said; expected a rule. Name the flags of dedupe: --where "exact is not None".'
         )
-    return write_tables(opened, DuplicateOutput(files.normalize(to)), DUPLICATES, options)
+    decided = {"component": DUPLICATES.name}
+    return write_tables(opened, DuplicateOutput(root), DUPLICATES, options, decided, version=VERSION)
 
 
 @dataclass(frozen=True)
@@ -97,16 +97,6 @@ class TableOutput:
     def open(self, unit: Unit, shard: str) -> "TableSink":
         """See `dolma_dask.sinks.sink.Output`."""
         return TableSink(self.root, unit.name, shard)
-
-    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """Return the key of the tables of some documents, of which `documents` says what decides them."""
-        params = {
-            **documents,
-            "minhash": PUBLISHED.params(),
-            "max_record_bytes": policy.max_record_bytes,
-            "on_bad_record": policy.on_bad_record,
-        }
-        return work_key(self.verb, VERSION, params)
 
 
 class TableSink(FileSink[MinHashTable]):
@@ -124,7 +114,6 @@ class TableSink(FileSink[MinHashTable]):
         signed = PUBLISHED.sign(rows.batch.column("text"))
         valid = PUBLISHED.has_signature(signed.kinds)
         self.writer.add(shard_id, numbers, signed.values, valid)
-        self.rows += len(numbers)
         self.counts["without_signature"] += len(numbers) - int(valid.sum())
 
 
@@ -139,16 +128,6 @@ class DuplicateOutput:
     def open(self, unit: Unit, shard: str) -> "DuplicateSink":
         """See `dolma_dask.sinks.sink.Output`."""
         return DuplicateSink(self.root, unit.name, shard)
-
-    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """See `PublishedOutput`."""
-        params = {
-            **documents,
-            "component": DUPLICATES.name,
-            "max_record_bytes": policy.max_record_bytes,
-            "on_bad_record": policy.on_bad_record,
-        }
-        return work_key(self.verb, VERSION, params)
 
 
 class DuplicateSink(FileSink[DuplicateTable]):
@@ -165,5 +144,4 @@ class DuplicateSink(FileSink[DuplicateTable]):
         shard_id, numbers = self._ids.split(rows.batch.column("id"))
         fields, _ = scan_metadata(rows.batch.column("metadata"), {f"{PREFIX}digest": "string"})
         self.writer.add(shard_id, numbers, fields[f"{PREFIX}digest"])
-        self.rows += len(numbers)
         self.counts["duplicates"] += len(numbers)

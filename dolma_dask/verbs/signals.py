@@ -4,9 +4,9 @@
 Signals of models (``rps_doc_ml_*``, ``*_importance``) are not among them. Memory: a few blocks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
@@ -15,8 +15,6 @@ from dolma_dask.formats.redpajama import QUALITY_SIGNALS, RisingIds
 from dolma_dask.formats.redpajama_rows import Signal, signal_rows
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
-from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.journal import work_key
 from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import PublishedDocuments
@@ -76,7 +74,12 @@ def signals(
     """
     opened = options.open(dataset)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, TAGGERS)
-    return write_tables(opened, SignalOutput(files.normalize(to), used), QUALITY_SIGNALS, options)
+    taggers = [[tagger.name, tagger.version] for tagger in TAGGERS]
+    decided = {**without_empty({"artifacts": used.checksums}), "taggers": taggers}
+    # other bytes of a file, or another version of a tagger, are no other options
+    shown = {"artifacts": [name for name, _ in used.checksums], "taggers": None}
+    output = SignalOutput(files.normalize(to), used)
+    return write_tables(opened, output, QUALITY_SIGNALS, options, decided, version=VERSION, shown=shown)
 
 
 @dataclass(frozen=True)
@@ -92,17 +95,6 @@ class SignalOutput:
         """See `dolma_dask.sinks.sink.Output`."""
         taggers = [self.artifacts.loaded(tagger) for tagger in TAGGERS]
         return SignalSink(self.root, unit.name, shard, taggers)
-
-    def key(self, documents: Mapping[str, Any], policy: RecordPolicy) -> str:
-        """See `dolma_dask.outputs.published.PublishedOutput`."""
-        params = {
-            **documents,
-            **without_empty({"artifacts": self.artifacts.checksums}),
-            "taggers": [[tagger.name, tagger.version] for tagger in TAGGERS],
-            "max_record_bytes": policy.max_record_bytes,
-            "on_bad_record": policy.on_bad_record,
-        }
-        return work_key(self.verb, VERSION, params)
 
 
 class SignalSink(FileSink[JsonlWriter]):
@@ -127,4 +119,3 @@ class SignalSink(FileSink[JsonlWriter]):
         )
         metadata = {name: fields[PREFIX + name] for name in _FIELDS}
         self.writer.write(signal_rows(ids, metadata, view.lengths, found))
-        self.rows += len(ids)

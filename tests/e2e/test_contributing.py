@@ -1,4 +1,4 @@
-"""Recipes of CONTRIBUTING.md for authors of taggers, done to the letter: its code, in the places that it names."""
+"""Recipes of CONTRIBUTING.md, done to the letter: its code, in the places that it names."""
 
 import json
 import os
@@ -156,3 +156,17 @@ def test_a_question(dataset, monkeypatch, capsys):
     assert cli.main(["sources", "v0", "--json", "--no-progress"]) == 0
     assert json.loads(capsys.readouterr().out) == {"documents": {"a": 3, "b": 2}, "exit_status": 0}
     assert cli.main(["sources", "v0", "--min-documents", "0"]) == 2
+
+
+def test_a_kind_of_output(dataset, monkeypatch):
+    (entry,) = blocks_of("Add a kind of output in two steps")
+    shutil.copy(ROOT / "tests/unit/example_sink.py", dataset / "texts_of_a_test.py")
+    entry = entry.replace("dolma_dask.verbs.texts", "texts_of_a_test")
+    monkeypatch.setitem(registry.VERBS, "texts", eval(entry, {"Verb": registry.Verb}))
+    monkeypatch.setitem(registry.COMMANDS, "texts", registry.VERBS["texts"])
+    words = ["texts", "v0", "out", "--where", "source == 'a'", "--no-progress"]
+    assert cli.main(words) == 0
+    assert (dataset / "out/a.txt").read_text() == "oh!\n---\n" * 3
+    assert cli.main([*words, "--between", "=="]) == 2
+    assert cli.main([*words, "--between", "==", "--overwrite"]) == 0
+    assert (dataset / "out/a.txt").read_text() == "oh!\n==\n" * 3

@@ -4,7 +4,7 @@ The sums of the first pass stay in the journal with the checksums of all inputs;
 call reads nothing but the listing, a lost file needs the staging files of its own shards only, and any change of an input makes all files anew.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
@@ -14,7 +14,7 @@ import msgspec
 
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
-from dolma_dask.engine.documents import DocumentSource, DocumentStage
+from dolma_dask.engine.documents import DocumentList, DocumentStage
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.io import files
@@ -46,30 +46,23 @@ class Hdf5Summary(Summary):
         return [fact._replace(label="files") if fact.label == "shards" else fact for fact in super().facts()]
 
 
-@dataclass(frozen=True)
-class Documents:
-    """All documents of a run, in the order of rows."""
-
-    origin: str  # root of what is read
-    parts: tuple[DocumentSource, ...]
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that decide the documents, besides the bytes of the files."""
-    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
-    notes: tuple[str, ...] = ()  # for people
-    is_narrowed: bool = False  # options leave shards out
+def _as_it_is(step: Pass | Plan, work: WorkDir) -> Pass | Plan:
+    return step
 
 
 @dataclass(frozen=True)
 class Hdf5Job:
     """A call of `hdf5`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
-    documents: Documents
+    documents: DocumentList
     root: str  # of the output
     mode: Mode  # what a row is
     max_rows: int  # of a file
     policy: RecordPolicy
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``; no paths, so that it is the same anywhere."""
+    via: Callable[[Pass | Plan, WorkDir], Pass | Plan] = field(default=_as_it_is, repr=False)
+    """Turns a pass or the plan of the files into one that takes what others have computed."""
 
     verb: ClassVar[str] = "hdf5"
     name: ClassVar[str] = "rows"
@@ -82,8 +75,7 @@ class Hdf5Job:
         params = {
             "documents": dict(self.documents.params),
             "mode": dict(self.mode.params()),
-            "max_record_bytes": self.policy.max_record_bytes,
-            "on_bad_record": self.policy.on_bad_record,
+            **self.policy.params(),
         }
         return work_key("hdf5", VERSION, params)
 
@@ -99,8 +91,8 @@ class Hdf5Job:
             if not overwrite:
                 self._check_replaced()
             work = work_dir(self)
-            return self._tokenize(work, range(len(self.documents.parts))).plan(work)
-        plan = self._rows_plan(known)
+            return self.tokenize(work, range(len(self.documents.parts))).plan(work)
+        plan = self.rows_plan(known)
         state = resume.look_back(plan, overwrite=False)
         has_params = state.left or self._has_params(self._params(known, state.finished.values()))
         return plan if has_params else None
@@ -109,18 +101,18 @@ class Hdf5Job:
         """Tokenize all documents, announce the sums, write the files, and say in ``data_params.json`` that all are there."""
         has_tokens = known is None
         if known is None:
-            ran: Ran = yield self._tokenize(work, range(len(self.documents.parts)))
-            known = self._sum(list(ran.records.values()), ran.summary.counts)
+            ran: Ran = yield self.via(self.tokenize(work, range(len(self.documents.parts))), work)
+            known = self.summed(list(ran.records.values()), ran.summary.counts)
             yield Announce(known)
-        plan = self._rows_plan(known)
+        plan = self.rows_plan(known)
         left = {task.shard for task in resume.look_back(plan, overwrite=False).left}
         if left or has_tokens:
             files.remove(files.join(self.root, PARAMS_NAME))
         if left and not has_tokens:
-            ran = yield self._tokenize(work, self._needed(plan, left), max_bad_fraction=1.0)
+            ran = yield self.via(self.tokenize(work, self._needed(plan, left), max_bad_fraction=1.0), work)
         if left:
-            plan = self._rows_plan(known, work.url, ran.records)
-        ran = yield plan
+            plan = self.rows_plan(known, work.url, ran.records)
+        ran = yield self.via(plan, work)
         params = self._params(known, ran.records.values())
         if not self._has_params(params):
             sweep(self.root, PARAMS_NAME)  # of a run that was killed here
@@ -171,14 +163,14 @@ class Hdf5Job:
     def _stage(self) -> DocumentStage:
         return DocumentStage((StagingOutput(self.root, work_dir(self).url, self.mode),), self.policy, VERB)
 
-    def _tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
+    def tokenize(self, work: WorkDir, numbers: Sequence[int], max_bad_fraction: float | None = None) -> Pass:
         """Return the pass that tokenizes some parts."""
         stage, parts = self._stage, self.documents.parts
         tasks = [stage.task(parts[number], Unit(staging_name(number), self.key)) for number in numbers]
         allowed = self.policy.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         return Pass(stage, tasks, max_bad_fraction=allowed, notes=self.documents.notes)
 
-    def _sum(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
+    def summed(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
         texts = reduce(add, (TextCounts(**record.info["texts"]) for record in records), TextCounts())
         skipped = [name for record in records for name in record.info.get("skipped_members", ())]
         return Record(
@@ -211,7 +203,7 @@ class Hdf5Job:
         )
         return RowPlan(self.mode, tuple(staged), tuple(rows for _, _, rows in sums))
 
-    def _rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
+    def rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
         """Return the plan of the files; to write some, with the folder and records of the staging files that they need."""
         rows = self._row_plan(known, made)
         stage = RowsStage(self.root, folder, self.mode, rows.tokens)

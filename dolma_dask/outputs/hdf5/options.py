@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
+from dolma_dask.engine.documents import DocumentList
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.options.base import OUTPUT, Opt, Options, fields_of, without_empty
-from dolma_dask.outputs.hdf5.job import Documents, Hdf5Job
+from dolma_dask.outputs.hdf5.job import Hdf5Job
 from dolma_dask.tokens.cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm import LmData
@@ -171,7 +172,7 @@ class RowOptions(Options):
         }
 
 
-def make_job(documents: Documents, to: str, rows: RowOptions, policy: RecordPolicy) -> Hdf5Job:
+def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordPolicy) -> Hdf5Job:
     """Return a call of `hdf5` that can be run."""
     tokens = open_tokenizer(rows.tokenizer)
     sections = rows.sections()

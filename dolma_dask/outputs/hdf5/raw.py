@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, inputs_of
+from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats.documents import schema_of, text_bytes
 from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
@@ -29,7 +30,6 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
 from dolma_dask.options.groups import ShardOptions
-from dolma_dask.outputs.hdf5.job import Documents
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources.base import finish
 from dolma_dask.sources.mapping import FieldMapping
@@ -65,7 +65,7 @@ class RawTexts:
             raise UsageError("neither input_dir nor metadata_files was given; expected one of them.")
 
 
-def raw_documents(raw: RawTexts, options: ShardOptions) -> Documents:
+def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
     """Return the texts of raw files."""
     base, listed = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
     suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
@@ -81,9 +81,10 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> Documents:
     left_out = len(listed) - len(known)
     notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
     field = TextField(raw.key, raw.is_lenient)
-    return Documents(
+    return DocumentList(
         origin=base,
         parts=tuple(RawSource(base, tuple(group), field) for group in read_together(selected)),
+        shards=tuple(info.path for info in known),
         params={"key": raw.key, "is_lenient": raw.is_lenient},
         shown={"jsonl_key": raw.key},
         notes=notes,

@@ -264,8 +264,7 @@ class Mixture:
 
     def key(self, policy: RecordPolicy) -> str:
         """Return the key of the documents."""
-        params = {"max_record_bytes": policy.max_record_bytes, "on_bad_record": policy.on_bad_record}
-        return work_key("mix", VERSION, {**self.params(), **params})
+        return work_key("mix", VERSION, {**self.params(), **policy.params()})
 
     def params(self) -> dict[str, Any]:
         """Return what decides the output besides the bytes of the inputs."""

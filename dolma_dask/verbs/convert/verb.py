@@ -362,8 +362,7 @@ class ConvertStage:
             "mapping": self.mapping.canonical(),
             "converter": CONVERTER_VERSION,
             "shard_bytes": self.shard_bytes,
-            "max_record_bytes": self.policy.max_record_bytes,
-            "on_bad_record": self.policy.on_bad_record,
+            **self.policy.params(),
         }
         if self.function is not None:
             params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}

@@ -9,22 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from dolma_dask.engine import run_job
+from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import UsageError
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import NO_SHARD, DatasetLike, check_outside, same
-from dolma_dask.options.kept import KeptOptions
-from dolma_dask.options.records import ReadOptions
-from dolma_dask.outputs.hdf5.job import Documents, Hdf5Summary
+from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.raw import RawTexts, raw_documents
-from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.selection import select
+from dolma_dask.outputs.kept import FileOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hdf5Options(RowOptions, KeptOptions, ReadOptions):
+class Hdf5Options(RowOptions, FileOptions):
     """Options of `hdf5`."""
 
 
@@ -70,18 +67,11 @@ def hdf5(
     return run_job(job, options)
 
 
-def _documents(dataset: DatasetLike | RawTexts, options: Hdf5Options) -> Documents:
+def _documents(dataset: DatasetLike | RawTexts, options: Hdf5Options) -> DocumentList:
     """Return the documents of a dataset that a rule keeps, or raw texts."""
-    where, attributes = options.where, options.attributes
     if not isinstance(dataset, RawTexts):
-        opened = options.open(dataset)
-        asked = options.selected(opened)
-        mixture = make_mixture(select(asked, where, attributes))
-        shown = {"where": None if where is None else str(where), "source": options.source}
-        notes = (*dataset_notes(opened), *mixture.notes)
-        is_narrowed = len(asked.shards) < len(opened.shards)
-        return Documents(opened.root, mixture.sources, mixture.params(), shown, notes, is_narrowed)
-    if where is not None or attributes:
+        return options.documents(options.open(dataset))
+    if options.where is not None or options.attributes:
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."
         )

@@ -18,6 +18,7 @@ from dolma_dask.options.groups import NO_SHARD
 from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
+from dolma_dask.outputs.kept import documents_of
 from dolma_dask.outputs.packed import Part
 from dolma_dask.reading.kept import transform
 from dolma_dask.reading.kept.transform import Mixture
@@ -156,7 +157,7 @@ def run_mix(
         )
     if tokens is not None and outputs.packing is None:
         params = {**mixture.params(), "mix": transform.VERSION}
-        jobs |= tokens.jobs(dataset, mixture, name, params, shown, policy)
+        jobs |= tokens.jobs(documents_of(mixture, dataset, params, shown), name, policy)
     first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
     mixed = summarize(replace(first[1], verb="mix"), notes)
     if documents is not None and outputs.packing is None and mixed.done:

@@ -3,23 +3,20 @@
 Everything that can be wrong with them is checked before a document is read or written: a mix takes hours, a tokenizer a second.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Job, MapJob, run_job
+from dolma_dask.engine.documents import DocumentList
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.groups import TokensLike, as_dataset, check_outside
 from dolma_dask.options.records import ReadOptions
-from dolma_dask.outputs.hdf5.job import Documents
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
-from dolma_dask.outputs.ragged import ArrayOptions, make_arrays
+from dolma_dask.outputs.kept import documents_of, make_files
+from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
@@ -67,25 +64,13 @@ class TokenOptions:
         """Root of the tokens; that of `ragged` if there are both kinds."""
         return files.normalize(self.ragged.to if self.ragged is not None else self.hdf5.to)  # type: ignore[union-attr]
 
-    def jobs(
-        self,
-        dataset: Dataset,
-        mixture: Mixture,
-        name: str,
-        params: Mapping[str, Any],
-        shown: Mapping[str, Any],
-        policy: RecordPolicy,
-    ) -> dict[str, Job[Summary]]:
-        """Return the job of each kind of token files, from the documents of a mix."""
+    def jobs(self, documents: DocumentList, name: str, policy: RecordPolicy) -> dict[str, Job[Summary]]:
+        """Return the job of each kind of token files; `name` begins those of `ragged` that were given none."""
         jobs: dict[str, Job[Summary]] = {}
         if self.ragged is not None:
             output = self.ragged.output(self.ragged.to)
-            plan = output.plan(mixture, dataset, self.ragged.name or name, params, shown, policy)
-            jobs["ragged"] = MapJob(plan)
+            jobs["ragged"] = MapJob(output.plan(documents, self.ragged.name or name, policy))
         if self.hdf5 is not None:
-            is_narrowed = len(mixture.dataset.shards) < len(dataset.shards)
-            notes = dataset_notes(dataset)
-            documents = Documents(dataset.root, mixture.sources, params, shown, notes, is_narrowed)
             jobs["hdf5"] = make_job(documents, self.hdf5.to, self.hdf5, policy)
         return jobs
 
@@ -93,19 +78,16 @@ class TokenOptions:
         self, target: str, source: str | None, name: str, options: ReadOptions
     ) -> list[tuple[str, Summary]]:
         """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
-        made: list[tuple[str, Summary]] = []
-        opened, shown, policy = as_dataset(target, source), {"source": source}, options.policy
+        opened = as_dataset(target, source)
         mixture = make_mixture(select(opened, None, ()))
-        params = mixture.params()
-        if self.ragged is not None:
-            output = self.ragged.output(self.ragged.to)
-            plan = output.plan(mixture, opened, self.ragged.name or name, params, shown, policy)
-            # the files that it is made from were all made anew, perhaps of another number
-            made.append(("ragged", make_arrays(replace(plan, replaces_own=True), mixture, options)))
-        if self.hdf5 is not None:
-            notes = (*dataset_notes(opened), *mixture.notes)
-            documents = Documents(opened.root, mixture.sources, params, shown, notes)
-            made.append(("hdf5", run_job(make_job(documents, self.hdf5.to, self.hdf5, policy), options)))
+        documents = documents_of(mixture, opened, mixture.params(), {"source": source})
+        made: list[tuple[str, Summary]] = []
+        for verb, job in self.jobs(documents, name, options.policy).items():
+            if isinstance(job, MapJob):
+                # the files that it is made from were all made anew, perhaps of another number
+                made.append((verb, make_files(replace(job.plan, replaces_own=True), options)))
+            else:
+                made.append((verb, run_job(job, options)))
         return made
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
@@ -29,11 +28,7 @@ class TransformStage(DocumentStage):
 
     def key(self, mixture: Mixture) -> str:
         """Return the key of the documents."""
-        params: dict[str, Any] = {
-            "max_record_bytes": self.policy.max_record_bytes,
-            "on_bad_record": self.policy.on_bad_record,
-            "mix": mixing.VERSION,
-        }
+        params = {**self.policy.params(), "mix": mixing.VERSION}
         return work_key("transform", VERSION, {**mixture.params(), **self.rewriting.params(), **params})
 
     def documents(

@@ -98,7 +98,7 @@ def test_the_sums_may_be_lost_midway(root, tmp_path, tokenizer, monkeypatch):
     monkeypatch.setattr(publishing, "move", move)
     tokens = graph[sums].func(staged)
     assert tokens == graph[sums].func(staged)
-    assert len(tokens.staged) == 5
+    assert len(tokens.records) == 5
 
 
 @pytest.mark.parametrize("below", ["documents", "documents/x", "attributes/mine"])
@@ -119,25 +119,19 @@ def test_tokens_and_documents_among_documents_or_attributes_are_refused(root, tm
 
 def test_rows_of_other_tokens_than_there_are_in_the_end_do_not_appear(root, tmp_path, tokenizer):
     """As after the loss of a worker, when a function that draws at random is called again."""
-    from dolma_dask.frames import hdf5
-
     df = dk.read_dataframe(root, partition_bytes=None)
-    task = dk.write_hdf5(df, str(tmp_path / "h"), tokenizer=tokenizer, **ROWS_OF_64, compute=False)
+    task, other = (
+        dk.write_hdf5(frame, str(tmp_path / "h"), tokenizer=tokenizer, **ROWS_OF_64, compute=False)
+        for frame in (df, df[df.id != "a-0"])
+    )
+
+    def results(of, name):
+        graph = dict(of.dask)
+        return dask.get(graph, [key for key in graph if name in str(key)])
+
     graph = dict(task.dask)
-    finish = next(key for key in graph if "finish" in str(key))
-    other = dk.write_hdf5(
-        df[df.id != "a-0"], str(tmp_path / "h"), tokenizer=tokenizer, **ROWS_OF_64, compute=False
-    )
-    (made, others) = (
-        dask.get(
-            dict(each.dask),
-            [key for key in dict(each.dask) if "hdf5-rows" in str(key) or "hdf5-sums" in str(key)],
-        )
-        for each in (task, other)
-    )
-    call = graph[finish].func
-    tokens = next(item for item in others if isinstance(item, hdf5.Tokens))
-    rows = [item for item in made if not isinstance(item, hdf5.Tokens)]
+    call = graph[next(key for key in graph if "finish" in str(key))].func
+    rows, (tokens,) = results(task, "hdf5-rows"), results(other, "hdf5-sums")
     with pytest.raises(SourceChangedError, match="rows were computed of other tokens"):
         call([*rows, tokens])
     assert not bytes_of(tmp_path / "h")

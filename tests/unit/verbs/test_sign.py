@@ -223,6 +223,14 @@ def test_selected_documents_keep_their_numbers(world):
     assert block.rows.tolist() == [row for row in range(ROWS) if str(row) > "3"]
 
 
+def test_what_a_person_should_know_of_the_rule_is_told(world):
+    for name, keep in (("first", "first"), ("longest", "longest")):
+        dk.dedupe(str(world / "v0"), name=name, keep=keep, **HERE)
+    rule = "first is None and longest is None"
+    notes = dk.sign(str(world / "v0"), str(world / "some"), where=rule, **HERE).notes
+    assert any("chose their survivors each by itself" in note for note in notes)
+
+
 def test_an_empty_shard_has_an_empty_table(world):
     write_lines(world / "v0/documents/empty.jsonl.gz", [])
     dk.sign(str(world / "v0"), str(world / "tables"), **HERE)

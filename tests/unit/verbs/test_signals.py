@@ -73,6 +73,8 @@ def test_a_rule_and_lists(tmp_path):
     (tmp_path / "lists/bad_words/en.txt").write_text("kill\n")
     (row,) = signals(tmp_path, where=f"id == '{SHARD}.json.gz/0'", artifacts=str(tmp_path / "lists"))
     assert row["quality_signals"]["rps_doc_ldnoobw_words"] == [[0, 7, 1.0]]
+    with pytest.raises(UsageError, match=r"artifacts \['bad_words/en.txt'\], now not given"):
+        signals(tmp_path, where=f"id == '{SHARD}.json.gz/0'")
 
 
 def test_other_ids_are_refused(tmp_path):

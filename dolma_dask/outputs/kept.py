@@ -1,0 +1,50 @@
+"""The documents of a dataset that a rule keeps, for outputs of a file for each shard, and the run that makes the files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dolma_dask import engine
+from dolma_dask.dataset import Dataset
+from dolma_dask.engine import Plan
+from dolma_dask.engine.documents import DocumentList
+from dolma_dask.journal import dataset_notes
+from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.kept import KeptOptions
+from dolma_dask.options.records import ReadOptions
+from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.transform import Mixture
+from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.results.summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(KeptOptions, ReadOptions):
+    """Options of commands that write something of the documents that a rule keeps."""
+
+    def documents(self, dataset: Dataset) -> DocumentList:
+        """Return the documents of a dataset that are to be written."""
+        mixture = make_mixture(select(self.selected(dataset), self.where, self.attributes))
+        shown = {"where": None if self.where is None else str(self.where), "source": dataset.source}
+        return documents_of(mixture, dataset, mixture.params(), shown)
+
+
+def documents_of(
+    mixture: Mixture, dataset: Dataset, params: Mapping[str, Any], shown: Mapping[str, Any]
+) -> DocumentList:
+    """Return the documents of a mixture of some or all shards of a dataset; `params` decides them, `shown` says the same for people."""
+    return DocumentList(
+        origin=dataset.root,
+        parts=mixture.sources,
+        shards=tuple(shard.path for shard in dataset.shards),
+        params=params,
+        shown=shown,
+        notes=(*dataset_notes(dataset), *mixture.notes),
+        is_narrowed=len(mixture.dataset.shards) < len(dataset.shards),
+    )
+
+
+def make_files(plan: Plan, options: RunOptions) -> Summary:
+    """Make what is left of a plan of documents, and say what their counts tell of the rule."""
+    summary = engine.run(plan, options).summary
+    return replace(summary, notes=tuple(dict.fromkeys((*summary.notes, *rule_notes(summary)))))
