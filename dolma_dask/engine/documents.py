@@ -1,6 +1,6 @@
 """The map of everything that documents become: files of documents, token shards, tables; see `dolma_dask.engine.map`.
 
-`file_plan` is the plan of an output of its own, a file for each shard; `tests/unit/example_sink.py` is a verb with one.
+`document_plan` is the plan of new documents, `file_plan` that of an output in a folder of its own; `tests/unit/example_sink.py` is a verb with one.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dolma_dask.engine.map import Map, MapWork, Source
-from dolma_dask.engine.plan import Plan
+from dolma_dask.engine.plan import Plan, Task
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.io import files
@@ -125,6 +125,48 @@ def file_plan(
         all_units=frozenset(paths.values()),
         max_bad_fraction=budget(policy),
         notes=documents.notes,
+    )
+
+
+def document_plan(
+    stage: DocumentStage,
+    tasks: Sequence[Task],
+    every: Sequence[str],
+    params: Mapping[str, Any],
+    *,
+    key: str,
+    origin: str,
+    notes: tuple[str, ...] = (),
+    folder: str = f"{layout.DOCUMENTS}/",
+) -> Plan:
+    """Return the plan of a document file for each shard.
+
+    Parameters
+    ----------
+    stage, tasks, params, origin, notes
+        See `Plan`.
+    every : sequence of str
+        Paths of the files of all shards, if no others may stay in the folder; else empty.
+    key : str
+        Digest of what decides the documents besides the inputs.
+    folder : str
+        Where the files lie, relative to the root of the output.
+    """
+    (output,) = stage.outputs
+    return Plan(
+        stage=stage,
+        root=output.root,
+        tasks=tasks,
+        params=params,
+        writes=(folder,),
+        options_key=key,
+        origin=origin,
+        reads=layout.DOCUMENT_SUFFIXES,
+        all_units=frozenset(every) or None,
+        other_formats=layout.other_formats(every or [task.unit.name for task in tasks]),
+        max_bad_fraction=budget(stage.policy),
+        quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
+        notes=notes,
     )
 
 

@@ -85,8 +85,8 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -
         _Local(place, stage, take).run(ordered)
 
 
-def check_sendable(stage: Stage, place: Placement) -> None:
-    """Check that a stage can go where the work is done.
+def check_sendable(stage: Stage, task: Task, place: Placement) -> None:
+    """Check that a stage can go where the work is done, with a task, whose source may hold a function.
 
     Raises `UsageError`: it would have to go to another process, and cannot.
     """
@@ -95,7 +95,7 @@ def check_sendable(stage: Stage, place: Placement) -> None:
     import cloudpickle
 
     try:
-        cloudpickle.dumps(stage)
+        cloudpickle.dumps((stage, task))
     except Exception as error:
         raise UsageError(
             f"the work of {stage.verb} cannot be sent to another process ({type(error).__name__}: {error}); expected objects that pickle. "

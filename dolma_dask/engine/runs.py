@@ -316,7 +316,7 @@ def _mapping(
             profile=options.cluster,
         ) as place,
     ):
-        check_sendable(stage, place)
+        check_sendable(stage, tasks[0], place)
 
         def go(take: Take) -> None:
             def taken(task: Task, outcome: Outcome) -> None:

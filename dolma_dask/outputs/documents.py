@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Job, MapJob, Plan, Task, Unit
-from dolma_dask.engine.documents import DocumentStage
+from dolma_dask.engine import Job, MapJob, Unit
+from dolma_dask.engine.documents import DocumentStage, document_plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
@@ -13,7 +13,6 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt
-from dolma_dask.options.records import budget
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.packed import Packed, Part
 from dolma_dask.reading.kept import transform
@@ -56,48 +55,9 @@ def documents_job(
     ]
     key = work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))})
     origin = parts[0].mixture.dataset.root
-    return MapJob(document_plan(stage, output, tasks, every, params, key=key, origin=origin, notes=notes))
-
-
-def document_plan(
-    stage: DocumentStage,
-    output: DocumentOutput,
-    tasks: Sequence[Task],
-    every: Sequence[str],
-    params: Mapping[str, Any],
-    *,
-    key: str,
-    origin: str,
-    notes: tuple[str, ...],
-) -> Plan:
-    """Return the plan of a document file for each shard.
-
-    Parameters
-    ----------
-    stage, tasks, params, origin, notes
-        See `Plan`.
-    output : DocumentOutput
-        What is written.
-    every : sequence of str
-        Paths of the files of all shards, if no others may stay in the folder; else empty.
-    key : str
-        Digest of what decides the documents besides the inputs.
-    """
-    return Plan(
-        stage=stage,
-        root=output.root,
-        tasks=tasks,
-        params=params,
-        writes=(f"{output.prefix}{layout.DOCUMENTS}/",),
-        options_key=key,
-        origin=origin,
-        reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(every) or None,
-        other_formats=layout.other_formats(every or [task.unit.name for task in tasks]),
-        max_bad_fraction=budget(stage.policy),
-        quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
-        notes=notes,
-    )
+    folder = f"{output.prefix}{layout.DOCUMENTS}/"
+    plan = document_plan(stage, tasks, every, params, key=key, origin=origin, notes=notes, folder=folder)
+    return MapJob(plan)
 
 
 def check_apart(root: str, target: str, verb: str = "mix") -> None:

@@ -4,45 +4,35 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
-import posixpath
-from collections.abc import Iterator, Sequence, Set
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
-
-import numpy as np
-import pyarrow as pa
 
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, listed
-from dolma_dask.engine import Plan, Task, Unit, grouped, inputs_of
+from dolma_dask.engine import Plan, Unit, grouped
+from dolma_dask.engine.documents import DocumentStage, document_plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.functions.calls import FunctionLike, UserFunction, user_function
+from dolma_dask.functions.calls import FunctionLike, user_function
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, as_dataset, same
-from dolma_dask.options.records import ReadOptions, budget, skipped_notes
+from dolma_dask.options.records import ReadOptions, skipped_notes
 from dolma_dask.results.summary import Summary
-from dolma_dask.sinks.documents import open_writer
-from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources, plan_shards, preset
-from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
-from dolma_dask.sources.mapping import Combine, group_of, is_sibling, place_of
+from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
+from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw
-from dolma_dask.sources.plan import combined, is_text
-from dolma_dask.sources.text import own_fields
+from dolma_dask.sources.plan import combined
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
+from dolma_dask.verbs.convert.documents import Conversion, PartsOutput, RawDocuments
 
 COMBINED_BYTES = 1_000_000_000
 """Stored bytes of the raw files of a shard in which they are combined, by default."""
@@ -206,42 +196,15 @@ def convert(
     """
     if options.attributes is not None:
         return _attributes_converted(inputs, options.attributes, options)
-    made_by = None if options.function is None else user_function(options.function, ("record",))
+    function = None if options.function is None else user_function(options.function, ("record",))
     folder = _folder(options.under)
     fields = options.field_mapping(folder)
     base, raw_files, left_out = _raw_files(inputs, options.mapping)
     target = layout.dataset_root(files.normalize(options.to))
     _check_outside(inputs, target)
-    is_combined = options.combine is not None
-    cut = None if is_combined else options.shard_bytes
-    stage = ConvertStage(target, base, fields, cut, options.policy, is_combined, made_by)
     shards = _shards(raw_files, folder, options)
-    every = frozenset(layout.document_path(shard.path) for shard in shards)
-    plan = Plan(
-        stage=stage,
-        root=target,
-        tasks=[stage.task(shard) for shard in _selected(shards, options)],
-        params=without_empty(
-            {
-                "inputs": base,
-                "mapping": fields.canonical(),
-                "function": made_by and made_by.name,
-                "function_version": made_by and made_by.version,
-                "under": options.under,
-                "shard_bytes": options.shard_bytes,
-                "combine": options.combine,
-                "format": options.format,
-            }
-        ),
-        writes=(f"{layout.DOCUMENTS}/{folder}",),
-        options_key=stage.key(base=base),
-        origin=base,
-        how_to_add="Another source goes beside them with --under FOLDER. ",
-        reads=layout.DOCUMENT_SUFFIXES,
-        all_units=every,
-        other_formats=layout.other_formats(every),
-        max_bad_fraction=budget(options.policy),
-    )
+    is_combined = options.combine is not None
+    plan = _plan(target, Conversion(base, fields, function, is_combined), shards, options)
     ran = engine.run(plan, options)
     notes = [*ran.summary.notes]
     if left_out:
@@ -252,6 +215,37 @@ def convert(
         place = files.join(target, f"{layout.QUARANTINE}/convert")
         notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
     return replace(ran.summary, notes=(*notes, *skipped_notes(ran.records.values())))
+
+
+def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: ConvertOptions) -> Plan:
+    """Return the plan of a run over the shards that are selected of all."""
+    part_bytes = None if how.is_combined else options.shard_bytes
+    stage = DocumentStage((PartsOutput(target, part_bytes),), options.policy, "convert")
+
+    def key(params: Mapping[str, Any]) -> str:
+        return work_key("convert", VERSION, {"shard_bytes": part_bytes, **options.policy.params(), **params})
+
+    sources = [RawDocuments(how, shard) for shard in _selected(shards, options)]
+    params = {
+        "inputs": how.base,
+        "mapping": how.mapping.canonical(),
+        "function": how.function and how.function.name,
+        "function_version": how.function and how.function.version,
+        "under": options.under,
+        "shard_bytes": options.shard_bytes,
+        "combine": options.combine,
+        "format": options.format,
+    }
+    plan = document_plan(
+        stage,
+        [stage.task(one, Unit(layout.document_path(one.name), key(one.params))) for one in sources],
+        [layout.document_path(shard.path) for shard in shards],
+        without_empty(params),
+        key=key({**how.params, "base": how.base}),
+        origin=how.base,
+        folder=f"{layout.DOCUMENTS}/{_folder(options.under)}",
+    )
+    return replace(plan, how_to_add="Another source goes beside them with --under FOLDER. ")
 
 
 def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOptions) -> Summary:
@@ -340,150 +334,3 @@ def _selected(shards: Sequence[RawShard], options: ShardOptions) -> Sequence[Raw
 
 def _is_named(shard: RawShard, only: Sequence[str]) -> bool:
     return any(matches(path, only) for path in (shard.path, *(info.path for info in shard.files)))
-
-
-@dataclass(frozen=True)
-class ConvertStage:
-    """The work of `convert` on the raw files of one shard."""
-
-    # of the dataset, and the raw folder
-    target: str
-    base: str
-    mapping: FieldMapping  # which field is what
-    shard_bytes: int | None  # bytes of JSON after which a further part begins
-    policy: RecordPolicy = field(default_factory=RecordPolicy)  # what happens to bad records
-    is_combined: bool = False  # records tell of which published files a shard was made
-    function: UserFunction | None = None  # in place of the mapping
-    verb: str = "convert"
-
-    def key(self, **more: Any) -> str:
-        """Return the digest of the options and of `more`."""
-        params: dict[str, Any] = {
-            "mapping": self.mapping.canonical(),
-            "converter": CONVERTER_VERSION,
-            "shard_bytes": self.shard_bytes,
-            **self.policy.params(),
-        }
-        if self.function is not None:
-            params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}
-        return work_key(self.verb, VERSION, {**params, **more})
-
-    def task(self, shard: RawShard) -> Task:
-        """Return the work on one shard."""
-        paths = [info.path for info in shard.files]
-        more: dict[str, Any] = (
-            {"places": self._places(shard)} if "{place}" in self.mapping.generated_id else {}
-        )
-        if self.function is None and self.mapping != own_fields(self.mapping) and any(map(is_text, paths)):
-            more["text_files"] = 2  # before, the fields of records were looked for in them
-        unit = Unit(layout.document_path(shard.path), self.key(files=paths, **more))
-        return Task(shard.path, (unit,), inputs_of(self.base, shard.files), shard)
-
-    def _places(self, shard: RawShard) -> list[str]:
-        return [place_of(files.join(self.base, info.path)) for info in shard.files]
-
-    def run_shard(self, task: Task) -> list[Record]:
-        """Convert one shard; see `dolma_dask.engine.Stage`."""
-        shard: RawShard = task.work
-        unit = task.unit
-        quarantine = Quarantine(self.policy)
-        digests = DocumentDigests()
-        names = ("documents_in", "documents_out", "text_bytes_out")
-        counts = dict.fromkeys((*names, *(("records_dropped", "records_split") if self.function else ())), 0)
-        inputs: list[InputRecord] = []
-        with _Parts(self.target, unit.name, self.shard_bytes) as parts:
-            for batch in self._documents(shard, quarantine, counts, inputs):
-                digests.update(batch)
-                counts["documents_out"] += batch.num_rows
-                counts["text_bytes_out"] += text_bytes(batch.column("text"))
-                parts.write(batch.column("raw"))
-        self._remove_left_over(unit.name, {item.path for item in parts.records})
-        kept = quarantine.publish(self.target, self.verb, shard.path)
-        record = task.record(
-            (*parts.records, *kept),
-            inputs,
-            counts["documents_out"],
-            ids_digest=digests.ids,
-            content_digest=digests.content,
-            counts={
-                **counts,
-                "bad_records": quarantine.count,
-                **({"skipped_members": quarantine.skipped} if quarantine.skipped else {}),
-                "bytes_in": task.bytes,
-                "bytes_out": sum(item.bytes for item in parts.records),
-            },
-            info={
-                **({"skipped_members": quarantine.skipped_names} if quarantine.skipped else {}),
-                **({"places": self._places(shard)} if self.is_combined else {}),
-            },
-        )
-        return [record]
-
-    def _documents(
-        self, shard: RawShard, quarantine: Quarantine, counts: dict[str, int], inputs: list[InputRecord]
-    ) -> Iterator[pa.RecordBatch]:
-        limit = self.policy.max_record_bytes
-        sources = open_sources(
-            self.base, shard.files, self.mapping, max_record_bytes=limit, function=self.function
-        )
-        for source in sources:
-            for block in source.read(inputs):
-                quarantine.admit(block)
-                counts["documents_in"] += block.num_rows
-                if self.function is not None:
-                    sizes = block.batch.column("id").value_lengths().drop_null().to_numpy()
-                    counts["records_dropped"] += int((sizes == 0).sum())
-                    counts["records_split"] += int((sizes > 1).sum())
-                    yield documents_of(block.batch)
-                    continue
-                yield block.batch.filter(block.batch.column("id").is_valid()) if block.bad else block.batch
-
-    def _remove_left_over(self, unit: str, written: Set[str]) -> None:
-        """Remove further parts that a killed run may have left: there may be fewer of them now."""
-        if self.shard_bytes is None:
-            return
-        folder = posixpath.dirname(unit)
-        for info in files.list_files(files.join(self.target, folder)):
-            path = f"{folder}/{info.path}"
-            if layout.unit_of(path) == unit and path not in written:
-                files.remove(files.join(self.target, path))
-
-
-class _Parts:
-    """Writes rows to the unit's file and, each time `shard_bytes` are reached, goes on in a further part."""
-
-    def __init__(self, root: str, unit: str, shard_bytes: int | None) -> None:
-        self._root = root
-        self._unit = unit
-        self._limit = shard_bytes
-        self._size = 0
-        self.records: list[FileRecord] = []
-
-    def __enter__(self) -> "_Parts":
-        self._open()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._stack.__exit__(kind, error, None)
-        if kind is None:
-            self.records.append(self._writer.record)
-
-    def _open(self) -> None:
-        index = len(self.records)
-        path = layout.part_path(self._unit, index) if index else self._unit
-        self._stack = ExitStack()
-        self._writer = open_writer(self._root, path)
-        self._stack.enter_context(self._writer)
-        self._size = 0
-
-    def write(self, rows: pa.LargeBinaryArray) -> None:
-        while self._limit is not None and len(rows):
-            if self._size >= self._limit:
-                self.__exit__(None, None, None)
-                self._open()
-            ends = np.frombuffer(rows.buffers()[1], np.int64)[rows.offset : rows.offset + len(rows) + 1]
-            stop = min(int(np.searchsorted(ends[1:], ends[0] + self._limit - self._size)) + 1, len(rows))
-            self._writer.write(rows.slice(0, stop))
-            self._size += int(ends[stop] - ends[0])
-            rows = rows.slice(stop)
-        self._writer.write(rows)

@@ -5,11 +5,11 @@ what mix costs, and the function: with one Python call per text some 90 MB of te
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
-from dolma_dask import engine
 from dolma_dask.engine import Unit
+from dolma_dask.engine.documents import document_plan
 from dolma_dask.formats import layout
 from dolma_dask.functions.calls import FunctionLike
 from dolma_dask.io import files
@@ -19,9 +19,10 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.records import ReadOptions
-from dolma_dask.outputs.documents import DocumentFormat, check_apart, document_plan
+from dolma_dask.outputs.documents import DocumentFormat, check_apart
+from dolma_dask.outputs.kept import make_files
 from dolma_dask.reading.kept.planning import make_mixture
-from dolma_dask.reading.selection import rule_notes, select
+from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.verbs.transform.rewriting import Rewriting
@@ -115,6 +116,5 @@ def transform(
         provenance=options.provenance or None,
     )
     notes = (*dataset_notes(opened), *mixture.notes)
-    plan = document_plan(stage, output, tasks, every, params, key=key, origin=opened.root, notes=notes)
-    summary = engine.run(plan, options).summary
-    return replace(summary, notes=tuple(dict.fromkeys((*summary.notes, *rule_notes(summary)))))
+    plan = document_plan(stage, tasks, every, params, key=key, origin=opened.root, notes=notes)
+    return make_files(plan, options)

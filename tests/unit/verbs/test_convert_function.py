@@ -3,6 +3,7 @@
 import gzip
 import json
 import tarfile
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -203,3 +204,19 @@ def test_texts_that_a_function_takes_apart_come_in_blocks(tmp_path):
     urls = tuple(f"{tmp_path}/{path}" for path in paths)
     source = TextFiles(urls, tuple(paths), FieldMapping(source_name="s"), block_bytes=500, function=made)
     assert [block.num_rows for block in source.read()] == [2, 2, 2]
+
+
+def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path):
+    write(tmp_path / "raw", RECORDS)
+    lock = threading.Lock()
+
+    def guarded(record):
+        with lock:
+            return None
+
+    guarded.version = 1
+    with pytest.raises(UsageError, match=r"the work of convert cannot be sent to another process.*threads"):
+        dk.convert(
+            f"{tmp_path}/raw", to=f"{tmp_path}/v0", function=guarded, scheduler="processes", progress=False
+        )
+    assert not (tmp_path / "v0/documents").exists()
