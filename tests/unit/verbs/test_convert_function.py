@@ -212,7 +212,7 @@ def test_a_function_that_cannot_be_sent_is_refused_before_anything_is_written(tm
 
     def guarded(record):
         with lock:
-            return None
+            return {}
 
     guarded.version = 1
     with pytest.raises(UsageError, match=r"the work of convert cannot be sent to another process.*threads"):
