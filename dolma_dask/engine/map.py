@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 from dolma_dask.engine.plan import Task
@@ -59,17 +58,14 @@ def _placed(verb: str, shard: str) -> Iterator[None]:
     except (DolmaDaskError, OSError, MemoryError):
         raise
     except Exception as error:
-        frames = [frame for frame in walk_tb(error.__traceback__) if __package__ not in _module(frame[0])]
         calls = [
             f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}, line {line})"
-            for frame, line in frames[-MAX_CALLS:]
+            for frame, line in walk_tb(error.__traceback__)
+            if not str(frame.f_globals.get("__name__")).startswith(__package__)
         ]
-        error.add_note(f"raised by {verb} of {shard} in {', '.join(calls)}")
+        if calls:
+            error.add_note(f"raised by {verb} of {shard} in {', '.join(calls[-MAX_CALLS:])}")
         raise
-
-
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", ""))
 
 
 @dataclass(frozen=True)
