@@ -1,7 +1,6 @@
 """A verb with an output format of its own in one page: the texts of each shard as a plain file, with a line between two of them.
 
-The example of a kind of output. The sink says what becomes of some documents; the rule that keeps them, resume, keys, records, the quarantine and Dask
-are of the package.
+The example of a kind of output. The rule that keeps documents, resume, keys, records, the quarantine and Dask are of the package.
 """
 
 from dataclasses import dataclass
@@ -72,5 +71,5 @@ def texts(
     documents = options.documents(options.open(dataset))
     output = TextOutput(files.normalize(to), options.between)
     paths = {shard: layout.stem_of(shard) + ".txt" for shard in documents.shards}
-    decided = {"between": options.between}
-    return make_files(file_plan(output, documents, paths, options.policy, decided, version=VERSION), options)
+    plan = file_plan(output, documents, paths, options.policy, {"between": options.between}, version=VERSION)
+    return make_files(plan, options)
