@@ -4,10 +4,15 @@ import json
 import re
 
 import pytest
-from example_sink import TextFile, texts
+from example_sink import TextFile, TextOutput, texts
 
 import dolma_dask as dk
+from dolma_dask.engine.documents import file_plan
 from dolma_dask.errors import StageError, UsageError
+from dolma_dask.frames.options import WriteOptions
+from dolma_dask.frames.partitions import collection_of, shard_names
+from dolma_dask.frames.shards import documents_of, write_each
+from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.sinks.documents import DocumentSink
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -59,6 +64,20 @@ def test_a_file_of_two_shards_and_one_among_the_documents_are_refused(root):
     (root / "v0/documents/a.jsonl.gz").unlink()
     with pytest.raises(UsageError, match="lies among the documents or attributes"):
         texts(str(root / "v0"), str(root / "v0/attributes/mine"), **HERE)
+
+
+def test_an_output_takes_the_partitions_of_a_collection_too(root):
+    collection = collection_of(dk.read_dataframe(str(root / "v0")), "write_texts")
+    output = TextOutput(str(root / "out"), "---")
+    documents = documents_of(shard_names(collection.npartitions), None)
+    paths = {shard: f"{number}.txt" for number, shard in enumerate(documents.shards)}
+    plan = file_plan(output, documents, paths, RecordPolicy(), {"between": "---"}, version=1)
+    options = WriteOptions(scheduler="synchronous")
+    assert write_each(collection.texts(), plan, options).done == len(paths)
+    assert "".join(written(root)[path] for path in paths.values()) == "".join(
+        f"{text}\n---\n" for texts_of_shard in TEXTS.values() for text in texts_of_shard
+    )
+    assert write_each(collection.texts(), plan, options).skipped == len(paths)
 
 
 def test_an_error_of_a_sink_itself_says_whose_it_is_and_where(root, monkeypatch):
