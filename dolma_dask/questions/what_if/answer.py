@@ -1,23 +1,25 @@
-"""The answer of what-if: counts by rule, level and group, from the sums over all documents."""
+"""The answer of what-if: rows by rule, level and group, from the sums over all documents; its tables and sentences are in `tables`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dolma_dask.dataset import Shard
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
-from dolma_dask.questions.what_if import counting, tables
-from dolma_dask.questions.what_if.ladder import GIVEN, LevelBounds
-from dolma_dask.questions.what_if.measure import Amount, GroupSizes
-from dolma_dask.questions.what_if.stage import DropSums
+from dolma_dask.questions.what_if import tables
+from dolma_dask.questions.what_if.levels import GIVEN, LevelBounds
+from dolma_dask.questions.what_if.sums import DropSums
+from dolma_dask.questions.what_if.texts import Amount, GroupSizes, read_beginnings
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, note_without_values, shown_by
-from dolma_dask.text.kernels import Counts
+from dolma_dask.text.kernels import Counts, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +77,125 @@ class ExampleRow:
     excerpt: str = ""  # beginning of its text, if that was read
 
 
+Groups = slice | list[int]
+"""Groups that a row of a table is about."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Sums over all documents, what they are of, and what stands for a unit of text."""
+
+    bounds: LevelBounds
+    sums: DropSums
+    sizes: GroupSizes
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Short names of the rules."""
+        return list(short_names(list(self.bounds.signals)).values())
+
+    @cached_property
+    def groups(self) -> dict[str, Groups]:
+        """Groups that tables have rows for: all documents, then every group that has any."""
+        named = len(self.bounds.groups) > 2 - (self.bounds.by is not None)
+        own = {
+            name: [group]
+            for group, name in enumerate(self.bounds.groups)
+            if named and self.sums.total[group, 0]
+        }
+        return {ALL: slice(None), **own}
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """Groups with bins and documents."""
+        return [group for group in self.bounds.shown if self.sums.total[group, 0]]
+
+    def amount(self, counts: Counts, groups: Groups) -> Amount:
+        """Return what some groups of counts (groups, 2) make."""
+        return self.sizes.amount(counts[groups], groups)
+
+    def group_rows(self) -> Iterator[GroupRow]:
+        """Yield what all rules do, by group."""
+        for name, groups in self.groups.items():
+            yield GroupRow(name, self.amount(self.sums.total, groups), self.amount(self.sums.kept, groups))
+
+    def level_rows(self) -> Iterator[LevelRow]:
+        """Yield what levels keep, by group."""
+        for step, level in enumerate(self.bounds.levels, 1):
+            kept = self.sums.reached[:, step:].sum(axis=1)
+            for name, groups in self.groups.items():
+                yield LevelRow(level, name, self.amount(kept, groups))
+
+    def rule_rows(self) -> Iterator[RuleEffect]:
+        """Yield what rules do, by group."""
+        for rule in range(len(self.names)):
+            alone = self.sums.alone(rule, self.bounds)
+            for name, groups in self.groups.items():
+                yield self._rule_row(rule, alone, name, groups)
+
+    def _rule_row(self, rule: int, alone: Counts, group: str, groups: Groups) -> RuleEffect:
+        bounds, sums = self.bounds, self.sums
+        following = np.unique(bounds.following[rule][groups][sums.kept[groups][:, 0] > 0])
+        levels = [bounds.levels[step - 1] for step in following if step]
+        return RuleEffect(
+            rule=self.names[rule],
+            signal=bounds.signals[rule],
+            group=group,
+            lower=_one(bounds.lower[rule, groups, GIVEN]),
+            upper=_one(bounds.upper[rule, groups, GIVEN]),
+            missing=int(sums.missing[rule, groups, 0].sum()),
+            alone=self.amount(alone, groups),
+            only=self.amount(sums.only[:, rule], groups),
+            stricter=self.amount(sums.cost[:, rule], groups) if levels else None,
+            stricter_level=levels[0] if len(levels) == 1 else None,
+        )
+
+    def overlap(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Return the documents that pairs of rules drop, by group."""
+        named = {self.bounds.groups[group]: self.bounds.places[group] for group in self.shown}
+        every = {
+            ALL: self.sums.overlap.sum(axis=0),
+            **{name: self.sums.overlap[at] for name, at in named.items()},
+        }
+        return {name: tuple(map(tuple, counts.tolist())) for name, counts in every.items()}
+
+    def examples(self, shards: Sequence[Shard]) -> Iterator[ExampleRow]:
+        """Yield the documents beside the bounds."""
+        nearest = self.sums.nearest
+        for rule, place, side, at in np.argwhere(nearest.locations >= 0).tolist():
+            group, location = self.bounds.shown[place], int(nearest.locations[rule, place, side, at])
+            ends = (self.bounds.lower, self.bounds.upper)[side // 2]
+            yield ExampleRow(
+                rule=self.names[rule],
+                group=self.bounds.groups[group],
+                bound=("lower", "upper")[side // 2],
+                side=("inside", "outside")[side % 2],
+                limit=float(ends[rule, group, GIVEN]),
+                value=float(nearest.found[rule, place, side, at]),
+                id=nearest.ids[location],
+                shard=shards[location >> 32].path,
+                row=location & 0xFFFF_FFFF,
+            )
+
+    def notes(self) -> Iterator[str]:
+        """Warn of rules without a value in all documents, or in all of some groups."""
+        documents = self.sums.total[:, 0]
+        for rule, name in enumerate(self.names):
+            empty = (documents > 0) & (self.sums.missing[rule, :, 0] == documents)
+            if empty.any():
+                groups = [self.bounds.groups[group] for group in np.flatnonzero(empty)]
+                some = groups if (documents[~empty] > 0).any() else []
+                yield note_without_values(
+                    name, some, bool(self.sums.alone(rule, self.bounds)[empty, 0].any())
+                )
+
+
+def _one(ends: Floats) -> float | None:
+    """Return the bound of some groups if it is finite and the same in all that have one."""
+    found = np.unique(ends[~np.isnan(ends)])
+    return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
+
+
 @dataclass(frozen=True, repr=False)
 class WhatIf(Answer):
     """Drops by thresholds, and by other levels; prints as tables.
@@ -113,11 +234,29 @@ class WhatIf(Answer):
     unreadable: int
     measure: str
     notes: tuple[str, ...]
-    ladder: LevelBounds = field(compare=False)
-    tally: DropSums = field(compare=False)
-    scale: GroupSizes = field(compare=False)
+    counts: Counted = field(compare=False)
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
+
+    @classmethod
+    def of(cls, root: str, counts: Counted, shards: Sequence[Shard], notes: Sequence[str]) -> "WhatIf":
+        """Return the answer that sums over all documents give."""
+        bounds, sums = counts.bounds, counts.sums
+        return cls(
+            root=root,
+            level=bounds.strictness,
+            by=bounds.by,
+            groups=tuple(counts.group_rows()),
+            rules=tuple(counts.rule_rows()),
+            levels=tuple(counts.level_rows()),
+            overlap=counts.overlap(),
+            stricter=counts.amount(sums.cost[:, -1], slice(None)) if bounds.following.any() else None,
+            examples=tuple(counts.examples(shards)),
+            unreadable=sums.unreadable,
+            measure=counts.sizes.how,
+            notes=(*notes, *counts.notes()),
+            counts=counts,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values."""
@@ -140,7 +279,7 @@ class WhatIf(Answer):
     @property
     def rule_names(self) -> list[str]:
         """Short names of the rules."""
-        return list(short_names(list(self.ladder.signals)).values())
+        return self.counts.names
 
     def of_group(self, group: str) -> list[RuleEffect]:
         """Return the rows of the rules for one group."""
@@ -176,6 +315,15 @@ class WhatIf(Answer):
 
         return embedded(self)
 
+    def with_excerpts(self, dataset: Dataset) -> "WhatIf":
+        """Return the answer with the beginnings of the texts of its examples, as far as they are read."""
+        documents = [(row.shard, row.row) for row in self.examples]
+        texts = read_beginnings(dataset, documents)
+        left = len(set(documents) - texts.keys())
+        note = f"the texts of {counted(left, 'document')} beside the bounds were not read, as they lie in many shards"
+        examples = [replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in self.examples]
+        return replace(self, examples=tuple(examples), notes=(*self.notes, *([note] if left else [])))
+
     def written(self, to: str) -> "WhatIf":
         """Write the page; return the answer that knows where it is."""
         from dolma_dask.io import files
@@ -192,148 +340,3 @@ class WhatIf(Answer):
         with publish(url) as out:
             out.write(render(self).encode())
         return replace(self, page=url)
-
-
-# ------------------------------------------------------------------------------------------------ from sums to rows
-
-
-def answer_of(
-    root: str,
-    ladder: LevelBounds,
-    tally: DropSums,
-    scale: GroupSizes,
-    shards: Sequence[Shard],
-    notes: Sequence[str],
-) -> WhatIf:
-    """Return the answer that sums over all documents give."""
-    names = list(short_names(list(ladder.signals)).values())
-    parts = list(_parts(ladder, tally))
-    has_levels = bool(ladder.following.any())
-    return WhatIf(
-        root=root,
-        level=ladder.strictness,
-        by=ladder.by,
-        groups=tuple(
-            GroupRow(group, *(_amount(scale, counts, rows) for counts in (tally.total, tally.kept)))
-            for group, rows in parts
-        ),
-        rules=tuple(
-            _rule_row(ladder, tally, scale, alone, names[rule], rule, group, rows)
-            for rule, alone in ((rule, tally.alone(rule, ladder)) for rule in range(len(names)))
-            for group, rows in parts
-        ),
-        levels=tuple(
-            LevelRow(level, group, _amount(scale, tally.reached[:, step:].sum(axis=1), rows))
-            for step, level in enumerate(ladder.levels, 1)
-            for group, rows in parts
-        ),
-        overlap=_overlaps(ladder, tally),
-        stricter=_amount(scale, tally.cost[:, -1], slice(None)) if has_levels else None,
-        examples=tuple(_examples(ladder, tally, names, shards)),
-        unreadable=tally.unreadable,
-        measure=scale.how,
-        notes=(*notes, *_notes(ladder, tally, names)),
-        ladder=ladder,
-        tally=tally,
-        scale=scale,
-    )
-
-
-def _notes(ladder: LevelBounds, tally: DropSums, names: Sequence[str]) -> Iterator[str]:
-    """Warn of rules without a value in all documents, or in all of some groups."""
-    documents = tally.total[:, 0]
-    for rule, name in enumerate(names):
-        empty = (documents > 0) & (tally.missing[rule, :, 0] == documents)
-        if empty.any():
-            groups = [ladder.groups[group] for group in np.flatnonzero(empty)]
-            some = groups if (documents[~empty] > 0).any() else []
-            yield note_without_values(name, some, bool(tally.alone(rule, ladder)[empty, 0].any()))
-
-
-Rows = slice | list[int]
-"""Groups that a row of a table is about."""
-
-
-def _parts(ladder: LevelBounds, tally: DropSums) -> Iterator[tuple[str, Rows]]:
-    """Yield what tables have rows for: all documents, then every group that has any."""
-    yield ALL, slice(None)
-    for group, name in enumerate(ladder.groups):
-        if tally.total[group, 0] and len(ladder.groups) > 2 - (ladder.by is not None):
-            yield name, [group]
-
-
-def _amount(scale: GroupSizes, counts: Counts, rows: Rows) -> Amount:
-    """Return what some groups of counts (groups, 2) make."""
-    return scale.amount(counts[rows], rows)
-
-
-def _rule_row(
-    ladder: LevelBounds,
-    tally: DropSums,
-    scale: GroupSizes,
-    alone: Counts,
-    name: str,
-    rule: int,
-    group: str,
-    rows: Rows,
-) -> RuleEffect:
-    following = np.unique(ladder.following[rule][rows][tally.kept[rows][:, 0] > 0])
-    levels = [ladder.levels[step - 1] for step in following if step]
-    return RuleEffect(
-        name,
-        ladder.signals[rule],
-        group,
-        _one(ladder.lower[rule, :, GIVEN], rows),
-        _one(ladder.upper[rule, :, GIVEN], rows),
-        int(tally.missing[rule, rows, 0].sum()),
-        _amount(scale, alone, rows),
-        _amount(scale, tally.only[:, rule], rows),
-        _amount(scale, tally.cost[:, rule], rows) if levels else None,
-        levels[0] if len(levels) == 1 else None,
-    )
-
-
-def _one(ends: np.ndarray[Any, np.dtype[np.float64]], rows: Rows) -> float | None:
-    """Return the bound of some groups if it is finite and the same in all that have one."""
-    found = np.unique(ends[rows][~np.isnan(ends[rows])])
-    return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
-
-
-def _overlaps(ladder: LevelBounds, tally: DropSums) -> dict[str, tuple[tuple[int, ...], ...]]:
-    def matrix(counts: Counts) -> tuple[tuple[int, ...], ...]:
-        return tuple(map(tuple, counts.tolist()))
-
-    found = {ALL: matrix(tally.overlap.sum(axis=0))}
-    for group, name in enumerate(ladder.labels, 1):
-        if name != ALL and ladder.places[group] < ladder.shown and tally.total[group, 0]:
-            found[name] = matrix(tally.overlap[ladder.places[group]])
-    return found
-
-
-_SIDES = {
-    counting.LOWER_IN: ("lower", "inside"),
-    counting.LOWER_OUT: ("lower", "outside"),
-    counting.UPPER_IN: ("upper", "inside"),
-    counting.UPPER_OUT: ("upper", "outside"),
-}
-
-
-def _examples(
-    ladder: LevelBounds, tally: DropSums, names: Sequence[str], shards: Sequence[Shard]
-) -> Iterator[ExampleRow]:
-    for rule, place, side, at in np.argwhere(np.isfinite(tally.distances)).tolist():
-        group = int(np.flatnonzero(ladder.places == place)[0])
-        bound, where = _SIDES[side]
-        location = int(tally.locations[rule, place, side, at])
-        ends = ladder.lower if bound == "lower" else ladder.upper
-        yield ExampleRow(
-            names[rule],
-            ladder.groups[group],
-            bound,
-            where,
-            float(ends[rule, group, GIVEN]),
-            float(tally.found[rule, place, side, at]),
-            tally.ids[location],
-            shards[location >> 32].path,
-            location & 0xFFFF_FFFF,
-        )

@@ -1,10 +1,10 @@
 """The answer of what-if for people: sentences, and tables of rules, levels and documents beside the bounds."""
 
+import math
 from typing import TYPE_CHECKING
 
 from dolma_dask.display import byte_size, counted, isolated, percent, real
-from dolma_dask.questions.what_if.conditions import spelled
-from dolma_dask.questions.what_if.measure import Amount
+from dolma_dask.questions.what_if.texts import Amount
 from dolma_dask.results.summary import shortened
 from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
@@ -103,35 +103,21 @@ def rule_words(answer: "WhatIf") -> str:
     return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
 
 
-_RULES = (
-    Column("rule", "name"),
-    Column("keeps", "words"),
-    Column("missing"),
-    Column("drops"),
-    Column("share", "share"),
-    Column("tokens"),
-    Column("no other drops"),
-    Column("one level stricter"),
-)
-
-
 def rule_table(answer: "WhatIf") -> Table:
     """Return what each rule drops, the most costly first."""
     every = answer.groups[0].documents.documents
-    rows = [
-        (
-            row.rule,
-            _bounds(row, answer),
-            row.missing,
-            row.alone.documents,
-            row.alone.documents / every if every else None,
-            row.alone.tokens,
-            row.only.documents,
-            None if row.stricter is None else row.stricter.documents,
-        )
-        for row in sorted(answer.of_group(ALL), key=lambda row: (-row.only.documents, -row.alone.documents))
-    ]
-    return Table("What each rule drops", _RULES, rows)
+    columns = (
+        Column("rule", "name"),
+        Column("keeps", "words", lambda row: _bounds(row, answer)),
+        Column("missing"),
+        Column("drops", of=lambda row: row.alone.documents),
+        Column("share", "share", lambda row: row.alone.documents / every if every else None),
+        Column("tokens", of=lambda row: row.alone.tokens),
+        Column("no other drops", of=lambda row: row.only.documents),
+        Column("one level stricter", of=lambda row: row.stricter and row.stricter.documents),
+    )
+    rows = sorted(answer.of_group(ALL), key=lambda row: (-row.only.documents, -row.alone.documents))
+    return Table.of("What each rule drops", columns, rows)
 
 
 def _bounds(row: "RuleEffect", answer: "WhatIf") -> str:
@@ -148,21 +134,21 @@ def _bounds(row: "RuleEffect", answer: "WhatIf") -> str:
 
 
 def _bound(sign: str, end: float) -> str:
-    sign, end = spelled(sign, end)
-    return f"{sign} {real(end)}"
+    """Return a bound as people write it: from the neighbour of a short number on is more than that number."""
+    other = math.nextafter(end, -math.inf if sign == ">=" else math.inf)
+    is_neighbour = len(repr(other)) + 8 < len(repr(end))
+    return f"{sign[0]} {real(other)}" if is_neighbour else f"{sign} {real(end)}"
 
 
 def level_table(answer: "WhatIf") -> Table:
     """Return what each level keeps."""
     groups = [row.group for row in answer.groups][: MAX_SHOWN + 1]
     left = len(answer.groups) - len(groups)
-    lines: list[tuple[str, list[GroupRow] | list[LevelRow]]] = [("with these bounds", list(answer.groups))]
-    for level in dict.fromkeys(row.level for row in answer.levels):
-        lines.append((_words(level), [row for row in answer.levels if row.level == level]))
-    rows: list[tuple[str | int, ...]] = [
-        ("all documents", *(row.documents.documents for row in answer.groups[: len(groups)]))
-    ]
-    rows += [(name, *(row.kept.documents for row in kept[: len(groups)])) for name, kept in lines]
+    by_level: dict[str, list[GroupRow | LevelRow]] = {"with these bounds": [*answer.groups]}
+    for row in answer.levels:
+        by_level.setdefault(_words(row.level), []).append(row)
+    rows = [("all documents", *(row.documents.documents for row in answer.groups[: len(groups)]))]
+    rows += [(name, *(row.kept.documents for row in own[: len(groups)])) for name, own in by_level.items()]
     more = f"; {left:,} more groups" if left else ""
     columns = (Column("level", "words"), *(Column(group, is_data=True) for group in groups))
     return Table(f"What each level keeps{more}", columns, rows)
@@ -170,48 +156,27 @@ def level_table(answer: "WhatIf") -> Table:
 
 def overlap_table(answer: "WhatIf") -> Table:
     """Return the shares of what a rule drops that others drop too."""
-    names, matrix = answer.rule_names, answer.overlap[ALL]
-    rows = [
-        (
-            f"{name} ({number + 1})",
-            *(
-                None if number == other or not row[number] else row[other] / row[number]
-                for other in range(len(names))
-            ),
-        )
-        for number, (name, row) in enumerate(zip(names, matrix, strict=True))
-    ]
-    columns = (
-        Column("rule", "words"),
-        *(Column(f"({number})", "share", is_always=True) for number in range(1, len(names) + 1)),
-    )
+    rows = []
+    for number, (name, both) in enumerate(zip(answer.rule_names, answer.overlap[ALL], strict=True)):
+        shares = [count / both[number] if both[number] else None for count in both]
+        shares[number] = None
+        rows.append((f"{name} ({number + 1})", *shares))
+    numbers = (Column(f"({number})", "share", is_always=True) for number in range(1, len(rows) + 1))
+    columns = (Column("rule", "words"), *numbers)
     return Table("Of the documents that a rule drops, the share that another drops too", columns, rows)
 
 
 _EXAMPLES = (
     Column("rule", "name"),
     Column("group", "name"),
-    Column("bound", "words"),
+    Column("bound", "words", lambda row: _bound(">=" if row.bound == "lower" else "<=", row.limit)),
     Column("side", "words"),
     Column("value", "real"),
     Column("id", "name"),
-    Column("text", "words"),
+    Column("text", "words", lambda row: " ".join(row.excerpt.split())[:60]),
 )
 
 
 def example_table(answer: "WhatIf") -> Table:
     """Return documents beside the bounds, with the beginnings of their texts."""
-    rows = [
-        (
-            row.rule,
-            row.group,
-            _bound(">=" if row.bound == "lower" else "<=", row.limit),
-            row.side,
-            row.value,
-            row.id,
-            " ".join(row.excerpt.split())[:60],
-        )
-        for row in answer.examples
-        if row.excerpt
-    ]
-    return Table("Documents beside the bounds", _EXAMPLES, rows)
+    return Table.of("Documents beside the bounds", _EXAMPLES, [row for row in answer.examples if row.excerpt])
