@@ -6,6 +6,8 @@ A question declares what is counted in one shard (`Fold`); `fold` owns tasks, pr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -78,9 +80,9 @@ def fold(
     return sums.total
 
 
-def shards_of(columns: Columns) -> list[AlignedShard]:
-    """Return columns shard by shard as they are read for `fold`, with all digits of their numbers."""
-    return [columns.work(shard, exact=True, identities=True) for shard in columns.dataset.shards]
+def shards_of(columns: Columns, *, exact: bool = True) -> list[AlignedShard]:
+    """Return columns shard by shard as they are read for `fold`; with `exact`, numbers keep all digits."""
+    return [columns.work(shard, exact=exact, identities=True) for shard in columns.dataset.shards]
 
 
 def readable_rows(shard: AlignedShard) -> Iterator[pa.RecordBatch]:
@@ -115,10 +117,7 @@ class _FoldStage(Generic[Piece, Sums]):
         return self.counting.verb
 
     def run_shard(self, task: Task) -> tuple[str, Sums]:
-        sums = self.counting.start()
-        for shard in task.work:
-            sums = sums + self.counting.count(shard)
-        return task.shard, sums
+        return task.shard, reduce(add, map(self.counting.count, task.work))
 
 
 class _Total(Generic[Sums]):

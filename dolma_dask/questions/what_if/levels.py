@@ -81,6 +81,7 @@ class LevelBounds:
     upper: Floats
     # (rules, groups) step that is one level stricter than the given bounds; 0 if there is none
     following: Counts
+    shown: list[int]  # groups that have a place, which is that in this list
     sizes: Mapping[str, int]  # documents of the groups, as far as the quantiles tell
 
     @classmethod
@@ -102,6 +103,7 @@ class LevelBounds:
             lower,
             upper,
             _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
+            _shown(labels, sizes, len(given.bounds)),
             sizes,
         )
 
@@ -115,15 +117,6 @@ class LevelBounds:
     def groups(self) -> tuple[str, ...]:
         """Names of all groups, `NO_GROUP` first."""
         return (NO_GROUP, *self.labels)
-
-    @cached_property
-    def shown(self) -> list[int]:
-        """Groups that have a place, which is that in this list."""
-        numbers = range(1, len(self.groups))
-        room = min(MAX_PLACES, max(MAX_HISTOGRAMS // len(self.signals), 1))
-        return sorted(
-            sorted(numbers, key=lambda group: (-self.sizes.get(self.groups[group], 0), group))[:room]
-        )
 
     @cached_property
     def places(self) -> Counts:
@@ -167,6 +160,13 @@ def _checked_labels(given: Thresholds) -> tuple[str, ...]:
             f"thresholds of {len(labels):,} groups; expected at most {MAX_LABELS:,}. Leave out those that no document has."
         )
     return labels
+
+
+def _shown(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> list[int]:
+    """Return the largest groups, as many as there is room for."""
+    room = min(MAX_PLACES, max(MAX_HISTOGRAMS // rules, 1))
+    by_size = sorted(enumerate(labels, 1), key=lambda group: (-sizes.get(group[1], 0), group[0]))
+    return sorted(group for group, _ in by_size[:room])
 
 
 def _ends(steps: Sequence[Thresholds], labels: Sequence[str]) -> tuple[Floats, Floats]:

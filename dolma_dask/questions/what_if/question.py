@@ -10,7 +10,7 @@ from typing import Annotated
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine.fold import fold
+from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
@@ -26,18 +26,10 @@ from dolma_dask.options.groups import (
     target_of,
 )
 from dolma_dask.options.kept import RuleLike, rule_of
+from dolma_dask.questions.what_if import texts
 from dolma_dask.questions.what_if.answer import Counted, WhatIf
 from dolma_dask.questions.what_if.levels import LevelBounds, ThresholdsLike, find_bounds, split
 from dolma_dask.questions.what_if.sums import CountDrops, ShardToCount
-from dolma_dask.questions.what_if.texts import (
-    ASSUMED,
-    TOKENS_PER_BYTE,
-    check_ratio,
-    find_length,
-    measure_of,
-    ratio_of,
-    text_bytes_of,
-)
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.reading.signals import check_signal
@@ -97,7 +89,7 @@ class WhatIfOptions(DatasetOptions, ShardOptions):
             "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
         ),
     ] = None
-    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=check_ratio)] = None
+    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=texts.check_ratio)] = None
     tokenizer: Annotated[
         str | None,
         Opt(
@@ -170,12 +162,11 @@ def what_if(
         length=options.length,
         seed=options.seed,
         given=given,
+        is_part=len(part.shards) < len(found.shards),
     )
     if options.where is not None and not isinstance(options.where, Thresholds):
         asked = replace(asked, notes=())  # a rule has no levels
-    if len(part.shards) < len(found.shards):  # the quantiles are of all
-        asked = replace(asked, bounds=replace(asked.bounds, sizes={}))
-    ratio = ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
+    ratio = texts.ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
     answer = asked.answer(options, *ratio)
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
     answer = answer.with_excerpts(part) if options.shows_texts else answer
@@ -199,37 +190,33 @@ class PreparedQuestion:
 
     dataset: Dataset  # the shards
     columns: Columns
-    bounds: LevelBounds  # over full names of columns
-    size: str | None  # column that bytes are estimated from
-    examples: int  # documents on each side of each bound
-    seed: int
+    counting: CountDrops
     notes: tuple[str, ...]
-    given: Rule | None = None  # over full names; only documents for which it holds are counted
-    given_words: str = ""  # the same as the user wrote it
+    given_words: str = ""  # the rule of the documents that are counted, as the user wrote it
 
     @cached_property
     def shards(self) -> list[ShardToCount]:
         """What is read."""
-        text = text_bytes_of(self.dataset) if self.given is None else {}  # which are of all documents
+        has_rule = self.counting.given is not None
+        text = {} if has_rule else texts.text_bytes_of(self.dataset)  # which are of all documents
         return [
-            ShardToCount(
-                self.columns.work(shard, exact=self.given is not None, identities=True),
-                number,
-                text.get(shard.path),
-            )
-            for number, shard in enumerate(self.dataset.shards)
+            ShardToCount(columns, number, text.get(columns.shard.path))
+            for number, columns in enumerate(shards_of(self.columns, exact=has_rule))
         ]
 
     def answer(
-        self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED
+        self,
+        run: RunOptions,
+        tokens_per_byte: float = texts.TOKENS_PER_BYTE,
+        ratio_from: str = texts.ASSUMED,
     ) -> WhatIf:
         """Read the columns and return the answer, without texts of examples; `ratio_from` says where the number of tokens comes from."""
-        counting = CountDrops(self.bounds, self.size, self.examples, self.seed, self.given)
-        sums = fold(counting, self.shards, run, in_order=False)
+        sums = fold(self.counting, self.shards, run, in_order=False)
+        sizes = texts.measure_of(self.counting.size, sums.text_bytes, tokens_per_byte, ratio_from)
+        counts = Counted(self.counting.bounds, sums, sizes)
         left_out = f"{counted(sums.excluded, 'document')} left out: {self.given_words} does not hold"
-        notes = (*([left_out] if self.given is not None else []), *self.notes)
-        sizes = measure_of(self.size, sums.text_bytes, tokens_per_byte, ratio_from)
-        return WhatIf.of(self.dataset.root, Counted(self.bounds, sums, sizes), self.dataset.shards, notes)
+        notes = self.notes if self.counting.given is None else (left_out, *self.notes)
+        return WhatIf.of(self.dataset.root, counts, self.dataset.shards, notes)
 
 
 def ask(
@@ -241,15 +228,19 @@ def ask(
     length: str | None = None,
     seed: int = 0,
     given: Rule | None = None,
+    is_part: bool = False,
 ) -> PreparedQuestion:
-    """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
+    """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`.
+
+    Only documents for which `given` holds are counted. Of a part of the shards the quantiles, which are of all, tell no sizes.
+    """
     bounds, notes = find_bounds(dataset, thresholds, name)
-    words = "" if given is None else given.short
+    bounds = replace(bounds, sizes={}) if is_part else bounds
     rule = select(dataset, given, ()).rule
     columns, full, size = _columns(dataset, bounds, length, rule)
-    fails = (FAILS,) if bounds.nulls == "fail" else ()
-    bounds = bounds.renamed(full)
-    return PreparedQuestion(dataset, columns, bounds, size, examples, seed, (*notes, *fails), rule, words)
+    counting = CountDrops(bounds.renamed(full), size, examples, seed, rule)
+    notes = (*notes, FAILS) if bounds.nulls == "fail" else notes
+    return PreparedQuestion(dataset, columns, counting, notes, "" if given is None else given.short)
 
 
 def _columns(
@@ -262,7 +253,11 @@ def _columns(
     full = dict(zip(names, columns.names, strict=True))
     for name in bounds.signals:
         check_signal(columns, full[name])
-    size = find_length(dataset, columns.names) if length is None else find_columns(dataset, [length]).names[0]
+    size = (
+        texts.find_length(dataset, columns.names)
+        if length is None
+        else find_columns(dataset, [length]).names[0]
+    )
     if size is not None and size not in columns.names:
         columns = find_columns(dataset, [*names, size])
     if size is not None:

@@ -30,6 +30,9 @@ SAMPLE_ROWS = 20_000
 SLACK = 1.1, 100
 """Documents that are looked at for the sample of a group of known size, over those that it has room for: times, and more."""
 
+BLOCK = BINS // 9
+"""Bins that are looked at together for any that holds something."""
+
 Rows = npt.NDArray[Any]
 """Documents of a sample (n,), as `_row_type` lays them out."""
 
@@ -44,9 +47,7 @@ class Sample:
     """The documents of each place whose ids have the smallest hashes, of equal ones the first in the order of the dataset."""
 
     rows: Rows  # also some that there is no room for any more
-    limits: (
-        Words  # (places + 1,) greatest hash that may still come in; last that of documents without a place
-    )
+    limits: Words  # (places + 1,) greatest hashes that may still come in; last: of documents without a place
     room: int  # documents of a place
 
     @classmethod
@@ -86,9 +87,11 @@ class Bins:
     @classmethod
     def of(cls, dense: Counts) -> "Bins":
         """Return bins (rules, places, BINS, 2) without those that hold nothing."""
-        flat = dense.reshape(-1, 2)
-        used = np.flatnonzero(flat[:, 0] != 0)
-        return cls(dense.shape[:2], ((used, flat[used]),))
+        blocks = dense.reshape(-1, BLOCK, 2)
+        held = np.flatnonzero(blocks.max(axis=(1, 2)))  # most blocks hold nothing, which is soon seen
+        found = np.flatnonzero(blocks[held, :, 0] != 0)
+        used = held[found // BLOCK] * BLOCK + found % BLOCK
+        return cls(dense.shape[:2], ((used, dense.reshape(-1, 2)[used]),))
 
     def __add__(self, other: "Bins") -> "Bins":
         both = Bins(self.shape, self.parts + other.parts)

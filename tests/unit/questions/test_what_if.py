@@ -476,6 +476,15 @@ def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytes
     assert {group["name"] for group in page_data(answer)["groups"]} == {group for _, group in sizes[1:]}
 
 
+def test_of_some_shards_those_groups_are_shown_that_are_the_largest_of_all(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "MAX_PLACES", 1)
+    (largest,) = page_data(dk.what_if(root, "regular", **HERE))["groups"]
+    (shown,) = page_data(dk.what_if(root, "regular", only=["0"], **HERE))["groups"]
+    assert shown["name"] == largest["name"] != sorted(filter(None, GROUPS))[0]
+
+
 RULE = "words >= 20 and words < 50 and 0.5 > share and lang != 'de'"
 
 
