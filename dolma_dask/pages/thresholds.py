@@ -18,10 +18,9 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.model import StageRow, ThresholdsPart
-from dolma_dask.questions.what_if.answer import WhatIf
+from dolma_dask.questions.what_if.answer import WhatIf, level_table, rule_table, sentences
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import PreparedQuestion, ask
-from dolma_dask.questions.what_if.tables import level_table, rule_table, sentences
 from dolma_dask.questions.what_if.texts import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds

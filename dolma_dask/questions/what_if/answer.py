@@ -1,199 +1,27 @@
-"""The answer of what-if: rows by rule, level and group, from the sums over all documents; its tables and sentences are in `tables`."""
+"""The answer of what-if: rows for programs, sentences and tables for people."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.errors import UsageError
-from dolma_dask.questions.what_if import tables
-from dolma_dask.questions.what_if.levels import GIVEN, LevelBounds
-from dolma_dask.questions.what_if.sums import DropSums
-from dolma_dask.questions.what_if.texts import Amount, GroupSizes, read_beginnings
+from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect
+from dolma_dask.questions.what_if.texts import Amount, read_beginnings
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
+from dolma_dask.results.summary import shortened
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
-from dolma_dask.rules.signal_names import short_names
-from dolma_dask.rules.thresholds import By, note_without_values, shown_by
-from dolma_dask.text.kernels import Counts, Floats
+from dolma_dask.rules.thresholds import By, shown_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-@dataclass(frozen=True)
-class RuleEffect:
-    """Effect of one rule on one group."""
-
-    rule: str  # short name
-    signal: str  # column
-    group: str  # or "all"
-    # bounds, both inclusive; None: there is none, or several for "all"
-    lower: float | None
-    upper: float | None
-    missing: int  # documents without a value
-    alone: Amount  # dropped if this were the only rule
-    only: Amount  # dropped by no other rule: they would come back without it
-    # kept documents that it would drop one level further, the other rules as they are; None: no stricter level is known
-    stricter: Amount | None
-    stricter_level: str | None  # that level; None if groups differ
-
-
-@dataclass(frozen=True)
-class LevelRow:
-    """Documents of one group that a level of all rules keeps."""
-
-    level: str
-    group: str
-    kept: Amount
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """Effect of all rules together on one group."""
-
-    group: str
-    documents: Amount
-    kept: Amount
-
-
-@dataclass(frozen=True)
-class ExampleRow:
-    """A document beside a bound: kept, or dropped by this rule alone."""
-
-    rule: str
-    group: str
-    bound: str  # "lower" or "upper"
-    side: str  # "inside" or "outside"
-    limit: float
-    value: float
-    id: str
-    shard: str
-    row: int
-    excerpt: str = ""  # beginning of its text, if that was read
-
-
-Groups = slice | list[int]
-"""Groups that a row of a table is about."""
-
-
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """Sums over all documents, what they are of, and what stands for a unit of text."""
-
-    bounds: LevelBounds
-    sums: DropSums
-    sizes: GroupSizes
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Short names of the rules."""
-        return list(short_names(list(self.bounds.signals)).values())
-
-    @cached_property
-    def groups(self) -> dict[str, Groups]:
-        """Groups that tables have rows for: all documents, then every group that has any."""
-        named = len(self.bounds.groups) > 2 - (self.bounds.by is not None)
-        own = {
-            name: [group]
-            for group, name in enumerate(self.bounds.groups)
-            if named and self.sums.total[group, 0]
-        }
-        return {ALL: slice(None), **own}
-
-    @cached_property
-    def shown(self) -> list[int]:
-        """Groups with bins and documents."""
-        return [group for group in self.bounds.shown if self.sums.total[group, 0]]
-
-    def amount(self, counts: Counts, groups: Groups) -> Amount:
-        """Return what some groups of counts (groups, 2) make."""
-        return self.sizes.amount(counts[groups], groups)
-
-    def group_rows(self) -> Iterator[GroupRow]:
-        """Yield what all rules do, by group."""
-        for name, groups in self.groups.items():
-            yield GroupRow(name, self.amount(self.sums.total, groups), self.amount(self.sums.kept, groups))
-
-    def level_rows(self) -> Iterator[LevelRow]:
-        """Yield what levels keep, by group."""
-        for step, level in enumerate(self.bounds.levels, 1):
-            kept = self.sums.reached[:, step:].sum(axis=1)
-            for name, groups in self.groups.items():
-                yield LevelRow(level, name, self.amount(kept, groups))
-
-    def rule_rows(self) -> Iterator[RuleEffect]:
-        """Yield what rules do, by group."""
-        for rule in range(len(self.names)):
-            alone = self.sums.alone(rule, self.bounds)
-            for name, groups in self.groups.items():
-                yield self._rule_row(rule, alone, name, groups)
-
-    def _rule_row(self, rule: int, alone: Counts, group: str, groups: Groups) -> RuleEffect:
-        bounds, sums = self.bounds, self.sums
-        following = np.unique(bounds.following[rule][groups][sums.kept[groups][:, 0] > 0])
-        levels = [bounds.levels[step - 1] for step in following if step]
-        return RuleEffect(
-            rule=self.names[rule],
-            signal=bounds.signals[rule],
-            group=group,
-            lower=_one(bounds.lower[rule, groups, GIVEN]),
-            upper=_one(bounds.upper[rule, groups, GIVEN]),
-            missing=int(sums.missing[rule, groups, 0].sum()),
-            alone=self.amount(alone, groups),
-            only=self.amount(sums.only[:, rule], groups),
-            stricter=self.amount(sums.cost[:, rule], groups) if levels else None,
-            stricter_level=levels[0] if len(levels) == 1 else None,
-        )
-
-    def overlap(self) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """Return the documents that pairs of rules drop, by group."""
-        named = {self.bounds.groups[group]: self.bounds.places[group] for group in self.shown}
-        every = {
-            ALL: self.sums.overlap.sum(axis=0),
-            **{name: self.sums.overlap[at] for name, at in named.items()},
-        }
-        return {name: tuple(map(tuple, counts.tolist())) for name, counts in every.items()}
-
-    def examples(self, shards: Sequence[Shard]) -> Iterator[ExampleRow]:
-        """Yield the documents beside the bounds."""
-        nearest = self.sums.nearest
-        for rule, place, side, at in np.argwhere(nearest.locations >= 0).tolist():
-            group, location = self.bounds.shown[place], int(nearest.locations[rule, place, side, at])
-            ends = (self.bounds.lower, self.bounds.upper)[side // 2]
-            yield ExampleRow(
-                rule=self.names[rule],
-                group=self.bounds.groups[group],
-                bound=("lower", "upper")[side // 2],
-                side=("inside", "outside")[side % 2],
-                limit=float(ends[rule, group, GIVEN]),
-                value=float(nearest.found[rule, place, side, at]),
-                id=nearest.ids[location],
-                shard=shards[location >> 32].path,
-                row=location & 0xFFFF_FFFF,
-            )
-
-    def notes(self) -> Iterator[str]:
-        """Warn of rules without a value in all documents, or in all of some groups."""
-        documents = self.sums.total[:, 0]
-        for rule, name in enumerate(self.names):
-            empty = (documents > 0) & (self.sums.missing[rule, :, 0] == documents)
-            if empty.any():
-                groups = [self.bounds.groups[group] for group in np.flatnonzero(empty)]
-                some = groups if (documents[~empty] > 0).any() else []
-                yield note_without_values(
-                    name, some, bool(self.sums.alone(rule, self.bounds)[empty, 0].any())
-                )
-
-
-def _one(ends: Floats) -> float | None:
-    """Return the bound of some groups if it is finite and the same in all that have one."""
-    found = np.unique(ends[~np.isnan(ends)])
-    return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
+MAX_SHOWN = 12
+"""Groups that a table has a column for; how many more there are is told."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -266,7 +94,7 @@ class WhatIf(Answer):
             "root": self.root,
             "level": self.level,
             "by": self.by,
-            "sentences": list(tables.sentences(self)),
+            "sentences": list(sentences(self)),
             **{name: [asdict(row) for row in getattr(self, name)] for name in rows},
             "overlap": {"rules": self.rule_names, "groups": self.overlap},
             "stricter": None if self.stricter is None else asdict(self.stricter),
@@ -299,15 +127,15 @@ class WhatIf(Answer):
 
     def parts(self) -> Iterator[Part]:
         by = f" by {shown_by(self.by)}" if self.by else ""
-        yield Heading(f"what if: {self.level or tables.rule_words(self)}{by}, {self.root}")
-        yield Sentences(tables.sentences(self))
-        yield tables.rule_table(self)
-        yield tables.level_table(self)
+        yield Heading(f"what if: {self.level or rule_words(self)}{by}, {self.root}")
+        yield Sentences(sentences(self))
+        yield rule_table(self)
+        yield level_table(self)
         if len(self.rule_names) > 1:
-            yield tables.overlap_table(self)
+            yield overlap_table(self)
         if not self.page:
-            yield tables.example_table(self)
-        yield Notes([*tables.unread_note(self), self.measure, *self.notes])
+            yield example_table(self)
+        yield Notes([*unread_note(self), self.measure, *self.notes])
         yield Sentences([f"page: {self.page}"] if self.page else [])
 
     def _repr_html_(self) -> str:
@@ -340,3 +168,171 @@ class WhatIf(Answer):
         with publish(url) as out:
             out.write(render(self).encode())
         return replace(self, page=url)
+
+
+# ------------------------------------------------------------------------------------------------ for people
+
+
+def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
+    every = answer.groups[0]
+    if not every.documents.documents:
+        return ("There are no documents.",)
+    return _most_costly(answer, every, given), _stricter(answer, every)
+
+
+def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
+    rows = answer.of_group(ALL)
+    if not any(row.alone.documents for row in rows):
+        return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
+    most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
+    dropped = f"it drops {counted(most.alone.documents, 'document')} ({percent(most.alone.documents, every.documents.documents)})"
+    if len(rows) == 1:
+        return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
+    back = (
+        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
+        f"come back without it{_text(most.only)}."
+        if most.only.documents
+        else "other rules drop all of these too, so nothing would come back without it."
+    )
+    return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
+
+
+def _stricter(answer: WhatIf, every: GroupRow) -> str:
+    kept = every.kept.documents
+    if answer.stricter is None:
+        return (
+            f"{counted(kept, 'document')} of {every.documents.documents:,} {'is' if kept == 1 else 'are'} kept ({percent(kept, every.documents.documents)}); what a stricter level "
+            "would cost is not known."
+        )
+    name = _next_level(answer)
+    lost = answer.stricter
+    rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
+    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
+    cause = (
+        f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
+        if most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
+        else ""
+    )
+    return (
+        f"The next stricter level{name} would keep {counted(kept - lost.documents, 'document')} in place of {kept:,}: {lost.documents:,} fewer "
+        f"({percent(lost.documents, kept)} of what is kept){_text(lost)}.{cause}"
+    )
+
+
+def _next_level(answer: WhatIf) -> str:
+    levels = {row.stricter_level for row in answer.of_group(ALL)}
+    return f" ({_words(levels.pop() or '')})" if len(levels) == 1 and None not in levels else ""
+
+
+def _words(level: str) -> str:
+    return level.replace("_", " ")
+
+
+def _text(amount: Amount) -> str:
+    """Return the text of some documents, for a sentence."""
+    if amount.bytes is None or amount.tokens is None:
+        return ""
+    return f", about {byte_size(amount.bytes)} of text or {rounded(amount.tokens)} tokens"
+
+
+def rounded(count: int) -> str:
+    """Return a number as exact as an estimate is: 574,000, or 1.2 million."""
+    rounded = float(f"{count:.3g}")
+    for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if rounded >= size:
+            return f"{rounded / size:.3g} {word}"
+    return f"{rounded:,.0f}"
+
+
+def unread_note(answer: WhatIf) -> list[str]:
+    """Return the note that some documents could not be read, if there are any."""
+    verb = "is" if answer.unreadable == 1 else "are"
+    note = f"{counted(answer.unreadable, 'document')} could not be read, and {verb} in no count"
+    return [note] if answer.unreadable else []
+
+
+def rule_words(answer: WhatIf) -> str:
+    """Return bounds that are of no level: as a rule, if they are the same for all documents."""
+    if answer.by:
+        return "thresholds"
+    return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
+
+
+def rule_table(answer: WhatIf) -> Table:
+    """Return what each rule drops, the most costly first."""
+    every = answer.groups[0].documents.documents
+    columns = (
+        Column("rule", "name"),
+        Column("keeps", "words", lambda row: _bounds(row, answer)),
+        Column("missing"),
+        Column("drops", of=lambda row: row.alone.documents),
+        Column("share", "share", lambda row: row.alone.documents / every if every else None),
+        Column("tokens", of=lambda row: row.alone.tokens),
+        Column("no other drops", of=lambda row: row.only.documents),
+        Column("one level stricter", of=lambda row: row.stricter and row.stricter.documents),
+    )
+    rows = sorted(answer.of_group(ALL), key=lambda row: (-row.only.documents, -row.alone.documents))
+    return Table.of("What each rule drops", columns, rows)
+
+
+def _bounds(row: RuleEffect, answer: WhatIf) -> str:
+    if row.lower is None and row.upper is None:
+        return f"by {shown_by(answer.by)}" if answer.by else "all"
+    if row.lower is not None and row.lower == row.upper:
+        return f"== {real(row.lower)}"
+    ends = ((sign, getattr(row, name), name) for sign, name in ((">=", "lower"), ("<=", "upper")))
+    return " and ".join(
+        f"{sign} by {shown_by(answer.by)}" if end is None else _bound(sign, end)
+        for sign, end, name in ends
+        if any(getattr(other, name) is not None for other in answer.rules if other.rule == row.rule)
+    )
+
+
+def _bound(sign: str, end: float) -> str:
+    """Return a bound as people write it: from the neighbour of a short number on is more than that number."""
+    other = math.nextafter(end, -math.inf if sign == ">=" else math.inf)
+    is_neighbour = len(repr(other)) + 8 < len(repr(end))
+    return f"{sign[0]} {real(other)}" if is_neighbour else f"{sign} {real(end)}"
+
+
+def level_table(answer: WhatIf) -> Table:
+    """Return what each level keeps."""
+    groups = [row.group for row in answer.groups][: MAX_SHOWN + 1]
+    left = len(answer.groups) - len(groups)
+    by_level: dict[str, list[GroupRow | LevelRow]] = {"with these bounds": [*answer.groups]}
+    for row in answer.levels:
+        by_level.setdefault(_words(row.level), []).append(row)
+    rows = [("all documents", *(row.documents.documents for row in answer.groups[: len(groups)]))]
+    rows += [(name, *(row.kept.documents for row in own[: len(groups)])) for name, own in by_level.items()]
+    more = f"; {left:,} more groups" if left else ""
+    columns = (Column("level", "words"), *(Column(group, is_data=True) for group in groups))
+    return Table(f"What each level keeps{more}", columns, rows)
+
+
+def overlap_table(answer: WhatIf) -> Table:
+    """Return the shares of what a rule drops that others drop too."""
+    rows = []
+    for number, (name, both) in enumerate(zip(answer.rule_names, answer.overlap[ALL], strict=True)):
+        shares = [count / both[number] if both[number] else None for count in both]
+        shares[number] = None
+        rows.append((f"{name} ({number + 1})", *shares))
+    numbers = (Column(f"({number})", "share", is_always=True) for number in range(1, len(rows) + 1))
+    columns = (Column("rule", "words"), *numbers)
+    return Table("Of the documents that a rule drops, the share that another drops too", columns, rows)
+
+
+_EXAMPLES = (
+    Column("rule", "name"),
+    Column("group", "name"),
+    Column("bound", "words", lambda row: _bound(">=" if row.bound == "lower" else "<=", row.limit)),
+    Column("side", "words"),
+    Column("value", "real"),
+    Column("id", "name"),
+    Column("text", "words", lambda row: " ".join(row.excerpt.split())[:60]),
+)
+
+
+def example_table(answer: WhatIf) -> Table:
+    """Return documents beside the bounds, with the beginnings of their texts."""
+    return Table.of("Documents beside the bounds", _EXAMPLES, [row for row in answer.examples if row.excerpt])

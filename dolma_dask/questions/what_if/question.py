@@ -27,8 +27,9 @@ from dolma_dask.options.groups import (
 )
 from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.questions.what_if import texts
-from dolma_dask.questions.what_if.answer import Counted, WhatIf
+from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.levels import LevelBounds, ThresholdsLike, find_bounds, split
+from dolma_dask.questions.what_if.rows import Counted
 from dolma_dask.questions.what_if.sums import CountDrops, ShardToCount
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select

@@ -15,8 +15,8 @@ from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.questions.what_if import levels, sums, texts
+from dolma_dask.questions.what_if.answer import rounded
 from dolma_dask.questions.what_if.page import page_data
-from dolma_dask.questions.what_if.tables import rounded
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
 
