@@ -20,7 +20,7 @@ from dolma_dask.engine.job import (
     work_dir,
 )
 from dolma_dask.engine.plan import Plan, Stage, Task, attribute_plan, group_name
-from dolma_dask.engine.runs import Ran, gather, run, run_together
+from dolma_dask.engine.runs import Ran, run, run_together
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
 from dolma_dask.io.files import Input, grouped, inputs_of
 from dolma_dask.journal import Unit
@@ -45,7 +45,6 @@ __all__ = [
     "Unit",
     "WorkDir",
     "attribute_plan",
-    "gather",
     "group_name",
     "grouped",
     "inputs_of",

@@ -6,11 +6,12 @@ A question declares what is counted in one shard (`Fold`); `fold` owns tasks, pr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-from dolma_dask.dataset import Shard
 from dolma_dask.engine.plan import Readable, Task
 from dolma_dask.engine.runs import gather
 from dolma_dask.io.files import Input
@@ -53,7 +54,9 @@ class Fold(Protocol[Counted, Counts]):
         ...
 
 
-def fold(counting: Fold[Piece, Sums], shards: Sequence[Piece], options: RunOptions) -> Sums:
+def fold(
+    counting: Fold[Piece, Sums], shards: Sequence[Piece], options: RunOptions, *, in_order: bool = True
+) -> Sums:
     """Return the sums of all shards.
 
     Raises `StageError`: some shards failed. Raises `InterruptedStageError`: ctrl-C.
@@ -66,16 +69,20 @@ def fold(counting: Fold[Piece, Sums], shards: Sequence[Piece], options: RunOptio
         With names that differ; for columns of a dataset see `shards_of`.
     options : RunOptions
         How to run.
+    in_order : bool
+        Join the sums in the order of the shards, for which those of large shards, which are counted first, wait. False: as they come, for sums that
+        are the same in any order, and not tiny.
     """
     tasks = _tasks(shards)
-    sums = _InOrder(counting.start(), [task.shard for task in tasks])
+    start = counting.start()
+    sums = _InOrder(start, [task.shard for task in tasks]) if in_order else _Total(start)
     gather(_FoldStage(counting), tasks, options, sums.add)
     return sums.total
 
 
-def shards_of(columns: Columns, shards: Sequence[Shard]) -> list[AlignedShard]:
-    """Return the columns of some shards as they are read for `fold`, with all digits of their numbers."""
-    return [columns.work(shard, exact=True, identities=True) for shard in shards]
+def shards_of(columns: Columns, *, exact: bool = True) -> list[AlignedShard]:
+    """Return columns shard by shard as they are read for `fold`; with `exact`, numbers keep all digits."""
+    return [columns.work(shard, exact=exact, identities=True) for shard in columns.dataset.shards]
 
 
 def readable_rows(shard: AlignedShard) -> Iterator[pa.RecordBatch]:
@@ -110,26 +117,32 @@ class _FoldStage(Generic[Piece, Sums]):
         return self.counting.verb
 
     def run_shard(self, task: Task) -> tuple[str, Sums]:
-        sums = self.counting.start()
-        for shard in task.work:
-            sums = sums + self.counting.count(shard)
-        return task.shard, sums
+        return task.shard, reduce(add, map(self.counting.count, task.work))
 
 
-class _InOrder(Generic[Sums]):
+class _Total(Generic[Sums]):
+    """Adds up the sums of tasks as they come."""
+
+    def __init__(self, total: Sums) -> None:
+        self.total = total
+
+    def add(self, arrived: tuple[str, Sums]) -> None:
+        self.total = self.total + arrived[1]
+
+
+class _InOrder(_Total[Sums]):
     """Adds up the sums of tasks in their order, whatever order they arrive in; those that came too early wait."""
 
     def __init__(self, total: Sums, names: Sequence[str]) -> None:
-        self.total = total
+        super().__init__(total)
         self._names = iter(names)
         self._next = next(self._names, None)
-        self._waiting: dict[str | None, Sums] = {}
+        self._waiting: dict[str | None, tuple[str, Sums]] = {}
 
     def add(self, arrived: tuple[str, Sums]) -> None:
-        name, sums = arrived
-        self._waiting[name] = sums
+        self._waiting[arrived[0]] = arrived
         while self._next in self._waiting:
-            self.total = self.total + self._waiting.pop(self._next)
+            super().add(self._waiting.pop(self._next))
             self._next = next(self._names, None)
 
 
@@ -146,14 +159,3 @@ def _groups(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 def _inputs(shards: Sequence[Readable]) -> tuple[Input, ...]:
     """Return the files of some shards, each once."""
     return tuple({item.url: item for shard in shards for item in shard.inputs}.values())
-
-
-# ------------------------------------------------------------------------------------------------ stages by hand
-
-
-def few_tasks(root: str, works: Sequence[Any], shards: Sequence[AlignedShard]) -> list[Task]:
-    """Return at most `MAX_TASKS` tasks of equally many pieces of work; each piece reads one of `shards`."""
-    return [
-        Task(own[0].name, (), _inputs(own), tuple(group))
-        for group, own in zip(_groups(works), _groups(shards), strict=True)
-    ]

@@ -18,12 +18,10 @@ from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.model import StageRow, ThresholdsPart
-from dolma_dask.questions.what_if.answer import WhatIf
-from dolma_dask.questions.what_if.examples import with_excerpts
-from dolma_dask.questions.what_if.measure import ASSUMED, TOKENS_PER_BYTE
+from dolma_dask.questions.what_if.answer import WhatIf, level_table, rule_table, sentences
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import PreparedQuestion, ask
-from dolma_dask.questions.what_if.tables import level_table, rule_table, sentences
+from dolma_dask.questions.what_if.texts import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.results.table import Table
@@ -59,15 +57,15 @@ class Found:
     @property
     def inputs(self) -> Mapping[str, Input]:
         """Files that are read, by path."""
-        tasks = self.asked.tasks if self.asked else ()
-        return {one.info.path: one for task in tasks for one in task.inputs}
+        shards = self.asked.shards if self.asked else ()
+        return {one.info.path: one for shard in shards for one in shard.inputs}
 
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
         if self.asked is None:
             return None, self.note
         try:
-            return with_excerpts(self.asked.answer(run, *_token_ratio(stages)), self.asked.dataset), ""
+            return self.asked.answer(run, *_token_ratio(stages)).with_excerpts(self.asked.dataset), ""
         except InterruptedStageError:  # ctrl-C is for the whole report
             raise
         except DolmaDaskError as error:

@@ -25,7 +25,8 @@ from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
-from dolma_dask.reading.signals import find_rule, find_signals
+from dolma_dask.reading.selection import select
+from dolma_dask.reading.signals import find_signals
 from dolma_dask.rules.groups import MAX_GROUPS, Groups, too_many
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule
@@ -110,14 +111,13 @@ def histogram(
     >>> words = dk.histogram("corpus/v0", "word_count", where="word_count >= 50", by="source")  # doctest: +SKIP
     >>> words.frame()[["panel", "from", "documents", "kept_documents"]]  # doctest: +SKIP
     """
-    found = options.open(dataset)
-    options.check_outside(found.root)
-    part = options.selected(found)
-    rule, sets = find_rule(part, "all", options.where, tuple(options.attributes))
+    part, sets = options.selected(options.open(dataset)), tuple(options.attributes)
+    options.check_outside(part.root)
+    rule = select(part, options.where, sets).rule
     columns, (name,), groups = find_signals(part, [signal], options.by, sets, rule, sampled=False)
     label = groups if not isinstance(groups, tuple) else BETWEEN.join(groups)
     counting = CountValues(name, rule, label)
-    counts = fold(counting, shards_of(columns, part.shards), options).by_group
+    counts = fold(counting, shards_of(columns), options).by_group
     panels, others = _panels(
         short_name(name), counts, label, ends_of(rule, columns, name, groups), options.log
     )
@@ -126,7 +126,7 @@ def histogram(
         short_name(name) + (f" by {shown_by(groups)}" if groups else ""),
         panels,
         short_name(name),
-        (f"{last_name(found.root)}: {total}", *others, *dataset_notes(found)),
+        (f"{last_name(part.root)}: {total}", *others, *dataset_notes(part)),
     )
     return options.save(figure)
 

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, last_name, percent
 from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
@@ -74,30 +73,30 @@ def rule_overlap(
     """
     if where is None:
         raise UsageError("where is None; expected a rule, such as 'word_count >= 50 and fuzzy is None'.")
-    found = options.open(dataset)
-    options.check_outside(found.root)
-    part, sets = options.selected(found), options.attributes
-    named = _conditions(part, parse(where) if isinstance(where, str) else where, sets)
-    conditions = tuple(named)
-    columns = find_columns(part, sorted(frozenset[str]().union(*(rule.names for rule in conditions))), sets)
-    drops = fold(CountDrops(conditions), shards_of(columns, part.shards), options)
+    part, sets = options.selected(options.open(dataset)), options.attributes
+    options.check_outside(part.root)
+    written = parse(where) if isinstance(where, str) else where
+    rule = select(part, written, sets).rule
+    conditions = _conditions(rule, written)
+    columns = find_columns(part, (), sets).with_rule(rule, sets)
+    drops = fold(CountDrops(tuple(conditions)), shards_of(columns), options)
     documents, kept = drops.total[0], drops.kept[0]
     figure = Figure(
         "Documents that conditions drop together",
-        (_heat(tuple(named.values()), drops),),
+        (_heat(tuple(conditions.values()), drops),),
         notes=(
-            f"{last_name(found.root)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
+            f"{last_name(part.root)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
             "of the documents that a row drops, the share that a column drops too",
-            *dataset_notes(found),
+            *dataset_notes(part),
         ),
     )
     return options.save(figure)
 
 
-def _conditions(dataset: Dataset, rule: Rule, sets: Sequence[str]) -> dict[Rule, Rule]:
+def _conditions(rule: Rule | None, written: Rule) -> dict[Rule, Rule]:
     """Return the conditions of a rule over full names, each with what the user wrote; those of one signal of thresholds are one."""
-    pairs = written_conjuncts(select(dataset, rule, sets).rule, rule)
-    if not isinstance(rule, Thresholds):
+    pairs = written_conjuncts(rule, written)
+    if not isinstance(written, Thresholds):
         return pairs
     by_names: dict[frozenset[str], list[Rule]] = {}
     for part in pairs:

@@ -23,6 +23,7 @@ from dolma_dask.reading.reader import IDENTITY, AlignedShard
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.groups import LabelKind
 from dolma_dask.rules.metrics import Metric, find_metric, metrics_in
+from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.values import Value, unknown_name
 
 T = TypeVar("T")
@@ -78,6 +79,11 @@ class Columns:
         kinds: dict[str, Kind] = {**self.kinds, name: "string"}
         computed = {**self.computed, name: value}
         return replace(self, names=(*self.names, name), kinds=kinds, computed=computed)
+
+    def with_rule(self, rule: Rule | None, attributes: Sequence[str] = ()) -> "Columns":
+        """Return these columns, and those that a rule over full names reads; for `attributes` see `find_columns`."""
+        more = sorted(rule.names - set(self.names)) if rule is not None else []
+        return find_columns(self.dataset, [*self.names, *more], attributes) if more else self
 
     @property
     def _read(self) -> frozenset[str]:

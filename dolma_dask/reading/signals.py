@@ -66,9 +66,7 @@ def find_signals(
         check_signal(columns, full[name])
     for name in group:
         _check_label(columns, full[name])
-    if rule is not None:
-        columns = find_columns(dataset, list(dict.fromkeys([*columns.names, *sorted(rule.names)])), sets)
-    columns, groups = _grouped(columns, tuple(full[name] for name in group))
+    columns, groups = _grouped(columns.with_rule(rule, sets), tuple(full[name] for name in group))
     return columns, tuple(full[name] for name in requested), groups
 
 

@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import distributed  # noqa: F401  its defaults must be there before any of them is set
 import pytest
 from small_world import Verbs, change, change_same_size, run_here, store
 
-from dolma_dask import cli, clusters, engine
+from dolma_dask import cli, clusters
 from dolma_dask.clusters import Placement
 from dolma_dask.engine import Input, Task, attempts, execution
+from dolma_dask.engine.fold import fold
 from dolma_dask.errors import Failure, StageError
 from dolma_dask.io.files import FileInfo
 from dolma_dask.options.groups import RunOptions
@@ -309,6 +311,12 @@ class Count:
     def run_shard(self, task):
         return task.shard
 
+    def start(self):
+        return ()
+
+    def count(self, piece):
+        return (piece.name,)
+
 
 def many_tasks(count: int) -> list[Task]:
     size = FileInfo("", execution.BATCH_BYTES, "")
@@ -341,7 +349,7 @@ def test_a_lost_scheduler_fails_what_was_left():
 def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
     from distributed import Client
 
-    tasks = many_tasks(100)
+    pieces = [SimpleNamespace(name=task.shard, inputs=task.inputs) for task in many_tasks(100)]
     seen = []
     fill = execution._Flight._fill
 
@@ -353,7 +361,8 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
     for threads in (1, 8):
         seen.clear()
         with Client(processes=False, n_workers=1, threads_per_worker=threads, **NO_DASHBOARD):
-            assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
+            counted = fold(Count(), pieces, RunOptions(progress=False))
+        assert counted == tuple(piece.name for piece in pieces)
         assert max(seen) == max(execution.MIN_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
 
 
@@ -361,9 +370,10 @@ def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):
     from distributed import Client
 
     monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
-    tasks = [replace(task, inputs=()) for task in many_tasks(100)]
+    pieces = [SimpleNamespace(name=task.shard, inputs=()) for task in many_tasks(100)]
     with Client(processes=False, n_workers=1, threads_per_worker=1, **NO_DASHBOARD):
-        assert engine.gather(Count(), tasks, RunOptions(progress=False)) == [task.shard for task in tasks]
+        counted = fold(Count(), pieces, RunOptions(progress=False))
+    assert counted == tuple(piece.name for piece in pieces)
 
 
 def test_a_failing_shard_stops_no_other_and_all_failures_are_told(world, capsys):
@@ -414,7 +424,10 @@ class KillsItsWorker:
     deaths: int
     verb: str = "kills"
 
-    def run_shard(self, task):
+    def start(self):
+        return 0
+
+    def count(self, piece):
         died = sum(1 for _ in Path(self.folder).iterdir())
         if died < self.deaths:
             Path(self.folder, str(died)).touch()
@@ -428,14 +441,15 @@ def test_workers_that_die_all_at_once_do_not_fail_a_task(tmp_path):
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         clusters.cluster(workers=1),
     ):
+        pieces = [SimpleNamespace(name="a", inputs=())]
         for deaths in range(1, execution.LIVES):
             (tmp_path / f"{deaths}").mkdir()
             stage = KillsItsWorker(str(tmp_path / f"{deaths}"), deaths)
-            assert engine.gather(stage, [Task("a", (), ())], RunOptions(progress=False)) == [deaths]
+            assert fold(stage, pieces, RunOptions(progress=False)) == deaths
         (tmp_path / "many").mkdir()
         stage = KillsItsWorker(str(tmp_path / "many"), 99)
         with pytest.raises(StageError, match=rf"its workers were killed {execution.LIVES} times"):
-            engine.gather(stage, [Task("a", (), ())], RunOptions(progress=False))
+            fold(stage, pieces, RunOptions(progress=False))
 
 
 def test_a_worker_that_cannot_be_waited_for_does_not_keep_a_cluster_from_its_end():

@@ -126,9 +126,9 @@ def test_a_slider_counts_the_documents_of_a_rule_exactly(browser: Browser, page:
 def test_rules_together_are_estimated_and_say_so(
     browser: Browser, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dolma_dask.questions.what_if import stage
+    from dolma_dask.questions.what_if import sums
 
-    monkeypatch.setattr(stage, "SAMPLE_ROWS", 400)
+    monkeypatch.setattr(sums, "SAMPLE_ROWS", 400)
     path = tmp_path / "page.html"
     dk.what_if(root, "regular", to=str(path), **HERE)
     opened(browser, path)

@@ -31,4 +31,4 @@ def sources(root: str, options: RunOptions) -> dict[str, int]:
     """Count the documents of each source."""
     dataset = open_dataset(root)
     columns = find_columns(dataset, ["source"])
-    return dict(fold(CountSources(), shards_of(columns, dataset.shards), options))
+    return dict(fold(CountSources(), shards_of(columns), options))

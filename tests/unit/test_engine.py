@@ -519,29 +519,7 @@ class Lengths:
     verb: str = "lengths"
 
     def run_shard(self, task):
-        if task.shard == "bad":
-            raise DataError("bad")
         return len(files.read_bytes(task.inputs[0].url))
-
-
-def test_gather_returns_results_in_order(root):
-    plan, _ = plan_of(root)
-    for options in (HERE, THREADS):
-        assert engine.gather(Lengths(), plan.tasks, options) == [100, 200, 300, 400, 500]
-    assert engine.gather(Lengths(), [], HERE) == []
-    assert not (root / "_journal").exists()
-    with pytest.raises(StageError, match="1 of 6 shards failed"):
-        engine.gather(Lengths(), [*plan.tasks, replace(plan.tasks[0], shard="bad")], HERE)
-    with pytest.raises(InterruptedStageError):
-        engine.gather(Copy(str(root), {"c": interrupt}), plan.tasks, HERE)
-
-
-def test_gather_adds_results_as_they_come(root):
-    plan, _ = plan_of(root)
-    for options in (HERE, THREADS):
-        found = []
-        assert engine.gather(Lengths(), plan.tasks, options, found.append) == []
-        assert sorted(found) == [100, 200, 300, 400, 500]
 
 
 def test_work_that_cannot_be_sent_is_refused_at_once(root):

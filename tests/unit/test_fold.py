@@ -8,8 +8,8 @@ import pytest
 from example_fold import CountSources, sources
 
 from dolma_dask.engine import fold as module
-from dolma_dask.engine.fold import fold, shards_of
-from dolma_dask.errors import StageError
+from dolma_dask.engine.fold import fold
+from dolma_dask.errors import InterruptedStageError, StageError
 from dolma_dask.io.files import Input
 from dolma_dask.options.groups import RunOptions
 
@@ -34,7 +34,7 @@ def test_every_document_is_counted_once_however_shards_share_tasks(root, monkeyp
 
 
 def test_the_sums_of_no_shards_are_those_of_the_start():
-    assert fold(CountSources(), shards_of(None, []), HERE) == {}
+    assert fold(CountSources(), [], HERE) == {}
 
 
 def test_rows_that_cannot_be_read_are_left_out(root):
@@ -47,6 +47,16 @@ def test_a_damaged_shard_fails_by_its_name(root):
     (root / "documents/1.jsonl").rename(root / "documents/1.jsonl.gz")
     with pytest.raises(StageError, match=r"1 of 4 shards failed.*1\.jsonl"):
         sources(str(root), HERE)
+
+
+def test_ctrl_c_stops_it_and_nothing_is_written(root, monkeypatch):
+    def stop(self, shard):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CountSources, "count", stop)
+    with pytest.raises(InterruptedStageError, match="sources was stopped"):
+        sources(str(root), HERE)
+    assert [path.name for path in root.iterdir()] == ["documents"]
 
 
 @dataclass(frozen=True)
@@ -75,4 +85,6 @@ def test_sums_are_joined_in_the_order_of_the_shards_whatever_order_they_arrive_i
             add(stage.run_shard(tasks[index]))
 
     monkeypatch.setattr(module, "gather", gather)
-    assert fold(Names(), [Piece("a"), Piece("b"), Piece("c")], HERE) == "abc"
+    pieces = [Piece("a"), Piece("b"), Piece("c")]
+    assert fold(Names(), pieces, HERE) == "abc"
+    assert fold(Names(), pieces, HERE, in_order=False) == "".join("abc"[index] for index in arrival)

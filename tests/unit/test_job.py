@@ -2,13 +2,15 @@
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from example_job import FirstWordsJob
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.engine import Announce, Free, Pass, Plan, job, run_job
+from dolma_dask.engine import Announce, Free, Gather, Pass, Plan, Task, job, run_job
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.documents import DocumentFile
@@ -149,3 +151,28 @@ def test_another_run_at_work(root):
     with pytest.raises(StageError, match=r"1 of 3 shards failed.*1\.jsonl"):
         run(root)
     assert not list(root.rglob("*.leases*"))
+
+
+@dataclass(frozen=True)
+class Names:
+    """Reads nothing."""
+
+    verb: ClassVar[str] = "names"
+
+    def run_shard(self, task):
+        return task.shard
+
+
+class GathersFirst(FirstWordsJob):
+    """The same, behind a step that only reads."""
+
+    def passes(self, work, known):
+        tasks = [Task(name, (), ()) for name in "cab"]
+        assert (yield Gather(Names(), tasks)) == ["c", "a", "b"]
+        return (yield from super().passes(work, known))
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_what_is_gathered_comes_in_the_order_of_the_tasks(root, scheduler):
+    job = GathersFirst(open_dataset(str(root)))
+    check(root, run_job(job, RunOptions(scheduler=scheduler, progress=False)), 3)

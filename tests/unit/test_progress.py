@@ -12,8 +12,9 @@ import nbclient
 import nbformat
 import pytest
 
-from dolma_dask import engine, metering, progress
-from dolma_dask.engine import Task
+from dolma_dask import metering, progress
+from dolma_dask.engine import inputs_of
+from dolma_dask.engine.fold import fold
 from dolma_dask.io import files
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.progress import one_display, one_page, progress_of
@@ -64,14 +65,17 @@ def compiling_until(shown):
     class Compiling:  # in a function: other processes could not import it
         verb = "read"
 
-        def run_shard(self, task):
+        def start(self):
+            return ""
+
+        def count(self, piece):
             limit = time.monotonic() + 60
             with metering.compiling():
                 while not Path(shown).exists():
                     if time.monotonic() > limit:
                         raise TimeoutError("nothing was shown")
                     time.sleep(0.01)
-            return task.shard
+            return piece.name
 
     return Compiling()
 
@@ -88,9 +92,9 @@ def test_the_display_says_that_kernels_are_compiled_anywhere(tmp_path, monkeypat
 
     monkeypatch.setattr(Shown, "seen", staticmethod(look))
     monkeypatch.setattr(progress, "_kind", lambda: Shown)
-    task = Task("a", (), engine.inputs_of(str(tmp_path), files.list_files(str(tmp_path))))
+    piece = types.SimpleNamespace(name="a", inputs=inputs_of(str(tmp_path), files.list_files(str(tmp_path))))
     options = RunOptions(scheduler=scheduler, workers=1)
-    assert engine.gather(compiling_until(str(shown)), [task], options) == ["a"]
+    assert fold(compiling_until(str(shown)), [piece], options) == "a"
     assert shown.exists()
 
 

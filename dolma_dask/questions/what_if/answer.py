@@ -1,78 +1,27 @@
-"""The answer of what-if: counts by rule, level and group, from the sums over all documents."""
+"""The answer of what-if: rows for programs, sentences and tables for people."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dolma_dask.dataset import Shard
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.errors import UsageError
-from dolma_dask.questions.what_if import counting, tables
-from dolma_dask.questions.what_if.ladder import GIVEN, LevelBounds
-from dolma_dask.questions.what_if.measure import Amount, GroupSizes
-from dolma_dask.questions.what_if.stage import DropSums
+from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect
+from dolma_dask.questions.what_if.texts import Amount, read_beginnings
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
+from dolma_dask.results.summary import shortened
+from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
-from dolma_dask.rules.signal_names import short_names
-from dolma_dask.rules.thresholds import By, note_without_values, shown_by
-from dolma_dask.text.kernels import Counts
+from dolma_dask.rules.thresholds import By, shown_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-@dataclass(frozen=True)
-class RuleEffect:
-    """Effect of one rule on one group."""
-
-    rule: str  # short name
-    signal: str  # column
-    group: str  # or "all"
-    # bounds, both inclusive; None: there is none, or several for "all"
-    lower: float | None
-    upper: float | None
-    missing: int  # documents without a value
-    alone: Amount  # dropped if this were the only rule
-    only: Amount  # dropped by no other rule: they would come back without it
-    # kept documents that it would drop one level further, the other rules as they are; None: no stricter level is known
-    stricter: Amount | None
-    stricter_level: str | None  # that level; None if groups differ
-
-
-@dataclass(frozen=True)
-class LevelRow:
-    """Documents of one group that a level of all rules keeps."""
-
-    level: str
-    group: str
-    kept: Amount
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """Effect of all rules together on one group."""
-
-    group: str
-    documents: Amount
-    kept: Amount
-
-
-@dataclass(frozen=True)
-class ExampleRow:
-    """A document beside a bound: kept, or dropped by this rule alone."""
-
-    rule: str
-    group: str
-    bound: str  # "lower" or "upper"
-    side: str  # "inside" or "outside"
-    limit: float
-    value: float
-    id: str
-    shard: str
-    row: int
-    excerpt: str = ""  # beginning of its text, if that was read
+MAX_SHOWN = 12
+"""Groups that a table has a column for; how many more there are is told."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,11 +62,29 @@ class WhatIf(Answer):
     unreadable: int
     measure: str
     notes: tuple[str, ...]
-    ladder: LevelBounds = field(compare=False)
-    tally: DropSums = field(compare=False)
-    scale: GroupSizes = field(compare=False)
+    counts: Counted = field(compare=False)
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
+
+    @classmethod
+    def of(cls, root: str, counts: Counted, shards: Sequence[Shard], notes: Sequence[str]) -> "WhatIf":
+        """Return the answer that sums over all documents give."""
+        bounds, sums = counts.bounds, counts.sums
+        return cls(
+            root=root,
+            level=bounds.strictness,
+            by=bounds.by,
+            groups=tuple(counts.group_rows()),
+            rules=tuple(counts.rule_rows()),
+            levels=tuple(counts.level_rows()),
+            overlap=counts.overlap(),
+            stricter=counts.amount(sums.cost[:, -1], slice(None)) if bounds.following.any() else None,
+            examples=tuple(counts.examples(shards)),
+            unreadable=sums.unreadable,
+            measure=counts.sizes.how,
+            notes=(*notes, *counts.notes()),
+            counts=counts,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values."""
@@ -127,7 +94,7 @@ class WhatIf(Answer):
             "root": self.root,
             "level": self.level,
             "by": self.by,
-            "sentences": list(tables.sentences(self)),
+            "sentences": list(sentences(self)),
             **{name: [asdict(row) for row in getattr(self, name)] for name in rows},
             "overlap": {"rules": self.rule_names, "groups": self.overlap},
             "stricter": None if self.stricter is None else asdict(self.stricter),
@@ -140,7 +107,7 @@ class WhatIf(Answer):
     @property
     def rule_names(self) -> list[str]:
         """Short names of the rules."""
-        return list(short_names(list(self.ladder.signals)).values())
+        return self.counts.names
 
     def of_group(self, group: str) -> list[RuleEffect]:
         """Return the rows of the rules for one group."""
@@ -160,21 +127,30 @@ class WhatIf(Answer):
 
     def parts(self) -> Iterator[Part]:
         by = f" by {shown_by(self.by)}" if self.by else ""
-        yield Heading(f"what if: {self.level or tables.rule_words(self)}{by}, {self.root}")
-        yield Sentences(tables.sentences(self))
-        yield tables.rule_table(self)
-        yield tables.level_table(self)
+        yield Heading(f"what if: {self.level or rule_words(self)}{by}, {self.root}")
+        yield Sentences(sentences(self))
+        yield rule_table(self)
+        yield level_table(self)
         if len(self.rule_names) > 1:
-            yield tables.overlap_table(self)
+            yield overlap_table(self)
         if not self.page:
-            yield tables.example_table(self)
-        yield Notes([*tables.unread_note(self), self.measure, *self.notes])
+            yield example_table(self)
+        yield Notes([*unread_note(self), self.measure, *self.notes])
         yield Sentences([f"page: {self.page}"] if self.page else [])
 
     def _repr_html_(self) -> str:
         from dolma_dask.questions.what_if.page import embedded
 
         return embedded(self)
+
+    def with_excerpts(self, dataset: Dataset) -> "WhatIf":
+        """Return the answer with the beginnings of the texts of its examples, as far as they are read."""
+        documents = [(row.shard, row.row) for row in self.examples]
+        texts = read_beginnings(dataset, documents)
+        left = len(set(documents) - texts.keys())
+        note = f"the texts of {counted(left, 'document')} beside the bounds were not read, as they lie in many shards"
+        examples = [replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in self.examples]
+        return replace(self, examples=tuple(examples), notes=(*self.notes, *([note] if left else [])))
 
     def written(self, to: str) -> "WhatIf":
         """Write the page; return the answer that knows where it is."""
@@ -194,146 +170,169 @@ class WhatIf(Answer):
         return replace(self, page=url)
 
 
-# ------------------------------------------------------------------------------------------------ from sums to rows
+# ------------------------------------------------------------------------------------------------ for people
 
 
-def answer_of(
-    root: str,
-    ladder: LevelBounds,
-    tally: DropSums,
-    scale: GroupSizes,
-    shards: Sequence[Shard],
-    notes: Sequence[str],
-) -> WhatIf:
-    """Return the answer that sums over all documents give."""
-    names = list(short_names(list(ladder.signals)).values())
-    parts = list(_parts(ladder, tally))
-    has_levels = bool(ladder.following.any())
-    return WhatIf(
-        root=root,
-        level=ladder.strictness,
-        by=ladder.by,
-        groups=tuple(
-            GroupRow(group, *(_amount(scale, counts, rows) for counts in (tally.total, tally.kept)))
-            for group, rows in parts
-        ),
-        rules=tuple(
-            _rule_row(ladder, tally, scale, alone, names[rule], rule, group, rows)
-            for rule, alone in ((rule, tally.alone(rule, ladder)) for rule in range(len(names)))
-            for group, rows in parts
-        ),
-        levels=tuple(
-            LevelRow(level, group, _amount(scale, tally.reached[:, step:].sum(axis=1), rows))
-            for step, level in enumerate(ladder.levels, 1)
-            for group, rows in parts
-        ),
-        overlap=_overlaps(ladder, tally),
-        stricter=_amount(scale, tally.cost[:, -1], slice(None)) if has_levels else None,
-        examples=tuple(_examples(ladder, tally, names, shards)),
-        unreadable=tally.unreadable,
-        measure=scale.how,
-        notes=(*notes, *_notes(ladder, tally, names)),
-        ladder=ladder,
-        tally=tally,
-        scale=scale,
+def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
+    every = answer.groups[0]
+    if not every.documents.documents:
+        return ("There are no documents.",)
+    return _most_costly(answer, every, given), _stricter(answer, every)
+
+
+def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
+    rows = answer.of_group(ALL)
+    if not any(row.alone.documents for row in rows):
+        return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
+    most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
+    dropped = f"it drops {counted(most.alone.documents, 'document')} ({percent(most.alone.documents, every.documents.documents)})"
+    if len(rows) == 1:
+        return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
+    back = (
+        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
+        f"come back without it{_text(most.only)}."
+        if most.only.documents
+        else "other rules drop all of these too, so nothing would come back without it."
     )
+    return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
 
 
-def _notes(ladder: LevelBounds, tally: DropSums, names: Sequence[str]) -> Iterator[str]:
-    """Warn of rules without a value in all documents, or in all of some groups."""
-    documents = tally.total[:, 0]
-    for rule, name in enumerate(names):
-        empty = (documents > 0) & (tally.missing[rule, :, 0] == documents)
-        if empty.any():
-            groups = [ladder.groups[group] for group in np.flatnonzero(empty)]
-            some = groups if (documents[~empty] > 0).any() else []
-            yield note_without_values(name, some, bool(tally.alone(rule, ladder)[empty, 0].any()))
-
-
-Rows = slice | list[int]
-"""Groups that a row of a table is about."""
-
-
-def _parts(ladder: LevelBounds, tally: DropSums) -> Iterator[tuple[str, Rows]]:
-    """Yield what tables have rows for: all documents, then every group that has any."""
-    yield ALL, slice(None)
-    for group, name in enumerate(ladder.groups):
-        if tally.total[group, 0] and len(ladder.groups) > 2 - (ladder.by is not None):
-            yield name, [group]
-
-
-def _amount(scale: GroupSizes, counts: Counts, rows: Rows) -> Amount:
-    """Return what some groups of counts (groups, 2) make."""
-    return scale.amount(counts[rows], rows)
-
-
-def _rule_row(
-    ladder: LevelBounds,
-    tally: DropSums,
-    scale: GroupSizes,
-    alone: Counts,
-    name: str,
-    rule: int,
-    group: str,
-    rows: Rows,
-) -> RuleEffect:
-    following = np.unique(ladder.following[rule][rows][tally.kept[rows][:, 0] > 0])
-    levels = [ladder.levels[step - 1] for step in following if step]
-    return RuleEffect(
-        name,
-        ladder.signals[rule],
-        group,
-        _one(ladder.lower[rule, :, GIVEN], rows),
-        _one(ladder.upper[rule, :, GIVEN], rows),
-        int(tally.missing[rule, rows, 0].sum()),
-        _amount(scale, alone, rows),
-        _amount(scale, tally.only[:, rule], rows),
-        _amount(scale, tally.cost[:, rule], rows) if levels else None,
-        levels[0] if len(levels) == 1 else None,
-    )
-
-
-def _one(ends: np.ndarray[Any, np.dtype[np.float64]], rows: Rows) -> float | None:
-    """Return the bound of some groups if it is finite and the same in all that have one."""
-    found = np.unique(ends[rows][~np.isnan(ends[rows])])
-    return float(found[0]) if len(found) == 1 and np.isfinite(found[0]) else None
-
-
-def _overlaps(ladder: LevelBounds, tally: DropSums) -> dict[str, tuple[tuple[int, ...], ...]]:
-    def matrix(counts: Counts) -> tuple[tuple[int, ...], ...]:
-        return tuple(map(tuple, counts.tolist()))
-
-    found = {ALL: matrix(tally.overlap.sum(axis=0))}
-    for group, name in enumerate(ladder.labels, 1):
-        if name != ALL and ladder.places[group] < ladder.shown and tally.total[group, 0]:
-            found[name] = matrix(tally.overlap[ladder.places[group]])
-    return found
-
-
-_SIDES = {
-    counting.LOWER_IN: ("lower", "inside"),
-    counting.LOWER_OUT: ("lower", "outside"),
-    counting.UPPER_IN: ("upper", "inside"),
-    counting.UPPER_OUT: ("upper", "outside"),
-}
-
-
-def _examples(
-    ladder: LevelBounds, tally: DropSums, names: Sequence[str], shards: Sequence[Shard]
-) -> Iterator[ExampleRow]:
-    for rule, place, side, at in np.argwhere(np.isfinite(tally.distances)).tolist():
-        group = int(np.flatnonzero(ladder.places == place)[0])
-        bound, where = _SIDES[side]
-        location = int(tally.locations[rule, place, side, at])
-        ends = ladder.lower if bound == "lower" else ladder.upper
-        yield ExampleRow(
-            names[rule],
-            ladder.groups[group],
-            bound,
-            where,
-            float(ends[rule, group, GIVEN]),
-            float(tally.found[rule, place, side, at]),
-            tally.ids[location],
-            shards[location >> 32].path,
-            location & 0xFFFF_FFFF,
+def _stricter(answer: WhatIf, every: GroupRow) -> str:
+    kept = every.kept.documents
+    if answer.stricter is None:
+        return (
+            f"{counted(kept, 'document')} of {every.documents.documents:,} {'is' if kept == 1 else 'are'} kept ({percent(kept, every.documents.documents)}); what a stricter level "
+            "would cost is not known."
         )
+    name = _next_level(answer)
+    lost = answer.stricter
+    rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
+    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
+    cause = (
+        f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
+        if most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
+        else ""
+    )
+    return (
+        f"The next stricter level{name} would keep {counted(kept - lost.documents, 'document')} in place of {kept:,}: {lost.documents:,} fewer "
+        f"({percent(lost.documents, kept)} of what is kept){_text(lost)}.{cause}"
+    )
+
+
+def _next_level(answer: WhatIf) -> str:
+    levels = {row.stricter_level for row in answer.of_group(ALL)}
+    return f" ({_words(levels.pop() or '')})" if len(levels) == 1 and None not in levels else ""
+
+
+def _words(level: str) -> str:
+    return level.replace("_", " ")
+
+
+def _text(amount: Amount) -> str:
+    """Return the text of some documents, for a sentence."""
+    if amount.bytes is None or amount.tokens is None:
+        return ""
+    return f", about {byte_size(amount.bytes)} of text or {rounded(amount.tokens)} tokens"
+
+
+def rounded(count: int) -> str:
+    """Return a number as exact as an estimate is: 574,000, or 1.2 million."""
+    rounded = float(f"{count:.3g}")
+    for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if rounded >= size:
+            return f"{rounded / size:.3g} {word}"
+    return f"{rounded:,.0f}"
+
+
+def unread_note(answer: WhatIf) -> list[str]:
+    """Return the note that some documents could not be read, if there are any."""
+    verb = "is" if answer.unreadable == 1 else "are"
+    note = f"{counted(answer.unreadable, 'document')} could not be read, and {verb} in no count"
+    return [note] if answer.unreadable else []
+
+
+def rule_words(answer: WhatIf) -> str:
+    """Return bounds that are of no level: as a rule, if they are the same for all documents."""
+    if answer.by:
+        return "thresholds"
+    return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
+
+
+def rule_table(answer: WhatIf) -> Table:
+    """Return what each rule drops, the most costly first."""
+    every = answer.groups[0].documents.documents
+    columns = (
+        Column("rule", "name"),
+        Column("keeps", "words", lambda row: _bounds(row, answer)),
+        Column("missing"),
+        Column("drops", of=lambda row: row.alone.documents),
+        Column("share", "share", lambda row: row.alone.documents / every if every else None),
+        Column("tokens", of=lambda row: row.alone.tokens),
+        Column("no other drops", of=lambda row: row.only.documents),
+        Column("one level stricter", of=lambda row: row.stricter and row.stricter.documents),
+    )
+    rows = sorted(answer.of_group(ALL), key=lambda row: (-row.only.documents, -row.alone.documents))
+    return Table.of("What each rule drops", columns, rows)
+
+
+def _bounds(row: RuleEffect, answer: WhatIf) -> str:
+    if row.lower is None and row.upper is None:
+        return f"by {shown_by(answer.by)}" if answer.by else "all"
+    if row.lower is not None and row.lower == row.upper:
+        return f"== {real(row.lower)}"
+    ends = ((sign, getattr(row, name), name) for sign, name in ((">=", "lower"), ("<=", "upper")))
+    return " and ".join(
+        f"{sign} by {shown_by(answer.by)}" if end is None else _bound(sign, end)
+        for sign, end, name in ends
+        if any(getattr(other, name) is not None for other in answer.rules if other.rule == row.rule)
+    )
+
+
+def _bound(sign: str, end: float) -> str:
+    """Return a bound as people write it: from the neighbour of a short number on is more than that number."""
+    other = math.nextafter(end, -math.inf if sign == ">=" else math.inf)
+    is_neighbour = len(repr(other)) + 8 < len(repr(end))
+    return f"{sign[0]} {real(other)}" if is_neighbour else f"{sign} {real(end)}"
+
+
+def level_table(answer: WhatIf) -> Table:
+    """Return what each level keeps."""
+    groups = [row.group for row in answer.groups][: MAX_SHOWN + 1]
+    left = len(answer.groups) - len(groups)
+    by_level: dict[str, list[GroupRow | LevelRow]] = {"with these bounds": [*answer.groups]}
+    for row in answer.levels:
+        by_level.setdefault(_words(row.level), []).append(row)
+    rows = [("all documents", *(row.documents.documents for row in answer.groups[: len(groups)]))]
+    rows += [(name, *(row.kept.documents for row in own[: len(groups)])) for name, own in by_level.items()]
+    more = f"; {left:,} more groups" if left else ""
+    columns = (Column("level", "words"), *(Column(group, is_data=True) for group in groups))
+    return Table(f"What each level keeps{more}", columns, rows)
+
+
+def overlap_table(answer: WhatIf) -> Table:
+    """Return the shares of what a rule drops that others drop too."""
+    rows = []
+    for number, (name, both) in enumerate(zip(answer.rule_names, answer.overlap[ALL], strict=True)):
+        shares = [count / both[number] if both[number] else None for count in both]
+        shares[number] = None
+        rows.append((f"{name} ({number + 1})", *shares))
+    numbers = (Column(f"({number})", "share", is_always=True) for number in range(1, len(rows) + 1))
+    columns = (Column("rule", "words"), *numbers)
+    return Table("Of the documents that a rule drops, the share that another drops too", columns, rows)
+
+
+_EXAMPLES = (
+    Column("rule", "name"),
+    Column("group", "name"),
+    Column("bound", "words", lambda row: _bound(">=" if row.bound == "lower" else "<=", row.limit)),
+    Column("side", "words"),
+    Column("value", "real"),
+    Column("id", "name"),
+    Column("text", "words", lambda row: " ".join(row.excerpt.split())[:60]),
+)
+
+
+def example_table(answer: WhatIf) -> Table:
+    """Return documents beside the bounds, with the beginnings of their texts."""
+    return Table.of("Documents beside the bounds", _EXAMPLES, [row for row in answer.examples if row.excerpt])

@@ -4,15 +4,13 @@ Attribute columns alone are read, in one pass; documents are opened where a colu
 texts of examples.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Task
+from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
@@ -28,27 +26,18 @@ from dolma_dask.options.groups import (
     target_of,
 )
 from dolma_dask.options.kept import RuleLike, rule_of
-from dolma_dask.questions.what_if.answer import WhatIf, answer_of
-from dolma_dask.questions.what_if.conditions import split
-from dolma_dask.questions.what_if.examples import with_excerpts
-from dolma_dask.questions.what_if.ladder import LevelBounds, ThresholdsLike, find_ladder
-from dolma_dask.questions.what_if.measure import (
-    ASSUMED,
-    TOKENS_PER_BYTE,
-    check_ratio,
-    find_length,
-    measure_of,
-    ratio_of,
-    text_bytes_of,
-)
-from dolma_dask.questions.what_if.stage import CountStage, DropSums, count_tasks, sample_limits
+from dolma_dask.questions.what_if import texts
+from dolma_dask.questions.what_if.answer import WhatIf
+from dolma_dask.questions.what_if.levels import LevelBounds, ThresholdsLike, find_bounds, split
+from dolma_dask.questions.what_if.rows import Counted
+from dolma_dask.questions.what_if.sums import CountDrops, ShardToCount
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.reading.signals import check_signal
 from dolma_dask.reading.thresholds import check_name
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import check_seed
-from dolma_dask.rules.thresholds import By, Thresholds
+from dolma_dask.rules.thresholds import Thresholds
 
 MAX_EXAMPLES = 20
 
@@ -101,7 +90,7 @@ class WhatIfOptions(DatasetOptions, ShardOptions):
             "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
         ),
     ] = None
-    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=check_ratio)] = None
+    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=texts.check_ratio)] = None
     tokenizer: Annotated[
         str | None,
         Opt(
@@ -166,24 +155,22 @@ def what_if(
         check_outside(files.normalize(options.to), found.root)
     part = options.selected(found)
     bounds, given = _requested(thresholds, options.where)
-    shown = 2 if options.examples is None else options.examples
     asked = ask(
         part,
         bounds,
         name=options.name,
-        examples=shown,
+        examples=2 if options.examples is None else options.examples,
         length=options.length,
         seed=options.seed,
         given=given,
+        is_part=len(part.shards) < len(found.shards),
     )
     if options.where is not None and not isinstance(options.where, Thresholds):
         asked = replace(asked, notes=())  # a rule has no levels
-    if len(part.shards) < len(found.shards):  # the quantiles are of all
-        asked = replace(asked, ladder=replace(asked.ladder, sizes={}))
-    ratio = ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
+    ratio = texts.ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
     answer = asked.answer(options, *ratio)
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
-    answer = with_excerpts(answer, part) if options.shows_texts else answer
+    answer = answer.with_excerpts(part) if options.shows_texts else answer
     return answer if options.to is None else answer.written(options.to)
 
 
@@ -204,39 +191,33 @@ class PreparedQuestion:
 
     dataset: Dataset  # the shards
     columns: Columns
-    ladder: LevelBounds  # over full names of columns
-    size: str | None  # column that bytes are estimated from
-    examples: int  # documents on each side of each bound
-    seed: int
+    counting: CountDrops
     notes: tuple[str, ...]
-    given: Rule | None = None  # over full names; only documents for which it holds are counted
-    given_words: str = ""  # the same as the user wrote it
+    given_words: str = ""  # the rule of the documents that are counted, as the user wrote it
 
     @cached_property
-    def tasks(self) -> list[Task]:
-        """The work."""
-        text = text_bytes_of(self.dataset) if self.given is None else {}  # which are of all documents
-        return count_tasks(self.columns, self.dataset.shards, text, exact=self.given is not None)
+    def shards(self) -> list[ShardToCount]:
+        """What is read."""
+        has_rule = self.counting.given is not None
+        text = {} if has_rule else texts.text_bytes_of(self.dataset)  # which are of all documents
+        return [
+            ShardToCount(columns, number, text.get(columns.shard.path))
+            for number, columns in enumerate(shards_of(self.columns, exact=has_rule))
+        ]
 
     def answer(
-        self, run: RunOptions, tokens_per_byte: float = TOKENS_PER_BYTE, ratio_from: str = ASSUMED
+        self,
+        run: RunOptions,
+        tokens_per_byte: float = texts.TOKENS_PER_BYTE,
+        ratio_from: str = texts.ASSUMED,
     ) -> WhatIf:
         """Read the columns and return the answer, without texts of examples; `ratio_from` says where the number of tokens comes from."""
-        limits = sample_limits(self.ladder)
-        stage = CountStage(
-            self.ladder, self.ladder.signals, limits, self.size, self.examples, self.seed, self.given
-        )
-        tally = DropSums.of(self.ladder, self.examples)
-        engine.gather(stage, self.tasks, run, lambda packed: tally.add(packed))
-        tally.sample = tally.sample.ordered()
-        measure = measure_of(self.size, tally.text_bytes, tokens_per_byte, ratio_from)
-        shards = self.dataset.shards
-        left_out = (
-            ()
-            if self.given is None
-            else (f"{counted(tally.excluded, 'document')} left out: {self.given_words} does not hold",)
-        )
-        return answer_of(self.dataset.root, self.ladder, tally, measure, shards, (*left_out, *self.notes))
+        sums = fold(self.counting, self.shards, run, in_order=False)
+        sizes = texts.measure_of(self.counting.size, sums.text_bytes, tokens_per_byte, ratio_from)
+        counts = Counted(self.counting.bounds, sums, sizes)
+        left_out = f"{counted(sums.excluded, 'document')} left out: {self.given_words} does not hold"
+        notes = self.notes if self.counting.given is None else (left_out, *self.notes)
+        return WhatIf.of(self.dataset.root, counts, self.dataset.shards, notes)
 
 
 def ask(
@@ -248,38 +229,38 @@ def ask(
     length: str | None = None,
     seed: int = 0,
     given: Rule | None = None,
+    is_part: bool = False,
 ) -> PreparedQuestion:
-    """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`."""
-    ladder, notes = find_ladder(dataset, thresholds, name)
-    words = "" if given is None else given.short
-    if given is not None:
-        given = select(dataset, given, ()).rule
-    columns, ladder, size = _columns(dataset, ladder, length, given.names if given is not None else ())
-    fails = (FAILS,) if ladder.nulls == "fail" else ()
-    return PreparedQuestion(dataset, columns, ladder, size, examples, seed, (*notes, *fails), given, words)
+    """Find the thresholds and columns that an answer needs; for the arguments and errors see `what_if`.
+
+    Only documents for which `given` holds are counted. Of a part of the shards the quantiles, which are of all, tell no sizes.
+    """
+    bounds, notes = find_bounds(dataset, thresholds, name)
+    bounds = replace(bounds, sizes={}) if is_part else bounds
+    rule = select(dataset, given, ()).rule
+    columns, full, size = _columns(dataset, bounds, length, rule)
+    counting = CountDrops(bounds.renamed(full), size, examples, seed, rule)
+    notes = (*notes, FAILS) if bounds.nulls == "fail" else notes
+    return PreparedQuestion(dataset, columns, counting, notes, "" if given is None else given.short)
 
 
 def _columns(
-    dataset: Dataset, ladder: LevelBounds, length: str | None, others: Collection[str]
-) -> tuple[Columns, LevelBounds, str | None]:
-    """Return the columns to read, with `others`, the ladder with full names, and the column of the lengths."""
-    groups = [name for name in ladder.by_columns if name != "source"]
-    names = list(dict.fromkeys([*ladder.signals, *groups]))
-    known = find_columns(dataset, names)
-    full = dict(zip(names, known.names, strict=True))
-    for name in known.names[: len(ladder.signals)]:
-        check_signal(known, name)
-    size = find_length(dataset, known.names) if length is None else find_columns(dataset, [length]).names[0]
-    if size is not None and size not in known.names:
-        known = find_columns(dataset, [*names, size])
-    if size is not None:
-        check_signal(known, size)
-    if left := sorted(set(others) - set(known.names)):
-        known = find_columns(dataset, [*known.names, *left])
-    by: By = (
-        tuple(full.get(name, name) for name in ladder.by_columns) if isinstance(ladder.by, tuple) else None
+    dataset: Dataset, bounds: LevelBounds, length: str | None, rule: Rule | None
+) -> tuple[Columns, dict[str, str], str | None]:
+    """Return the columns to read, with those of a rule, the full names of those with bounds and of the groups, and the column of the lengths."""
+    groups = [name for name in bounds.by_columns if name != "source"]
+    names = list(dict.fromkeys([*bounds.signals, *groups]))
+    columns = find_columns(dataset, names)
+    full = dict(zip(names, columns.names, strict=True))
+    for name in bounds.signals:
+        check_signal(columns, full[name])
+    size = (
+        texts.find_length(dataset, columns.names)
+        if length is None
+        else find_columns(dataset, [length]).names[0]
     )
-    if isinstance(ladder.by, str):
-        by = full.get(ladder.by, ladder.by)
-    signals = tuple(full[signal] for signal in ladder.signals)
-    return known, replace(ladder, signals=signals, by=by), size
+    if size is not None and size not in columns.names:
+        columns = find_columns(dataset, [*names, size])
+    if size is not None:
+        check_signal(columns, size)
+    return columns.with_rule(rule), full, size

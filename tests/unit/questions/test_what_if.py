@@ -14,9 +14,9 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
-from dolma_dask.questions.what_if import examples, ladder, measure, stage
+from dolma_dask.questions.what_if import levels, sums, texts
+from dolma_dask.questions.what_if.answer import rounded
 from dolma_dask.questions.what_if.page import page_data
-from dolma_dask.questions.what_if.tables import rounded
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
 
@@ -229,7 +229,7 @@ def test_documents_stay_closed_for_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert answer.examples
     text = sum(len(row["text"].encode()) for row in ROWS[:40])
     assert answer.groups[0].documents.bytes == text
-    assert answer.groups[0].documents.tokens == round(text * measure.TOKENS_PER_BYTE)
+    assert answer.groups[0].documents.tokens == round(text * texts.TOKENS_PER_BYTE)
     assert "length x 1.2," in answer.measure
 
 
@@ -261,16 +261,16 @@ def test_documents_beside_the_bounds(root: str) -> None:
 
 
 def test_the_sample_is_that_of_the_seed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "SAMPLE_ROWS", 60)
+    monkeypatch.setattr(sums, "SAMPLE_ROWS", 60)
     answer = dk.what_if(root, "regular", seed=3, **HERE)
-    assert len(answer.tally.sample) == 60
-    groups = answer.ladder.groups
+    sample = answer.counts.sums.sample.settled().rows
+    assert len(sample) == 60
+    groups = answer.counts.bounds.groups
     for code in (1, 2, 3):
         hashes = sorted(
             xxhash.xxh64(row["id"].encode(), 3).intdigest() for row in ROWS if row["group"] == groups[code]
         )
-        sample = answer.tally.sample
-        assert sample.hashes[sample.groups == code].tolist() == hashes[:20]
+        assert sample["hash"][sample["group"] == code].tolist() == hashes[:20]
 
 
 def test_cuts_are_exact(root: str) -> None:
@@ -335,7 +335,7 @@ def test_an_empty_text_is_one_that_was_read(tmp_path: Path, monkeypatch: pytest.
     root = write(tmp_path, rows, shards=3)
     notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
     assert not any("were not read" in note for note in notes), notes
-    monkeypatch.setattr(examples, "MAX_SHARDS", 2)
+    monkeypatch.setattr(texts, "MAX_SHARDS", 2)
     notes = dk.what_if(root, where="words >= 2", examples=3, **HERE).notes
     assert any("beside the bounds were not read" in note for note in notes), notes
 
@@ -409,7 +409,7 @@ def test_estimates_of_bytes_say_where_they_come_from(tmp_path: Path) -> None:
     unknown = dk.what_if(root, "regular", **HERE)
     assert unknown.groups[0].documents.bytes is None
     assert "not known" in unknown.measure
-    assert not math.isnan(unknown.scale.tokens_per_byte)
+    assert not math.isnan(unknown.counts.sizes.tokens_per_byte)
 
 
 def test_bounds_that_a_person_changed_count_and_not_the_level_that_they_are_called_after(
@@ -468,12 +468,21 @@ def test_what_fails_elsewhere_is_noted(root: str) -> None:
 
 def test_many_rules_share_the_memory_of_histograms(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     every = dk.what_if(root, "regular", **HERE)
-    monkeypatch.setattr(ladder, "MAX_HISTOGRAMS", 2 * len(SIGNALS))
+    monkeypatch.setattr(levels, "MAX_HISTOGRAMS", 2 * len(SIGNALS))
     answer = dk.what_if(root, "regular", **HERE)
-    assert (every.tally.bins.shape[:2], answer.tally.bins.shape[:2]) == ((3, 3), (3, 2))
+    assert (every.counts.sums.bins.shape, answer.counts.sums.bins.shape) == ((3, 3), (3, 2))
     assert (answer.groups, answer.rules, answer.levels) == (every.groups, every.rules, every.levels)
     sizes = sorted((row.documents.documents, row.group) for row in answer.groups[1:] if row.group in GROUPS)
     assert {group["name"] for group in page_data(answer)["groups"]} == {group for _, group in sizes[1:]}
+
+
+def test_of_some_shards_those_groups_are_shown_that_are_the_largest_of_all(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "MAX_PLACES", 1)
+    (largest,) = page_data(dk.what_if(root, "regular", **HERE))["groups"]
+    (shown,) = page_data(dk.what_if(root, "regular", only=["0"], **HERE))["groups"]
+    assert shown["name"] == largest["name"] != sorted(filter(None, GROUPS))[0]
 
 
 RULE = "words >= 20 and words < 50 and 0.5 > share and lang != 'de'"

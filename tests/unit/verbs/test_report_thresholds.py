@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError
 from dolma_dask.pages import page
-from dolma_dask.questions.what_if.stage import CountStage
+from dolma_dask.questions.what_if.sums import CountDrops
 
 from .conftest import write_lines
 from .report_pages import LENGTH, QUIET, lines_of, page_of, stages
@@ -115,7 +115,7 @@ def test_ctrl_c_while_they_are_counted_stops_the_report(world, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(CountStage, "run_shard", stop)
+        patched.setattr(CountDrops, "count", stop)
         with pytest.raises(InterruptedStageError):
             page_of(world / "v0")
     assert not (world / "page.html").exists()

@@ -22,12 +22,6 @@ MIDDLE = MAX_BITS - MIN_BITS + 1
 
 BINS = 2 * MIDDLE + 1
 
-BELOW, ABOVE = 0, 1
-"""Ends at which a value is outside of its bounds."""
-
-LOWER_IN, LOWER_OUT, UPPER_IN, UPPER_OUT = range(4)
-"""Sides of the two bounds of a rule on which documents lie."""
-
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -255,7 +249,7 @@ def find_nearest(
     """Keep the documents that are nearest to the given bounds of a rule: kept ones inside, those that it alone drops outside.
 
     `near` (m,) are the documents that at most one rule drops. `first` is added to `rows` (n,) for their locations; `lower` and `upper` are (groups,); `distances`, values `found` and `locations`
-    (places, 4, k) hold what is known so far, nearest first. Of equally near ones the earlier stay.
+    (places, 4, k) hold what is known so far, nearest first: inside and outside of the lower bound, then of the upper one. Of equally near ones the earlier stay.
     """
     rest, most = distances.shape[0], distances.shape[2]
     flag = _ONE << np.uint64(rule)

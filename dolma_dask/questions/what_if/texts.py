@@ -1,11 +1,12 @@
-"""Bytes and tokens of documents whose text is not read: estimates, from numbers beside the text and what the journal knows of the shards.
+"""Texts of documents, of which attributes are read alone: estimates of their bytes and tokens, and the beginnings of those that are shown.
 
 A column that grows with the text (characters, else words) tells the documents apart; the text of the shards, which the verbs that read it
 have counted, says how many bytes stand for one unit of it: for each group from the shards that hold it alone, where there are such. Tokens are bytes times
-a ratio.
+a ratio. Beginnings cost the shards of their documents up to their rows.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,18 @@ SAMPLED_SHARDS = 8
 
 SAMPLED_ROWS = 200
 
+EXCERPT_CHARACTERS = 400
+"""Code points of a document that are shown."""
+
+MAX_TEXTS = 400
+"""Documents whose beginnings are read."""
+
+MAX_SHARDS = 40
+"""Shards that are opened for them: those with the most of them come first."""
+
+Place = tuple[str, int]
+"""Shard and row of a document."""
+
 
 @dataclass(frozen=True)
 class Amount:
@@ -65,7 +78,7 @@ class GroupSizes:
 
 
 def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from: str) -> GroupSizes:
-    """Return the measure for units of the column `length` (None: a unit is a document); `text_bytes` is that of `Tally`."""
+    """Return the measure for units of the column `length` (None: a unit is a document); `text_bytes` is that of `DropSums`."""
     text, units = text_bytes.astype(np.float64).T
     every = text[-1] / units[-1] if units[-1] else np.nan
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,7 +135,19 @@ def check_ratio(ratio: Any) -> float | None:
     return ratio  # type: ignore[no-any-return]
 
 
-def measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
+def ratio_of(
+    dataset: Dataset, tokens_per_byte: float | None, tokenizer: str | None, seed: int
+) -> tuple[float, str]:
+    """Return tokens per byte, and where the number comes from."""
+    if tokens_per_byte is not None:
+        return float(tokens_per_byte), "as given"
+    measured = None if tokenizer is None else _measured_ratio(dataset, tokenizer, seed)
+    if measured is None:
+        return TOKENS_PER_BYTE, ASSUMED
+    return measured, f"measured with {tokenizer} on the first documents of some shards"
+
+
+def _measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
     """Return tokens per byte of the first documents of some shards, spread evenly from one that the seed draws; None without text."""
     from dolma_dask.io.tokenizer import open_tokenizer  # rarely needed, and costs a third of a start
 
@@ -130,11 +155,10 @@ def measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
     count = len(dataset.shards)
     first = int(np.random.default_rng(seed).integers(max(count, 1)))
     step = max(count // SAMPLED_SHARDS, 1)
-    chosen = [dataset.shards[(first + step * number) % count] for number in range(min(SAMPLED_SHARDS, count))]
     tokens = text = 0
-    for shard in chosen:
-        file = DocumentFile(dataset.url(layout.document_path(shard.path)), ("text",), source=dataset.source)
-        block = next(iter(file), None)
+    for number in range(min(SAMPLED_SHARDS, count)):
+        path = layout.document_path(dataset.shards[(first + step * number) % count].path)
+        block = next(iter(DocumentFile(dataset.url(path), ("text",), source=dataset.source)), None)
         if block is not None:
             texts = block.batch.column("text").drop_null().slice(0, SAMPLED_ROWS)
             tokens += len(encoder.encode(texts).ids)
@@ -142,13 +166,34 @@ def measured_ratio(dataset: Dataset, tokenizer: str, seed: int) -> float | None:
     return tokens / text if text else None
 
 
-def ratio_of(
-    dataset: Dataset, tokens_per_byte: float | None, tokenizer: str | None, seed: int
-) -> tuple[float, str]:
-    """Return tokens per byte, and where the number comes from."""
-    if tokens_per_byte is not None:
-        return float(tokens_per_byte), "as given"
-    measured = None if tokenizer is None else measured_ratio(dataset, tokenizer, seed)
-    if measured is None:
-        return TOKENS_PER_BYTE, ASSUMED
-    return measured, f"measured with {tokenizer} on the first documents of some shards"
+# ------------------------------------------------------------------------------------------------ beginnings
+
+
+def read_beginnings(dataset: Dataset, documents: Sequence[Place]) -> dict[Place, str]:
+    """Return the beginnings of the texts of some documents, as far as `MAX_TEXTS` and `MAX_SHARDS` allow."""
+    wanted: defaultdict[str, set[int]] = defaultdict(set)
+    for shard, row in documents[:MAX_TEXTS]:
+        wanted[shard].add(row)
+    order = sorted(wanted, key=lambda shard: (-len(wanted[shard]), shard))
+    return {
+        (shard, row): text
+        for shard in order[:MAX_SHARDS]
+        for row, text in _beginnings(dataset, shard, sorted(wanted[shard]))
+    }
+
+
+def _beginnings(dataset: Dataset, shard: str, rows: list[int]) -> Iterator[tuple[int, str]]:
+    """Yield the beginnings of the texts of some rows, ascending; no rows are left behind."""
+    file = DocumentFile(dataset.url(layout.document_path(shard)), ("text",), source=dataset.source)
+    for block in file:
+        while rows and rows[0] < block.first_row + block.num_rows:
+            row = rows.pop(0)
+            yield row, _beginning(block.batch.column("text")[row - block.first_row].as_py() or "")
+        if not rows:
+            return
+
+
+def _beginning(text: str) -> str:
+    if len(text) <= EXCERPT_CHARACTERS:
+        return text
+    return text[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

@@ -1,18 +1,19 @@
-"""The bounds of all rules in all groups as arrays, as given and at each level, and where they come from."""
+"""The bounds of all rules in all groups as arrays, as given and at each level, and where they come from: levels, files, quantiles, or a `where` rule."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 
 import numpy as np
-import numpy.typing as npt
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.exact_numbers import nearest
+from dolma_dask.formats.exact_numbers import LIMIT, nearest
 from dolma_dask.io import files
 from dolma_dask.reading.quantiles import QuantilesSummary
+from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import (
     quantiles_path,
     read_table,
@@ -20,9 +21,11 @@ from dolma_dask.reading.thresholds import (
     thresholds,
     thresholds_path,
 )
+from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.groups import ALL, places_of, unspelled
 from dolma_dask.rules.ordered_bits import Codes
 from dolma_dask.rules.quantile_table import QuantileTable
+from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.signal_names import matching
 from dolma_dask.rules.strictness import LEVELS, Level, Strictness, level_at
 from dolma_dask.rules.tails import Tail
@@ -36,7 +39,8 @@ from dolma_dask.rules.thresholds import (
     one_kind,
     thresholds_of,
 )
-from dolma_dask.rules.values import Columns
+from dolma_dask.rules.values import Columns, Name
+from dolma_dask.rules.where import parse
 from dolma_dask.rules.within import check_kind
 from dolma_dask.text.kernels import Counts, Floats
 
@@ -73,25 +77,53 @@ class LevelBounds:
     levels: tuple[Level, ...]  # of step 1, 2, ...
     strictness: str | None  # of the given bounds, if they are those of a level, or of several
     # (rules, groups, steps); infinite where there is no bound, NaN where nothing is inside
-    lower: npt.NDArray[np.float64]
-    upper: npt.NDArray[np.float64]
-    following: (
-        Counts  # (rules, groups) step that is one level stricter than the given bounds; 0 if there is none
-    )
+    lower: Floats
+    upper: Floats
+    # (rules, groups) step that is one level stricter than the given bounds; 0 if there is none
+    following: Counts
+    shown: list[int]  # groups that have a place, which is that in this list
     sizes: Mapping[str, int]  # documents of the groups, as far as the quantiles tell
-    places: (
-        Counts  # (groups,) of the groups among the `MAX_PLACES`; the others, and group 0, come behind them
-    )
+
+    @classmethod
+    def of(
+        cls, given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]
+    ) -> "LevelBounds":
+        """Arrange thresholds and those of the levels."""
+        labels = _checked_labels(given)
+        lower, upper = _ends([given, *levels.values()], labels)
+        named = _named_steps(lower, upper, labels, list(levels), given)
+        return cls(
+            given.signals,
+            given.by,
+            given.kind,
+            given.nulls,
+            labels,
+            tuple(levels),
+            given.strictness if named is not None or not levels else None,
+            lower,
+            upper,
+            _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
+            _shown(labels, sizes, len(given.bounds)),
+            sizes,
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> "LevelBounds":
+        """Return the same of columns with other names."""
+        by = tuple(names.get(name, name) for name in self.by_columns)
+        signals = tuple(names.get(name, name) for name in self.signals)
+        return replace(self, signals=signals, by=by if isinstance(self.by, tuple) else next(iter(by), None))
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """Names of all groups, `NO_GROUP` first."""
         return (NO_GROUP, *self.labels)
 
-    @property
-    def shown(self) -> int:
-        """Number of groups with a place of their own."""
-        return int(self.places.max())
+    @cached_property
+    def places(self) -> Counts:
+        """Places of the groups (groups,); those without one, and group 0, come behind the last."""
+        places = np.full(len(self.groups), len(self.shown), np.int64)
+        places[self.shown] = np.arange(len(self.shown))
+        return places
 
     @cached_property
     def step(self) -> int:
@@ -102,7 +134,7 @@ class LevelBounds:
     @property
     def by_columns(self) -> tuple[str, ...]:
         """Columns of the groups."""
-        return () if self.by is None else (self.by,) if isinstance(self.by, str) else self.by
+        return (self.by,) if isinstance(self.by, str) else self.by or ()
 
     def codes(self, columns: Columns, count: int) -> Codes:
         """Return the group of each of `count` rows (n,)."""
@@ -116,42 +148,38 @@ class LevelBounds:
         return np.where(places == len(self.labels), 0, places + 1).astype(np.uint16)
 
 
-def ladder_of(given: Thresholds, levels: Mapping[Level, Thresholds], sizes: Mapping[str, int]) -> LevelBounds:
-    """Arrange thresholds and those of the levels; `sizes` are the documents of the groups as far as they are known."""
+def _checked_labels(given: Thresholds) -> tuple[str, ...]:
+    """Return the groups that have bounds; refuse too many of them, or of signals."""
+    labels = (ALL,) if given.by is None else tuple(label for label in given.groups if label != ALL)
     if len(given.bounds) > MAX_RULES:
         raise UsageError(
             f"thresholds of {len(given.bounds):,} signals; expected at most {MAX_RULES}. Choose some: thresholds.inside([...])."
         )
-    labels = (ALL,) if given.by is None else tuple(label for label in given.groups if label != ALL)
     if len(labels) > MAX_LABELS:
         raise UsageError(
             f"thresholds of {len(labels):,} groups; expected at most {MAX_LABELS:,}. Leave out those that no document has."
         )
+    return labels
+
+
+def _shown(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> list[int]:
+    """Return the largest groups, as many as there is room for."""
+    room = min(MAX_PLACES, max(MAX_HISTOGRAMS // rules, 1))
+    by_size = sorted(enumerate(labels, 1), key=lambda group: (-sizes.get(group[1], 0), group[0]))
+    return sorted(group for group, _ in by_size[:room])
+
+
+def _ends(steps: Sequence[Thresholds], labels: Sequence[str]) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds (rules, groups, steps)."""
     numbers = {label: number for number, label in enumerate(labels, 1)}
-    steps = [given, *levels.values()]
-    shape = (len(given.bounds), len(labels) + 1, len(steps))
-    lower, upper = np.full(shape, np.nan), np.full(shape, np.nan)
+    ends = np.full((2, len(steps[0].bounds), len(labels) + 1, len(steps)), np.nan)
     for step, each in enumerate(steps):
         for rule, bounds in enumerate(each.bounds):
             for label, low, high in bounds.groups:
                 if group := numbers.get(label):
-                    lower[rule, group, step] = -np.inf if low is None else low
-                    upper[rule, group, step] = np.inf if high is None else high
-    named = _named_steps(lower, upper, labels, list(levels), given)
-    return LevelBounds(
-        given.signals,
-        given.by,
-        given.kind,
-        given.nulls,
-        labels,
-        tuple(levels),
-        given.strictness if named is not None or not levels else None,
-        lower,
-        upper,
-        _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
-        sizes,
-        _places(labels, sizes, len(given.bounds)),
-    )
+                    ends[0, rule, group, step] = -np.inf if low is None else low
+                    ends[1, rule, group, step] = np.inf if high is None else high
+    return ends[0], ends[1]
 
 
 def _named_steps(
@@ -182,38 +210,22 @@ def _stricter_steps(lower: Floats, upper: Floats) -> Counts:
     return np.where(stricter.any(axis=-1), stricter.argmax(axis=-1), 0).astype(np.int64)
 
 
-def _places(labels: Sequence[str], sizes: Mapping[str, int], rules: int) -> Counts:
-    most = min(MAX_PLACES, max(MAX_HISTOGRAMS // rules, 1))
-    shown = sorted(range(len(labels)), key=lambda number: (-sizes.get(labels[number], 0), number))[:most]
-    places = np.full(len(labels) + 1, len(shown), np.int64)
-    for place, number in enumerate(sorted(shown)):
-        places[number + 1] = place
-    return places
-
-
 # ------------------------------------------------------------------------------------------------ where they come from
 
 
-def find_ladder(
+def find_bounds(
     dataset: Dataset, requested: ThresholdsLike, name: str
 ) -> tuple[LevelBounds, tuple[str, ...]]:
     """Return the bounds that were requested with those of all levels, and what a person should know; `name` is that of the quantiles."""
     given, table = _requested(dataset, requested, name)
     if isinstance(requested, str) and (levels := _levels_beside(requested, given)):
-        return ladder_of(given, levels, {}), ()
-    if table is None:
-        return ladder_of(given, {}, {}), (_NO_LEVELS.format("there are no quantiles"),)
+        return LevelBounds.of(given, levels, {}), ()
     try:
-        levels = _levels(given, table)
+        levels, sizes = _levels_and_sizes(given, table)
     except UsageError as error:
-        return ladder_of(given, {}, {}), (_NO_LEVELS.format(str(error)),)
-    sizes = {
-        label: entry["n"] + entry["nulls"]
-        for groups in list(table.values())[:1]
-        for label, entry in groups.items()
-    }
-    ladder = ladder_of(given, levels, sizes)
-    return ladder, () if ladder.strictness == given.strictness else (_OTHER_BOUNDS.format(given.strictness),)
+        return LevelBounds.of(given, {}, {}), (_NO_LEVELS.format(error),)
+    bounds = LevelBounds.of(given, levels, sizes)
+    return bounds, () if bounds.strictness == given.strictness else (_OTHER_BOUNDS.format(given.strictness),)
 
 
 _OTHER_BOUNDS = "the bounds are called {}, and are not what the quantiles give for that: they were changed, or made of other quantiles"
@@ -239,11 +251,11 @@ def _requested(
     dataset: Dataset, requested: ThresholdsLike, name: str
 ) -> tuple[Thresholds, QuantileTable | None]:
     """Return thresholds, and the quantiles to take levels from."""
+    table_url = files.join(dataset.root, quantiles_path(name))
     if isinstance(requested, QuantilesSummary):
-        given = requested.inside()
-        return given, requested.quantiles
+        return requested.inside(), requested.quantiles
     if isinstance(requested, Thresholds):
-        return requested, _table_at(files.join(dataset.root, quantiles_path(name)))
+        return requested, _table_at(table_url)
     if not isinstance(requested, str | PathLike):
         raise UsageError(
             f"thresholds={requested!r} is of type {type(requested).__name__}; expected a level such as 'regular', a file of thresholds, or what "
@@ -256,35 +268,38 @@ def _requested(
         found = read_thresholds(made) if files.stat(made) is not None else None
         is_same = found is not None and found.strictness == str(level)
         given = found if found is not None and is_same else thresholds(dataset, word, name=name)
-        return given, _table_at(files.join(dataset.root, quantiles_path(name)))
+        return given, _table_at(table_url)
     given = read_thresholds(word)
     url = files.normalize(word)
     ends = [f".{level}.json" for level in LEVELS if url.endswith(f".{level}.json")]
-    beside = url.removesuffix(ends[0]) + ".json" if ends else ""
-    table = _table_at(beside) if beside else None
-    return given, table or _table_at(files.join(dataset.root, quantiles_path(name)))
+    beside = _table_at(f"{url.removesuffix(ends[0])}.json") if ends else None
+    return given, beside or _table_at(table_url)
 
 
 def _table_at(url: str) -> QuantileTable | None:
     return read_table(url) if files.stat(url) is not None else None
 
 
-def _levels(given: Thresholds, table: QuantileTable) -> dict[Level, Thresholds]:
-    """Return the thresholds of every level with the signals, groups and tails of those that were given."""
-    known = list(table)
+def _levels_and_sizes(
+    given: Thresholds, table: QuantileTable | None
+) -> tuple[dict[Level, Thresholds], dict[str, int]]:
+    """Return the thresholds of every level with the signals, groups and tails of those that were given, and the documents of each group."""
+    if table is None:
+        raise UsageError("there are no quantiles")
     chosen: dict[str, str] = {}
-    for signal in given.signals:
-        found = matching(signal, known)
+    for bounds in given.bounds:
+        found = matching(bounds.signal, list(table))
         if len(found) != 1:
-            raise UsageError(f"the quantiles have no {signal}")
-        chosen[signal] = found[0]
+            raise UsageError(f"the quantiles have no {bounds.signal}")
+        chosen[bounds.signal] = found[0]
     for bounds in given.bounds:
         groups = table[chosen[bounds.signal]]
         if unknown := [label for label, _, _ in bounds.groups if label not in groups]:
             raise UsageError(f"the quantiles of {bounds.signal} have no group {unknown[0]!r}")
     part = {found: table[found] for found in chosen.values()}
     tails = {chosen[bounds.signal]: _tail(bounds) for bounds in given.bounds}
-    return {level: thresholds_of(part, level, given.by, given.kind, tails, given.nulls) for level in LEVELS}
+    levels = {level: thresholds_of(part, level, given.by, given.kind, tails, given.nulls) for level in LEVELS}
+    return levels, {label: entry["n"] + entry["nulls"] for label, entry in next(iter(table.values())).items()}
 
 
 def _tail(bounds: Bounds) -> Tail:
@@ -292,3 +307,45 @@ def _tail(bounds: Bounds) -> Tail:
     has_lower = any(low is not None for _, low, _ in bounds.groups)
     has_upper = any(high is not None for _, _, high in bounds.groups)
     return "lower" if not has_upper else "upper" if not has_lower else "both"
+
+
+def split(where: str | Rule) -> tuple[Thresholds, Rule | None]:
+    """Split a rule into its conditions `signal op number` as bounds, and all others, which are taken as given.
+
+    Raises `UsageError`: none of its conditions compares a signal with a number.
+    """
+    if isinstance(where, Thresholds):
+        return where, None
+    ends: dict[str, tuple[float, float]] = {}
+    given: list[Rule] = []
+    for part in conjuncts(parse(where) if isinstance(where, str) else where):
+        found = comparison(part)
+        if found is None or not isinstance(found[0], Name) or found[1] == "!=" or abs(found[2]) >= LIMIT:
+            given.append(part)  # from LIMIT on a rule compares all digits, and bounds are doubles
+            continue
+        low, high = _ends_of(found[1], found[2])
+        known = ends.get(found[0].name, (-math.inf, math.inf))
+        ends[found[0].name] = max(known[0], low), min(known[1], high)
+    if not ends:
+        raise UsageError(
+            f"no condition of {' and '.join(rule.short for rule in given)} compares a signal with a number below 2**53; expected one that does, such as word_count >= 50."
+        )
+    bounds = [
+        Bounds(signal, ((ALL, None if low == -math.inf else low, None if high == math.inf else high),))
+        for signal, (low, high) in ends.items()
+    ]
+    return Thresholds.of(bounds, None, None, "string"), all_of(*given) if given else None
+
+
+def _ends_of(sign: str, number: float) -> tuple[float, float]:
+    """Return the inclusive ends of what a comparison keeps; those of > and < are the neighbours of the number."""
+    match sign:
+        case ">":
+            return math.nextafter(number, math.inf), math.inf
+        case ">=":
+            return number, math.inf
+        case "<":
+            return -math.inf, math.nextafter(number, -math.inf)
+        case "<=":
+            return -math.inf, number
+    return number, number
