@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Input, Plan, Stage, Task, Unit, attribute_plan, grouped
+from dolma_dask.engine import Input, Plan, Task, Unit, attribute_plan, grouped
+from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange import Exchanged
+from dolma_dask.exchange import Exchanged, ShardRecords
 from dolma_dask.exchange.flag_rows import ShardKeys, StagedShard, staged_shards
+from dolma_dask.exchange.flags import StagedSource
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
 from dolma_dask.reading.columns import Columns
+from dolma_dask.sinks.sink import Output
 
 GROUP_BYTES = 32_000_000
 """Stored bytes of small shards that are read by one task."""
@@ -79,19 +82,16 @@ class Flagging:
         """Return the files that are read for the flags of some shards."""
         return tuple(item for shard in shards for item in self.columns.work(shard).inputs)
 
-    def plan(self, stage: Stage, key: str, works: Mapping[str, Any]) -> Plan:
-        """Return the plan that writes the flags of the selected shards, from a work for each."""
-        tasks = [
-            Task(
-                shard.path,
-                (Unit(self.path(shard), key),),
-                self.inputs_of([shard]),
-                works.get(shard.path),
-            )
-            for shard in self.selected.shards
-        ]
+    def plan(self, output: Output[Any], key: str, sources: Mapping[str, Source[Any]]) -> Plan:
+        """Return the plan that writes the flags of the selected shards under a key, from a source for each that is known already."""
+        stage: Map[Any] = Map((output,), self.policy, self.verb)
+        tasks = [self._task(stage, shard, key, sources.get(shard.path)) for shard in self.selected.shards]
         every = [self.path(shard) for shard in self.dataset.shards]
         return attribute_plan(stage, self.dataset, (self.name,), tasks, every, self.params, is_whole=True)
+
+    def _task(self, stage: Map[Any], shard: Shard, key: str, source: Source[Any] | None) -> Task:
+        unit = Unit(self.path(shard), key)
+        return stage.task(source, unit) if source else Task(shard.path, (unit,), self.inputs_of([shard]))
 
     def reading(self, numbers: Sequence[int], before: int = 0) -> list[Task]:
         """Return tasks that read these shards for an exchange in which others have the numbers `before` them; small ones together."""
@@ -110,6 +110,15 @@ class Flagging:
             shards[one.number - before].path: one
             for one in staged
             if before <= one.number < before + len(shards)
+        }
+
+    def sources(
+        self, kind: type[StagedSource], staged: Mapping[str, StagedShard], folder: str, records: ShardRecords
+    ) -> dict[str, StagedSource]:
+        """Return the sources of flags, by path of the shard: what was staged below `folder`, beside the records that have come back."""
+        shards = {shard.path: shard for shard in self.dataset.shards}
+        return {
+            path: kind(one, folder, records, self.inputs_of([shards[path]])) for path, one in staged.items()
         }
 
     def dataset_record(

@@ -4,7 +4,7 @@ The dataset-wide record says what is known of the list, and is valid while list 
 announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from dolma_dask.engine import (
     Passes,
     Plan,
     Ran,
-    Stage,
     Step,
     Task,
     Unit,
@@ -29,6 +28,7 @@ from dolma_dask.engine import (
 from dolma_dask.exchange import Exchanged, exchange
 from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.exchange.flagging import Flagging, dataset_unit
+from dolma_dask.exchange.flags import StagedSource
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
@@ -38,10 +38,10 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.membership import MembershipReducer
 from dolma_dask.verbs.block.shards import (
     ENTRIES_PER_SHARD,
-    ListedByExchange,
-    ListedInMemory,
+    ListedOutput,
     ListEmitter,
     MatchedEntries,
+    MatchedRows,
     entry_shards,
 )
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
@@ -95,7 +95,7 @@ class Blocking(Flagging):
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return the plan of the flags, under a key that nothing has while others hold and no dataset-wide record will say so."""
         is_announced = not self.is_partial or self._announced_key == self.flags_key
-        return self._plan(self._in_memory, key=self.flags_key if is_announced else "")
+        return self._plan_in_memory(self.flags_key if is_announced else "")
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Announce the list, write the flags that are missing, and find the entries that match nothing."""
@@ -103,10 +103,9 @@ class Blocking(Flagging):
         exchanged = None
         if self.by_exchange:
             exchanged = yield from self._exchange(work)
-            stage = ListedByExchange(self.root, self.name, work.url, exchanged.by_shard)
-            ran: Ran = yield self._plan(stage, self.staged(exchanged, entry_shards(self.facts)))
+            ran: Ran = yield self._plan_by_exchange(work, exchanged)
         else:
-            ran = yield self._plan(self._in_memory)
+            ran = yield self._plan_in_memory(self.flags_key)
         if known is None and not self.is_partial:
             if exchanged is None:
                 repeated, unmatched = yield from self._unmatched_in_memory(ran)
@@ -135,14 +134,18 @@ class Blocking(Flagging):
             count = "file of marks is" if len(others) == 1 else "files of marks are"
             yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
 
-    @property
-    def _in_memory(self) -> Stage:
-        return ListedInMemory(self.root, self.name, self.facts, self.policy)
+    def _plan_in_memory(self, key: str) -> Plan:
+        output = ListedOutput(self.root, self.name, urls=(self.facts.url,))
+        sources = {
+            shard.path: MatchedRows(self.columns.work(shard), self.facts) for shard in self.selected.shards
+        }
+        return self.plan(output, key, sources)
 
-    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None, key: str | None = None) -> Plan:
-        if works is None:
-            works = {shard.path: self.columns.work(shard) for shard in self.selected.shards}
-        return self.plan(stage, self.flags_key if key is None else key, works)
+    def _plan_by_exchange(self, work: WorkDir, exchanged: Exchanged) -> Plan:
+        assert exchanged.by_shard is not None
+        staged = self.staged(exchanged, entry_shards(self.facts))
+        sources = self.sources(StagedSource, staged, work.url, exchanged.by_shard)
+        return self.plan(ListedOutput(self.root, self.name), self.flags_key, sources)
 
     # the list
 
@@ -206,7 +209,7 @@ class Blocking(Flagging):
         list_task = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
         return exchange(
             work,
-            ListEmitter(self.facts, self.policy),
+            ListEmitter(self.policy, self.verb, self.facts),
             [list_task, *self.reading(numbers, before)],
             MembershipReducer(before << ROW_BITS),
             shards=before + len(self.dataset.shards),

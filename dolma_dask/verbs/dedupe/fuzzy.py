@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.engine.map import Map
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
-from dolma_dask.exchange.flag_rows import COLUMNS, ShardKeys, StagedShard
+from dolma_dask.exchange.flag_rows import COLUMNS, StagedShard
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
@@ -32,19 +33,21 @@ from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
-    ClusterFlagStage,
+    ClusterOutput,
     ClusterReducer,
     ClusterTable,
     MemberEmitter,
+    SignedSource,
     check_place,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
 from dolma_dask.verbs.dedupe.job import Deduplication, document_columns, inputs_read
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
-from dolma_dask.verbs.dedupe.shards import FlagStage
+from dolma_dask.verbs.dedupe.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.signatures import (
-    SignatureStage,
+    DocumentSigner,
+    SignatureOutput,
     folder_of,
     remove_gone,
     signature_key,
@@ -97,10 +100,10 @@ class FuzzyDeduplication(Deduplication):
         }
 
     @property
-    def flag_stage(self) -> FlagStage:
+    def output(self) -> ClusterOutput:
         """See `Deduplication`."""
         reads = document_columns(("text", *self.choice.names))
-        return ClusterFlagStage(self.root, self.name, reads, scale=self.comparison.similarity_scale)
+        return ClusterOutput(self.root, self.name, reads=reads, scale=self.comparison.similarity_scale)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, unless a file that is not ours is in the way of the table of clusters."""
@@ -145,6 +148,10 @@ class FuzzyDeduplication(Deduplication):
             for part, first in zip(self.parts, self.firsts, strict=True)
         ]
         read = [inputs_read(held.values()) for held in works]
+        sources = [
+            part.sources(SignedSource, held, part.root, members)
+            for part, held in zip(self.parts, works, strict=True)
+        ]
         key = self.flags_key(read)
         if self.published is not None:  # other tables, other flags of the same documents
             signatures = [record.files[0].checksum for record in records]
@@ -154,7 +161,7 @@ class FuzzyDeduplication(Deduplication):
         yield from self.announce(key, read, [table], **self._described(infos))
         for root in of_old:  # of calls in which another dataset came first
             files.remove(files.join(root, table_path))
-        return (yield from self.flags(self.stage_with(members, infos), key, works))
+        return (yield from self.flags(infos, key, sources))
 
     @property
     def _fuzzy(self) -> tuple["FuzzyDeduplication", ...]:
@@ -168,7 +175,7 @@ class FuzzyDeduplication(Deduplication):
 
     def _check_signed(self, records: Sequence[Record]) -> None:
         """Refuse signatures that another run has made anew meanwhile: with another source, or of documents that have changed."""
-        known = Journal(self.root, SignatureStage.verb).records
+        known = Journal(self.root, SIGNED_VERB).records
         for record in records:
             now = known.get(record.unit)
             if now is not None and now.files != record.files:
@@ -207,14 +214,16 @@ class FuzzyDeduplication(Deduplication):
             self.policy.max_record_bytes,
             published=published is not None,
         )
+        output = SignatureOutput(self.root, self.minhash, is_published=published is not None)
+        stage = Map((output,), self.policy, SIGNED_VERB)
+        url = published.url if published else ""
         tasks = []
-        for number, shard in enumerate(self.dataset.shards):
-            work = ShardKeys(number, self._texts.work(shard))
+        for shard in self.dataset.shards:
             tables = published.of_shard(shard.path) if published else ()
-            unit = Unit(self._path(shard.path), key)
-            tasks.append(Task(shard.path, (unit,), (*work.inputs, *tables), work))
+            source = DocumentSigner(self._texts.work(shard), self.minhash, url, tables)
+            tasks.append(stage.task(source, Unit(self._path(shard.path), key)))
         return Plan(
-            SignatureStage(self.root, self.minhash, self.policy, published.url if published else ""),
+            stage,
             self.root,
             tasks,
             self.minhash.params(),

@@ -29,16 +29,18 @@ from dolma_dask.engine import (
     resume,
     run_jobs,
 )
+from dolma_dask.engine.map import Source
 from dolma_dask.errors import SourceChangedError
-from dolma_dask.exchange import ShardRecords, Shuffle, exchange
+from dolma_dask.exchange import Shuffle, exchange
 from dolma_dask.exchange.flag_rows import StagedShard
 from dolma_dask.exchange.flagging import Flagging, dataset_unit
+from dolma_dask.exchange.flags import StagedSource
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
+from dolma_dask.verbs.dedupe.shards import DuplicateOutput, KeyEmitter, KeyRecipe
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined, summarize
 from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
 
@@ -107,8 +109,8 @@ class Deduplication(Flagging, ABC):
 
     @property
     @abstractmethod
-    def flag_stage(self) -> FlagStage:
-        """Stage that writes the flags, as far as it is known before the first pass."""
+    def output(self) -> DuplicateOutput:
+        """Flags to write, as far as they are known before the first pass."""
 
     @abstractmethod
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
@@ -117,7 +119,7 @@ class Deduplication(Flagging, ABC):
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, under a key that nothing has if some must be made."""
         self.together.key = self.known_key(known) if known else ""
-        return self.plan(self.flag_stage, self.key_in(0, self.together.key), {})
+        return self.plan(self.output, self.key_in(0, self.together.key), {})
 
     def known_key(self, known: Record) -> str:
         """Return the key of the flags in all datasets; nothing if some are not there. `known` is the valid record of the first."""
@@ -126,7 +128,7 @@ class Deduplication(Flagging, ABC):
         key = self.key_of(held) if len(held) == len(records) else ""
         if any(not self.told(n, key).items() <= record.info.items() for n, record in enumerate(held)):
             return ""
-        plans = (part.plan(part.flag_stage, self.key_in(n, key), {}) for n, part in enumerate(self.others, 1))
+        plans = (part.plan(part.output, self.key_in(n, key), {}) for n, part in enumerate(self.others, 1))
         return "" if any(resume.look_back(plan, False).left for plan in plans) else key
 
     def key_in(self, number: int, key: str) -> str:
@@ -187,22 +189,24 @@ class Deduplication(Flagging, ABC):
                 record = msgspec.structs.replace(record, files=tuple(kept), seconds=seconds)
             yield Announce(record, part.root)
 
-    def flags(self, stage: FlagStage, key: str, works: Sequence[Mapping[str, Any]]) -> Passes:
-        """Write the flags of all datasets, those of the first last; `works` are by shard, one mapping per dataset."""
-        for number, (part, staged) in enumerate(zip(self.others, works[1:], strict=True), 1):
-            own = replace(stage, root=part.root)
-            self.together.rans[part.root] = yield part.plan(own, self.key_in(number, key), staged)
-        ran: Ran = yield self.plan(stage, self.key_in(0, key), works[0])
+    def flags(
+        self,
+        infos: Iterable[Mapping[str, Any]],
+        key: str,
+        sources: Sequence[Mapping[str, Source[Any]]],
+    ) -> Passes:
+        """Write the flags of all datasets, those of the first last; `sources` are by shard, one mapping per dataset."""
+        largest = largest_of(cluster for info in infos for cluster in info["largest"])
+        output = replace(self.output, largest=largest)
+        for number, (part, found) in enumerate(zip(self.others, sources[1:], strict=True), 1):
+            own = replace(output, root=part.root)
+            self.together.rans[part.root] = yield part.plan(own, self.key_in(number, key), found)
+        ran: Ran = yield self.plan(output, self.key_in(0, key), sources[0])
         return ran
 
     def named(self, number: int, task: Task) -> Task:
         """Return a task that reads shards of dataset `number` under a name that no task of the others has."""
         return replace(task, shard=f"{number}/{task.shard}") if self.others else task
-
-    def stage_with(self, exchanged: ShardRecords, infos: Iterable[Mapping[str, Any]]) -> FlagStage:
-        """Return the stage that writes the flags from the output of a reducer, which names the largest clusters of each range."""
-        largest = largest_of(cluster for info in infos for cluster in info["largest"])
-        return replace(self.flag_stage, records=exchanged, largest=largest)
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ class Beside:
     def outputs(self, known: Record | None, overwrite: bool) -> Plan:
         """Return the plan of the flags, under the key that the first dataset has found just now."""
         first = self.first
-        return self.part.plan(self.part.flag_stage, first.key_in(self.number, first.together.key), {})
+        return self.part.plan(self.part.output, first.key_in(self.number, first.together.key), {})
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Tell what the first dataset's passes have done."""
@@ -280,29 +284,33 @@ class ExactDeduplication(Deduplication):
         return document_columns((*by, *longest, *choice.names))
 
     @property
-    def flag_stage(self) -> FlagStage:
+    def output(self) -> DuplicateOutput:
         """See `Deduplication`."""
-        return FlagStage(self.root, self.name, self.reads)
+        return DuplicateOutput(self.root, self.name, reads=self.reads)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Exchange the keys of all documents, announce which flags hold, and write them."""
         exchanged = yield from exchange(
             work,
-            KeyEmitter("dedupe", self.recipe, self.policy),
+            KeyEmitter(self.policy, self.verb, self.recipe),
             self._readings(),
             SurvivorReducer(),
             shards=self.shard_count,
             shuffle=self.shuffle,
         )
-        works = [part.staged(exchanged, first) for part, first in zip(self.parts, self.firsts, strict=True)]
-        read = [inputs_read(staged.values()) for staged in works]
+        staged = [part.staged(exchanged, first) for part, first in zip(self.parts, self.firsts, strict=True)]
+        read = [inputs_read(held.values()) for held in staged]
         key = self.flags_key(read)
         yield from self.announce(
             key, read, seconds=sum(record.seconds for record in exchanged.emitted.values())
         )
-        assert exchanged.by_shard is not None
-        stage = replace(self.stage_with(exchanged.by_shard, exchanged.infos), folder=work.url)
-        return (yield from self.flags(stage, key, works))
+        records = exchanged.by_shard
+        assert records is not None
+        sources = [
+            part.sources(StagedSource, held, work.url, records)
+            for part, held in zip(self.parts, staged, strict=True)
+        ]
+        return (yield from self.flags(exchanged.infos, key, sources))
 
     def _readings(self) -> list[Task]:
         """Return tasks that read the shards of all datasets."""

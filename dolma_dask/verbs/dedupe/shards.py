@@ -4,34 +4,24 @@ A record is 24 bytes (32 with a rank); the location of a document is ``shard num
 comes first in the listing, whoever read it.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.engine import Task
-from dolma_dask.exchange import Emitted, ShardRecords
-from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
-from dolma_dask.exchange.flag_rows import (
-    FlagRows,
-    Mask,
-    ShardCursor,
-    ShardReading,
-    StagedShard,
-    emit_shards,
-    flag_column,
-    flags_record,
-    read_staged,
-    write_columns,
-)
+from dolma_dask.engine import Unit
+from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations
+from dolma_dask.exchange.flag_rows import Counts, DocumentEmitter, FlagRows
+from dolma_dask.exchange.flags import FlagOutput, FlagSink, FoundRows, Mask
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.digests import keys128, word_keys
-from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
+from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
@@ -76,92 +66,88 @@ def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
 
 
 @dataclass(frozen=True)
-class KeyEmitter:
-    """Reads shards once: keys into the exchange, the rest that flags need into staging files; see `dolma_dask.exchange.Emitter`."""
+class KeyEmitter(DocumentEmitter):
+    """Emits the keys of documents."""
 
-    verb: str
     recipe: KeyRecipe
-    policy: RecordPolicy
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the records."""
         return self.recipe.dtype
 
-    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
-        """Read the shards of a task (a tuple of `ShardKeys`)."""
-        readings = (ShardReading(self.verb, shard, self.policy) for shard in task.work)
-        return emit_shards(readings, folder, self._records, out)
-
-    def _records(self, rows: FlagRows, batch: pa.RecordBatch, reading: ShardReading) -> Iterator[Records]:
-        yield self.recipe.records(rows, batch, reading.shard.number, reading.counts)
+    def records(
+        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
+    ) -> Iterator[Records]:
+        """See `DocumentEmitter`."""
+        yield self.recipe.records(rows, batch, number, counts)
 
 
 @dataclass(frozen=True)
-class FlagStage:
-    """Writes the flags of each shard; see `dolma_dask.engine.Stage`."""
+class DuplicateOutput(FlagOutput):
+    """Flags of duplicates, beside each shard; what came back about documents are `FLAGS`."""
 
-    root: str  # of the dataset
-    name: str  # of the attribute set
-    reads: tuple[str, ...]  # document columns that the flags depend on
-    folder: str = ""  # of the staging files
-    records: ShardRecords | None = None  # output of the reducer
-    largest: Sequence[
-        Sequence[int]
-    ] = ()  # clusters that records name, as (size, location of the survivor, ...)
     verb: str = "dedupe"
+    largest: Sequence[Sequence[int]] = ()  # clusters to name, as (size, location of the survivor, ...)
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Write the attribute file of one shard from its staging file; ``task.work`` is its `StagedShard`."""
-        staged: StagedShard = task.work
-        assert self.records is not None
-        cursor = ShardCursor(self.records.chunks_of_shard(staged.number), staged.number)
-        tally = FlagCounts()
-        named: list[list[Any]] = []
-
-        def flagged() -> Iterator[tuple[FlagRows, list[AttributeColumn]]]:
-            for rows in self.rows(staged):
-                flags, sizes, columns = self.columns(rows, cursor)
-                tally.add(rows, flags, sizes)
-                named.extend(self.named(rows, staged.number))
-                yield rows, [flag_column(self.name, flags), *columns]
-
-        file = write_columns(self.root, task.units[0].name, flagged())
-        info = {**self.described, **tally.info(), "clusters": named}
-        return [flags_record(task, staged, file, self.name, self.reads, tally.counts(), info)]
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """Facts that readers of the attributes need besides the key `name`."""
-        return {}
-
-    def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
-        """Yield the rows of a shard."""
-        return read_staged(self.folder, staged)
-
-    def columns(
-        self, rows: FlagRows, cursor: ShardCursor
-    ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
-        """Return what `flags_of` does, and further attributes."""
-        return *flags_of(rows, cursor), []
-
-    def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
-        """Yield [size, row, id, source, ...] of the survivors of the largest clusters among `rows`."""
-        first = (number << ROW_BITS) + rows.first
-        for size, location, *others in self.largest:
-            if first <= location < first + len(rows):
-                at = location - first
-                yield [size, rows.first + at, rows.ids[at].as_py(), rows.sources[at].as_py(), *others]
+    def open(self, unit: Unit, shard: str) -> "DuplicateSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        return DuplicateSink(self, unit.name)
 
 
-def flags_of(rows: FlagRows, cursor: ShardCursor) -> tuple[Mask, npt.NDArray[np.int64]]:
-    """Return for each of `rows` (n,) whether it is a duplicate, and the size of the cluster that it survives, 0 for the others.
+@dataclass(frozen=True)
+class Marks:
+    """Attributes of some rows (n,)."""
 
-    The records are all `FLAGS` of the shard: 16 bytes per document that is not alone.
-    """
-    found, indices = cursor.among(rows)
-    flags, sizes = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-    if found is not None:
-        sizes[indices] = found["size"]
-        flags[indices] = found["size"] == 0
-    return flags, sizes
+    flags: Mask
+    sizes: Counts  # of the clusters that rows survive, 0 for the others
+    more: Sequence[AttributeColumn] = ()
+
+
+class DuplicateSink(FlagSink):
+    """Writes the flags of one shard; counts duplicates by source, and names the survivors of the largest clusters."""
+
+    def __init__(self, output: DuplicateOutput, path: str) -> None:
+        super().__init__(output, path)
+        self._largest = output.largest
+        self._tally = FlagCounts()
+        self._survivors: list[list[Any]] = []
+
+    def write(self, found: FoundRows) -> None:
+        """Append rows."""
+        marks = self.marks(found)
+        self.write_flags(found.rows, marks.flags, marks.more)
+        self._tally.add(found.rows, marks.flags, marks.sizes)
+        self._survivors.extend(self._survivors_among(found))
+
+    def marks(self, found: FoundRows) -> Marks:
+        """Return the attributes of rows; documents of which no record came back are alone."""
+        flags, sizes = np.zeros(len(found.rows), np.bool_), np.zeros(len(found.rows), np.int64)
+        if found.records is not None:
+            sizes[found.at] = found.records["size"]
+            flags[found.at] = found.records["size"] == 0
+        return Marks(flags, sizes)
+
+    def _survivors_among(self, found: FoundRows) -> Iterator[list[Any]]:
+        if found.records is None:
+            return
+        rows, known = found.rows, found.records["location"]
+        for size, location, *others in self._largest:
+            place = bisect_left(known, location)
+            if place < len(known) and known[place] == location:
+                at = int(found.at[place])
+                identity = [rows.ids[at].as_py(), rows.sources[at].as_py()]
+                yield [size, rows.first + at, *identity, *self.described(size, *others)]
+
+    def described(self, size: int, *sums: int) -> list[Any]:
+        """Return what is shown of a cluster besides its survivor."""
+        return []
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        self.counts.update(self._tally.counts())
+        return super().record(unit, facts, quarantined)
+
+    def info(self, facts: ShardFacts) -> Mapping[str, Any]:
+        """Return what readers need to know, and the counts by source and size."""
+        return {**super().info(facts), **self._tally.info(), "clusters": self._survivors}

@@ -24,7 +24,7 @@ from dolma_dask.rules.rules import listed
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.block import shards as block_shards
 from dolma_dask.verbs.block import verb
-from dolma_dask.verbs.block.shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
+from dolma_dask.verbs.block.shards import ListedOutput, ListEmitter, MatchedEntries
 from dolma_dask.verbs.block.verb import block
 
 from .conftest import failing, read_lines, write_lines
@@ -170,11 +170,12 @@ def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     path = world.parent / "takedown.txt"
     block(str(world), str(path), exchange=exchange, **HERE)
     write_lines(path, ["4"])
-    stage = ListedByExchange if exchange else ListedInMemory
     arguments = {"where": "takedown is None", **HERE}
     for done_before in (0, 1):
-        tasks = count()
-        stopped = failing(stage, at=lambda _, tasks=tasks, most=done_before: next(tasks) == most)
+        opened = count()
+        stopped = failing(
+            ListedOutput, at=lambda _, opened=opened, most=done_before: next(opened) == most, method="open"
+        )
         with stopped, pytest.raises(InterruptedStageError):
             block(str(world), str(path), exchange=exchange, **HERE)
         assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
@@ -233,10 +234,12 @@ def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
     assert kept.counts["documents_out"] == 4
 
 
-@pytest.mark.parametrize(("stage", "exchange"), [(ListedByExchange, True), (MatchedEntries, False)])
-def test_stopped_and_called_again(world, stage, exchange):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_stopped_and_called_again(world, exchange):
     path = str(world.parent / "takedown.txt")
-    stopped = failing(stage, at=lambda task: task.shard.endswith("empty.jsonl.gz"))
+    stopped = failing(MatchedEntries, at=lambda task: task.shard.endswith("empty.jsonl.gz"))
+    if exchange:
+        stopped = failing(ListedOutput, at=lambda unit: unit.name.endswith("empty.jsonl.gz"), method="open")
     with stopped, pytest.raises(InterruptedStageError):
         block(str(world), path, exchange=exchange, **HERE)
     with failing(ListEmitter, method="emit"):  # nothing is read twice
