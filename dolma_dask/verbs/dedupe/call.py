@@ -19,16 +19,18 @@ from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.shards import KeyRecipe
 
 
-def job_of(datasets: Sequence[Dataset], options: DedupeOptions) -> Deduplication:
-    """Return the job of all datasets; the first one does the work.
+def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
+    """Return the job of each dataset; the first one does the work.
 
     Raises `UsageError`: a column has not one value per document, is written itself, or is another one elsewhere.
     """
     roots = [dataset.root for dataset in datasets]
-    first, *others = (_job(dataset, roots[1:], options) for dataset in datasets)
-    for other in others:
-        _check_same_columns(first, other)
-    return replace(first, others=tuple(others))
+    jobs = [_job(dataset, roots[1:], options) for dataset in datasets]
+    for other in jobs[1:]:
+        _check_same_columns(jobs[0], other)
+    if len(jobs) == 1:
+        return jobs
+    return [replace(job, call=tuple(jobs), number=number) for number, job in enumerate(jobs)]
 
 
 def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Deduplication:

@@ -271,7 +271,7 @@ class ClusterTable:
     def run_shard(self, task: Task) -> FileRecord:
         """Write the table."""
         shards: Sequence[SignedShard] = task.work
-        firsts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
+        starts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
         schema = table_schema(len(self.roots))
         strings = [field.name for field in schema if pa.types.is_large_string(field.type)]
         path, repeated = clusters_path(self.name), [name for name in strings if name != "id"]
@@ -281,7 +281,7 @@ class ClusterTable:
                 for rows in read_rows(signed.url) if not cursor.is_done else ():
                     found = cursor.beside(rows)
                     if found.records is not None:
-                        writer.write(self._members(found, found.records, signed.number, firsts, names))
+                        writer.write(self._members(found, found.records, signed.number, starts, names))
         return writer.record
 
     def _names(self, shards: Sequence[SignedShard]) -> list[pa.LargeStringArray]:
@@ -297,18 +297,18 @@ class ClusterTable:
         found: FoundRows,
         members: Records,
         number: int,
-        firsts: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
         names: Sequence[pa.LargeStringArray],
     ) -> list[pa.Array]:
-        """Return the columns of the members among rows of a shard; `firsts` are the first docnos of all shards, `names` as `_names`."""
+        """Return the columns of the members among rows of a shard; `starts` are the first docnos of all shards, `names` as `_names`."""
         rows, at = found.rows, found.at
         clusters = members["cluster"].astype(np.int64)
-        of = np.searchsorted(firsts, clusters, "right") - 1
+        of = np.searchsorted(starts, clusters, "right") - 1
         own = np.full(len(members), number)
         paths, *datasets = names
         columns = [
             paths.take(pa.array(of)),
-            clusters - firsts[of],
+            clusters - starts[of],
             rows.sources.take(pa.array(at)),
             rows.ids.take(pa.array(at)),
             paths.take(pa.array(own)),

@@ -178,7 +178,7 @@ class SignatureReader:
 
     def __init__(self, shards: Sequence["SignedShard"], num_perm: int) -> None:
         self._shards, self._num_perm = shards, num_perm
-        self._firsts = np.array([shard.first for shard in shards], np.int64)
+        self._starts = np.array([shard.first for shard in shards], np.int64)
         self._held = (
             0,
             np.empty((0, num_perm), np.uint32),
@@ -199,7 +199,7 @@ class SignatureReader:
         return values
 
     def _read_group(self, docno: int) -> tuple[int, npt.NDArray[np.uint32]]:
-        number = int(np.searchsorted(self._firsts, docno, "right")) - 1
+        number = int(np.searchsorted(self._starts, docno, "right")) - 1
         shard = self._shards[number]
         url, group = shard.url, (docno - shard.first) // GROUP_ROWS
         with _intact(url):

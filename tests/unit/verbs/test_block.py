@@ -17,7 +17,7 @@ from dolma_dask.errors import (
     StageError,
     UsageError,
 )
-from dolma_dask.exchange import flagging
+from dolma_dask.exchange import job as exchange_job
 from dolma_dask.journal import Journal
 from dolma_dask.results.parts import Fact
 from dolma_dask.rules.rules import listed
@@ -95,7 +95,7 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
 def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
     monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)
-    monkeypatch.setattr(flagging, "GROUP_BYTES", 1)
+    monkeypatch.setattr(exchange_job, "GROUP_BYTES", 1)
     draw = random.Random(3)
     for number in range(6):
         root = tmp_path / str(number)
@@ -127,8 +127,9 @@ def test_nothing_is_read_when_everything_is_finished(world, monkeypatch, exchang
     arguments = (str(world), str(world.parent / "takedown.txt"))
     first = block(*arguments, exchange=exchange, **HERE)
     monkeypatch.setattr(verb, "_read_facts", None)
-    for name in ("list_keys", "exchange", "write_unmatched"):
+    for name in ("list_keys", "write_unmatched"):
         monkeypatch.setattr(block_run, name, None)
+    monkeypatch.setattr(exchange_job, "exchange", None)
     for path in world.rglob("documents/*.gz"):
         os.utime(path, (1, 1))
     for again_by in (None, True, False):

@@ -21,7 +21,7 @@ from dolma_dask.errors import (
     StaleAttributesError,
     UsageError,
 )
-from dolma_dask.exchange import flagging
+from dolma_dask.exchange import job as exchange_job
 from dolma_dask.exchange.flag_rows import FlagRows
 from dolma_dask.exchange.flags import ShardCursor
 from dolma_dask.journal import Journal
@@ -249,7 +249,7 @@ def test_any_texts_in_any_shards_equal_a_dictionary(tmp_path):
 def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
     other = write(tmp_path / "other", SHARDS)
     dedupe(str(other), keep="longest", by="source", **HERE)
-    monkeypatch.setattr(flagging, f"GROUP_{limit}", value)
+    monkeypatch.setattr(exchange_job, f"GROUP_{limit}", value)
     dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
     assert outputs(world) == outputs(other)
 
