@@ -83,15 +83,10 @@ class Free:
     records: Sequence[Record]
 
 
-@dataclass(frozen=True)
-class Call:
-    """A function of the `RunOptions` to call where the job runs; answered with what it returns."""
-
-    function: Callable[[RunOptions], Any]
-
-
-Step = Plan | Pass | Gather | Announce | Free | Call
-"""A plan writes below the job's root with the verb's own journal; it is answered with its `Ran`."""
+Step = Plan | Pass | Gather | Announce | Free | Callable[[RunOptions], Any]
+"""A plan writes below the job's root with the verb's own journal; it is answered with its `Ran`. A function is called in this process, and answered with
+what it returns.
+"""
 
 Passes = Generator[Step, Any, Ran]
 
@@ -384,8 +379,8 @@ class _Running(Generic[S]):
                 return self._announce(step)
             case Free():
                 return self._free(step)
-            case Call():
-                return step.function(inner)
+            case _:
+                return step(inner)
 
     def _run_pass(self, step: Pass, options: RunOptions) -> Ran:
         plan = step.plan(self.work)
