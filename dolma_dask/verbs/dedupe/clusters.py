@@ -28,15 +28,18 @@ from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
-from dolma_dask.verbs.dedupe.bands import SignedShard
-from dolma_dask.verbs.dedupe.choice import Keep
-from dolma_dask.verbs.dedupe.choosing import read_ranks
-from dolma_dask.verbs.dedupe.edges import MATCHES
-from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
-from dolma_dask.verbs.dedupe.shards import DuplicateOutput, DuplicateSink, Marks
-from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
-from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes
-from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.choice import Keep, read_ranks
+from dolma_dask.verbs.dedupe.edges import MATCHES, Labels, read_labels, read_numbers
+from dolma_dask.verbs.dedupe.flags import (
+    DuplicateOutput,
+    DuplicateSink,
+    Marks,
+    add_sizes,
+    count_sizes,
+    largest_of,
+    largest_survivors,
+)
+from dolma_dask.verbs.dedupe.signatures import SignedShard, read_lengths, read_rows
 
 MEMBERS = np.dtype(
     [("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8"), ("matches", "<u8")]

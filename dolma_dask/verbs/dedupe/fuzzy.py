@@ -31,9 +31,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
-from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
-from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_path, choice_task
+from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
     ClusterOutput,
     ClusterReducer,
@@ -43,19 +41,21 @@ from dolma_dask.verbs.dedupe.clusters import (
     check_place,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
-from dolma_dask.verbs.dedupe.job import Deduplication, document_columns, largest_named
+from dolma_dask.verbs.dedupe.edges import KEYS, BandEmitter, edge_reducer, merge
+from dolma_dask.verbs.dedupe.flags import add_sizes, largest_named
+from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.signatures import (
     DocumentSigner,
     SignatureOutput,
+    SignedShard,
     folder_of,
     remove_gone,
     signature_key,
+    signed_tasks,
     staged_shard,
 )
-from dolma_dask.verbs.dedupe.sizes import add_sizes
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 
@@ -74,7 +74,6 @@ class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
     comparison: Comparison
-    choice: Choice
     published: PublishedTables | None = None  # None: signatures are made
 
     @property
@@ -91,7 +90,7 @@ class FuzzyDeduplication(Deduplication):
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
         signatures = {"signatures": self.published.listing} if self.published else {}
-        return {**super().requested, **self.comparison.params(), **self.choice.params(), **signatures}
+        return {**super().requested, **self.comparison.params(), **signatures}
 
     @property
     def key(self) -> str:

@@ -4,29 +4,146 @@ The flags of a shard depend on all shards, so their key holds the checksums of a
 or else the exchange. When everything is finished, nothing is started. Several datasets are several jobs of one run (`dolma_dask.exchange.job`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from dolma_dask.engine import Ran
+from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
+from dolma_dask.exchange.flag_rows import DocumentEmitter, FlagRows
 from dolma_dask.exchange.job import Exchange
+from dolma_dask.formats.digests import keys128, word_keys
 from dolma_dask.journal import Record
-from dolma_dask.verbs.dedupe.shards import DuplicateOutput, KeyEmitter, KeyRecipe
+from dolma_dask.text.columns import for_kernel, validity
+from dolma_dask.text.kernels import Bools, Int, Words, kernel
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput, largest_named, largest_of, largest_survivors
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
-from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
+FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
+"""Flag of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
+
+_STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
+
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")
+
+
+@dataclass(frozen=True)
+class KeyEmitter(DocumentEmitter):
+    """Emits the keys of documents: 24 bytes, or 32 with a rank.
+
+    The location of a document is ``shard number << 32 | row``, so that the first of equals is the one that comes first in the listing, whoever read it.
+    """
+
+    column: str  # full name of the column; "id" means source and id
+    choice: Choice
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the records."""
+        return key_dtype() if self.choice.keep == "first" else key_dtype("rank")
+
+    def records(
+        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
+    ) -> Iterator[Records]:
+        """Yield the records of the rows that take part and have a key; count those that take no part."""
+        chosen = self.choice.of(batch, validity(rows.ids), counts)
+        valid, keys = self._keys(batch)
+        if chosen.salts is not None:
+            keys = word_keys(*keys, chosen.salts)
+        ranks = {} if self.choice.keep == "first" else {"rank": _ranks(chosen, rows)}
+        records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
+        kept = chosen.kept & valid
+        yield records if kept.all() else records[kept]
+
+    def _keys(self, batch: pa.RecordBatch) -> tuple[Bools, tuple[Words, Words]]:
+        if self.column == "id":
+            identity, source = batch.column("id"), batch.column("source")
+            return validity(identity), keys128(source, identity)
+        return value_keys(batch.column(self.column))
+
+
+def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
+    if chosen.ranks is not None:
+        return chosen.ranks
+    longest_first: Words = ~rows.lengths.astype(np.uint64)
+    return longest_first
+
+
+@kernel
+def flag_clusters(records: Words, state: Words, out: Words) -> Int:
+    """Go on with sorted records, (n, words); write (location, size) of documents that are not alone as soon as they are known.
+
+    `state` (`_STATE`,) is all 0 at the start. Returns how many rows of `out`, (n + 1, 2), are filled.
+    """
+    written = 0
+    last = records.shape[1] - 1
+    for i in range(records.shape[0]):
+        if state[3] > 0 and records[i, 0] == state[0] and records[i, 1] == state[1]:
+            state[3] += np.uint64(1)
+            out[written, 0] = records[i, last]
+            out[written, 1] = np.uint64(0)
+            written += 1
+            continue
+        if state[3] > 1:
+            out[written, 0] = state[2]
+            out[written, 1] = state[3]
+            written += 1
+        state[0] = records[i, 0]
+        state[1] = records[i, 1]
+        state[2] = records[i, last]
+        state[3] = np.uint64(1)
+    return written
+
+
+@dataclass(frozen=True)
+class SurvivorReducer:
+    """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
+
+    dtype: np.dtype[Any] = FLAGS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
+
+        Returns ``largest``: up to `LARGEST` clusters as [size, location of the survivor].
+        """
+        state = np.zeros(_STATE, np.uint64)
+        largest: list[list[int]] = []
+        for run in runs:
+            flags = np.empty((len(run) + 1, 2), np.uint64)
+            count = flag_clusters(for_kernel(to_words(run, run.dtype)), state, flags)
+            largest = _give(flags[:count], largest, out)
+        if state[3] > 1:
+            largest = _give(state[2:].reshape(1, 2), largest, out)
+        return {"largest": largest}
+
+
+def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]) -> list[list[int]]:
+    """Give out flags, and return the largest clusters with those among them."""
+    out(to_records(flags, FLAGS))
+    return largest_of([*largest, *largest_survivors(flags[flags[:, 1] > 0])])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplication(Exchange):
     """A call of `dedupe` for one dataset, with everything that decides its result."""
 
+    choice: Choice
+
     verb = "dedupe"
     version = VERSION
+
+    @property
+    def requested(self) -> Mapping[str, Any]:
+        """See `Exchange`."""
+        return {**super().requested, **self.choice.params()}
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
@@ -38,17 +155,17 @@ class Deduplication(Exchange):
 class ExactDeduplication(Deduplication):
     """Documents are duplicates if they are equal in something."""
 
-    recipe: KeyRecipe
+    column: str  # full name of the column; "id" means source and id
 
     @property
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
-        return {**super().requested, "column": self.recipe.column, **self.recipe.choice.params()}
+        return {**super().requested, "column": self.column}
 
     @property
     def emitter(self) -> KeyEmitter:
         """See `Exchange`."""
-        return KeyEmitter(self.policy, self.verb, self.recipe)
+        return KeyEmitter(self.policy, self.verb, self.column, self.choice)
 
     @property
     def reducer(self) -> SurvivorReducer:
@@ -62,15 +179,9 @@ class ExactDeduplication(Deduplication):
     @property
     def reads(self) -> tuple[str, ...]:
         """Document columns that the flags depend on; attributes may be made of the text."""
-        column, choice = self.recipe.column, self.recipe.choice
-        by = ("id", "source") if column == "id" else (column,)
-        longest = ("text",) if choice.keep == "longest" else ()
-        return document_columns((*by, *longest, *choice.names))
-
-
-def largest_named(infos: Iterable[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the largest of the clusters that reducers name for each range of keys."""
-    return largest_of(cluster for info in infos for cluster in info["largest"])
+        by = ("id", "source") if self.column == "id" else (self.column,)
+        longest = ("text",) if self.choice.keep == "longest" else ()
+        return document_columns((*by, *longest, *self.choice.names))
 
 
 def document_columns(columns: Iterable[str]) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ MinHash as little-endian uint32 in one binary of fixed size, null where a docume
 """
 
 import posixpath
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -16,14 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.engine import Input, Unit
+from dolma_dask.engine import Input, Task, Unit, group_name, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagedShard, document_rows, from_batch, to_batch
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
 from dolma_dask.reading.reader import AlignedShard
@@ -34,8 +37,6 @@ from dolma_dask.verbs.dedupe.minhash_tables import TableReader
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-    from dolma_dask.verbs.dedupe.bands import SignedShard
 
 VERSION = 1
 """Raised whenever the files change for the same documents and parameters."""
@@ -60,6 +61,13 @@ def signature_key(
     """Return the key of every file."""
     params = {"minhash": minhash.params(), "source": source, "max_record_bytes": max_record_bytes}
     return work_key("signatures", VERSION, {**params, "published": True} if published else params)
+
+
+TASK_BYTES = 64 << 20
+"""Bytes of signatures that a task reads."""
+
+TASK_SHARDS = 256
+"""Shards that a task reads at most."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +168,57 @@ def remove_gone(root: str, folder: str, paths: Collection[str]) -> None:
             with suppress(UsageError):
                 files.check_links(root, posixpath.dirname(unit))
                 files.remove(files.join(root, unit))
+
+
+@dataclass(frozen=True)
+class SignedShard:
+    """A shard with signatures."""
+
+    number: int  # in the listing
+    root: str  # of its dataset
+    path: str  # relative to ``documents/``
+    first: int  # docno of its first row
+    rows: int
+    file: FileRecord  # of its signatures
+    choice: FileRecord | None = None  # in the work folder; None: all documents take part
+
+    @property
+    def inputs(self) -> tuple[InputRecord, ...]:
+        """The files as tasks name them: the checksum in place of a time stamp, since they are of this job."""
+        read = (self.file, self.choice) if self.choice else (self.file,)
+        return tuple(InputRecord(file.path, file.bytes, file.checksum, file.checksum) for file in read)
+
+    @property
+    def url(self) -> str:
+        """File of its signatures."""
+        return files.join(self.root, self.file.path)
+
+    def inputs_at(self, folder: str) -> tuple[Input, ...]:
+        """Return the files as inputs of a task, below the dataset and the work folder."""
+        roots = (self.root, folder)
+        return tuple(
+            Input(files.join(base, one.path), FileInfo(one.path, one.bytes, one.stamp))
+            for base, one in zip(roots, self.inputs, strict=False)
+        )
+
+
+def holding(shards: Sequence[SignedShard], first: int, last: int, shift: int) -> slice:
+    """Return which shards hold the documents whose docnos, shifted up, lie from `first` to ``last - 1``."""
+    begin = bisect_right(shards, first >> shift, key=attrgetter("first")) - 1
+    return slice(max(begin, 0), bisect_right(shards, (last - 1) >> shift, key=attrgetter("first")))
+
+
+def signed_tasks(folder: str, shards: Sequence[SignedShard]) -> list[Task]:
+    """Return tasks that read the signatures of all shards, small ones together; `folder` is the work folder."""
+    return [
+        Task(
+            group_name([shard.path for shard in group]),
+            (),
+            tuple(item for shard in group for item in shard.inputs_at(folder)),
+            tuple(group),
+        )
+        for group in grouped(shards, lambda shard: shard.file.bytes, TASK_BYTES, TASK_SHARDS)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ reading

@@ -17,9 +17,8 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents, as_dataset
-from dolma_dask.verbs.dedupe.call import jobs_of
+from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.needs import needs_note
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
 

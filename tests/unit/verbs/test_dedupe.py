@@ -26,8 +26,8 @@ from dolma_dask.exchange.flag_rows import FlagRows
 from dolma_dask.exchange.flags import ShardCursor
 from dolma_dask.journal import Journal
 from dolma_dask.results.parts import Fact
-from dolma_dask.verbs.dedupe.shards import DuplicateOutput, KeyEmitter
-from dolma_dask.verbs.dedupe.survivors import FLAGS
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput
+from dolma_dask.verbs.dedupe.job import FLAGS, KeyEmitter
 from dolma_dask.verbs.dedupe.verb import dedupe
 
 from .conftest import failing, read_lines, write_lines

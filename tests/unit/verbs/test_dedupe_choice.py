@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.dedupe.choosing import ChoiceStage
+from dolma_dask.verbs.dedupe.choice import ChoiceStage
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer
 from dolma_dask.verbs.dedupe.ngram_sets import NgramReducer
 from dolma_dask.verbs.dedupe.signatures import SignatureOutput

@@ -22,8 +22,8 @@ from dolma_dask.errors import (
 )
 from dolma_dask.journal import Journal
 from dolma_dask.verbs.dedupe.clusters import ClusterOutput
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput
 from dolma_dask.verbs.dedupe.job import Deduplication
-from dolma_dask.verbs.dedupe.shards import DuplicateOutput
 
 from .conftest import failing, read_lines, write_lines
 
@@ -311,6 +311,27 @@ def test_a_change_in_one_dataset_makes_the_flags_of_all_anew(world):
     assert together(world).done == 7
     assert read(world, "a") == len(flags(world / "a", "exact"))
     assert read(world, "c")
+
+
+def test_a_rehearsal_says_that_the_flags_of_all_are_made_anew(world):
+    together(world)
+    assert together(world, dry_run=True).planned == ()
+    change_a_document(world)
+    assert len(together(world, dry_run=True).planned) == 6
+    assert len(together(world, "b", "c", dry_run=True).planned) == 4, "another call"
+
+
+@pytest.mark.slow
+def test_flags_of_an_earlier_call_in_one_dataset_make_those_of_all_anew(world):
+    together(world, "a", "b")
+    shutil.copytree(world / "b", world / "earlier")
+    change_a_document(world)
+    together(world, "a", "b")
+    expected = written(world)
+    shutil.rmtree(world / "b")
+    shutil.move(world / "earlier", world / "b")
+    assert together(world, "a", "b").done == 4
+    assert written(world) == expected
 
 
 @contextmanager
