@@ -26,7 +26,7 @@ TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
 """Counts for each source: clusters are those of its survivors."""
 
 LARGEST = 20
-"""Clusters that are named, the largest first."""
+"""Clusters whose survivors are shown, the largest first."""
 
 SIZE_EDGES = np.array([part << octave for octave in range(48) for part in (2, 3)])
 """Smallest sizes of the bins; each ends before the next."""
@@ -37,7 +37,7 @@ class DuplicateOutput(FlagOutput):
     """Flags of duplicates, beside each shard; what came back about documents are `FLAGS`."""
 
     verb: str = "dedupe"
-    largest: Sequence[Sequence[int]] = ()  # clusters to name, as (size, location of the survivor, ...)
+    largest: Sequence[Sequence[int]] = ()  # clusters to show, as (size, location of the survivor, ...)
 
     def open(self, unit: Unit, shard: str) -> "DuplicateSink":
         """See `dolma_dask.sinks.sink.Output`."""
@@ -54,7 +54,7 @@ class Marks:
 
 
 class DuplicateSink(FlagSink):
-    """Writes the flags of one shard; counts duplicates by source, and names the survivors of the largest clusters."""
+    """Writes the flags of one shard; counts duplicates by source, and keeps the survivors of the largest clusters."""
 
     def __init__(self, output: DuplicateOutput, path: str) -> None:
         super().__init__(output, path)
@@ -102,8 +102,8 @@ class DuplicateSink(FlagSink):
         return {**super().info(facts), **self._tally.info(), "clusters": self._survivors}
 
 
-def largest_named(infos: Iterable[Mapping[str, Any]]) -> list[list[int]]:
-    """Return the largest of the clusters that reducers name for each range of keys."""
+def largest_clusters(infos: Iterable[Mapping[str, Any]]) -> list[list[int]]:
+    """Return the largest of the clusters that a reducer has found in each range of keys."""
     return largest_of(cluster for info in infos for cluster in info["largest"])
 
 

@@ -42,7 +42,7 @@ from dolma_dask.verbs.dedupe.clusters import (
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
 from dolma_dask.verbs.dedupe.edges import KEYS, BandEmitter, edge_reducer, merge
-from dolma_dask.verbs.dedupe.flags import add_sizes, largest_named
+from dolma_dask.verbs.dedupe.flags import add_sizes, largest_clusters
 from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.signatures import VERB as SIGNED_VERB
@@ -100,7 +100,7 @@ class FuzzyDeduplication(Deduplication):
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> ClusterOutput:
         """See `Exchange`."""
         reads = document_columns(("text", *self.choice.names))
-        scale, largest = self.comparison.similarity_scale, largest_named(infos)
+        scale, largest = self.comparison.similarity_scale, largest_clusters(infos)
         return ClusterOutput(self.root, self.name, reads=reads, scale=scale, largest=largest)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:

@@ -21,7 +21,7 @@ from dolma_dask.journal import Record
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Int, Words, kernel
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
-from dolma_dask.verbs.dedupe.flags import DuplicateOutput, largest_named, largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput, largest_clusters, largest_of, largest_survivors
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 
 VERSION = 3
@@ -174,7 +174,7 @@ class ExactDeduplication(Deduplication):
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:
         """See `Exchange`."""
-        return DuplicateOutput(self.root, self.name, reads=self.reads, largest=largest_named(infos))
+        return DuplicateOutput(self.root, self.name, reads=self.reads, largest=largest_clusters(infos))
 
     @property
     def reads(self) -> tuple[str, ...]:
