@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,20 @@ from benchmarks.bench_fuzzy_scale import World, check, is_chain, locate, make_wo
 from benchmarks.corpus import BUILD
 from benchmarks.deaths import observe
 from benchmarks.harness import environment
-from dolma_dask.engine import Plan, Task, Unit, inputs_of, run
+from dolma_dask.engine import Input, Plan, Unit, inputs_of, run
+from dolma_dask.engine.map import Map
+from dolma_dask.exchange.flag_rows import FlagRows
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Record
 from dolma_dask.minhash.schemes import SIGNED, MinHash, Signatures
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, kernel
-from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignatureStage, folder_of, signature_key
+from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignatureOutput, folder_of, signature_key
 
 VALUES, BANDS = 16, 4
 """Values of a signature, and bands of four of them."""
@@ -70,35 +72,32 @@ def fill_signatures(first: Int, factor: Int, documents: Int, starts: Counts, val
 
 
 @dataclass(frozen=True)
-class WorldSigner(SignatureStage):
-    """Writes the signatures of a shard, whose documents are not read; ``task.work`` is its first document and the one behind its last."""
+class WorldRows:
+    """Documents of a shard with their signatures; nothing is read. See `dolma_dask.engine.map.Source`."""
 
-    world: World = field(kw_only=True)
+    world: World
+    name: str
+    inputs: tuple[Input, ...]
+    first: int  # document
+    last: int  # behind its last document
 
-    def run_shard(self, task: Task) -> list[Record]:
-        (unit,), (first, last) = task.units, task.work
-        with self._file(unit.name) as file:
-            for begin in range(first, last, GROUP_ROWS):
-                file.write(self._rows(begin, min(begin + GROUP_ROWS, last)))
-        read = tuple(InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in task.inputs)
-        counts = {"documents_in": float(last - first)}
-        return [Record(unit.name, task.shard, unit.key, read, (file.record,), last - first, counts=counts)]
+    def read(self, columns: Any, policy: Any, quarantine: Any, facts: ShardFacts) -> Iterator[Any]:
+        """Yield rows with their signatures."""
+        for begin in range(self.first, self.last, GROUP_ROWS):
+            yield self._rows(begin, min(begin + GROUP_ROWS, self.last))
+        facts.inputs = tuple(
+            InputRecord(one.info.path, one.info.bytes, one.info.stamp, "") for one in self.inputs
+        )
+        facts.counts = {"documents_in": float(self.last - self.first)}
 
-    def _rows(self, first: int, last: int) -> list[pa.Array]:
+    def _rows(self, first: int, last: int) -> tuple[FlagRows, Signatures]:
         count = last - first
         values = np.empty((count, VALUES), np.uint32)
         fill_signatures(first, self.world.factor, self.world.documents, self.world.levels, values)
-        kinds = np.full(count, SIGNED, np.uint8)
-        lengths = pa.array(np.full(count, 1000))
-        return [
-            pc.cast(pa.array(np.arange(first, last)), pa.large_string()),
-            pa.array(["world"] * count, pa.large_string()),
-            lengths,
-            lengths,
-            pa.nulls(count, pa.large_string()),
-            pa.array(kinds),
-            self._binary(Signatures(values, kinds)),
-        ]
+        ids = pc.cast(pa.array(np.arange(first, last)), pa.large_string())
+        sources, lengths = pa.array(["world"] * count, pa.large_string()), np.full(count, 1000)
+        rows = FlagRows(first - self.first, ids, sources, lengths, lengths, {})
+        return rows, Signatures(values, np.full(count, SIGNED, np.uint8))
 
 
 def make(world: World, root: Path) -> None:
@@ -110,16 +109,13 @@ def make(world: World, root: Path) -> None:
     minhash = MinHash(num_perm=VALUES)
     key = signature_key(minhash, None, MAX_RECORD_BYTES)
     listed = {info.path: info for info in files.list_files(str(root / "documents"))}
-    tasks = [
-        Task(
-            name,
-            (Unit(f"{folder_of(minhash)}/{name}.parquet", key),),
-            inputs_of(str(root), [replace(listed[name], path=f"documents/{name}")]),
-            (number * ROWS, min((number + 1) * ROWS, world.documents)),
-        )
-        for number, name in enumerate(names)
-    ]
-    stage = WorldSigner(str(root), minhash, RecordPolicy(), world=world)
+    stage: Map[Any] = Map((SignatureOutput(str(root), minhash),), RecordPolicy(), "signatures")
+    tasks = []
+    for number, name in enumerate(names):
+        inputs = inputs_of(str(root), [replace(listed[name], path=f"documents/{name}")])
+        first = number * ROWS
+        source = WorldRows(world, name, inputs, first, min(first + ROWS, world.documents))
+        tasks.append(stage.task(source, Unit(f"{folder_of(minhash)}/{name}.parquet", key)))
     plan = Plan(stage, str(root), tasks, minhash.params(), (f"{folder_of(minhash)}/",))
     run(plan, RunOptions(scheduler="processes", progress=False))
 

@@ -85,7 +85,7 @@ VERBS = _by_name(
         "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
         writes=("dataset", "others"),
-        tables="dolma_dask.verbs.dedupe.recorded:recorded_tables",
+        tables="dolma_dask.verbs.dedupe.summary:recorded_tables",
     ),
     Verb(
         "sign",

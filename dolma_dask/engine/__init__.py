@@ -7,7 +7,6 @@ result depends on all shards is a `job`: passes in a work folder (`workdir`) und
 
 from dolma_dask.engine.job import (
     Announce,
-    Call,
     Free,
     Gather,
     Job,
@@ -28,7 +27,6 @@ from dolma_dask.options.groups import RunOptions
 
 __all__ = [
     "Announce",
-    "Call",
     "Free",
     "Gather",
     "Input",

@@ -83,15 +83,10 @@ class Free:
     records: Sequence[Record]
 
 
-@dataclass(frozen=True)
-class Call:
-    """A function of the `RunOptions` to call where the job runs; answered with what it returns."""
-
-    function: Callable[[RunOptions], Any]
-
-
-Step = Plan | Pass | Gather | Announce | Free | Call
-"""A plan writes below the job's root with the verb's own journal; it is answered with its `Ran`."""
+Step = Plan | Pass | Gather | Announce | Free | Callable[[RunOptions], Any]
+"""A plan writes below the job's root with the verb's own journal; it is answered with its `Ran`. A function is called in this process, and answered with
+what it returns.
+"""
 
 Passes = Generator[Step, Any, Ran]
 
@@ -210,7 +205,9 @@ def run_job(job: Job[S], options: RunOptions) -> S:
     return run_jobs([job], options)[0]
 
 
-def run_jobs(jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = None) -> list[S]:
+def run_jobs(
+    jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = None, *, as_one: bool = False
+) -> list[S]:
     """Do what is left of some jobs.
 
     Parameters
@@ -221,6 +218,9 @@ def run_jobs(jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = No
         How to run; a rehearsal starts nothing and takes no lease.
     join : callable, optional
         Lets the first passes of all jobs, which read the same shards, share one reading.
+    as_one : bool
+        The jobs, below roots of their own, have one result: if anything of it is missing nothing is believed, and the passes of the first yield the
+        plans of all.
 
     Raises
     ------
@@ -231,13 +231,13 @@ def run_jobs(jobs: Sequence[Job[S]], options: RunOptions, join: Join | None = No
     """
     started = time.monotonic()
     running = [_Running(job, options) for job in jobs]
-    for each in running:
-        each.look_back()
+    as_one = as_one and len(jobs) > 1
+    _look_back(running, as_one)
     if options.dry_run:
         rans = [each.rehearse() for each in running]
     else:
         with cpu_counted():
-            rans = _drive(running, options, join)
+            rans = _drive(running, options, join, as_one)
     seconds = time.monotonic() - started
     return [each.summarize(ran, seconds) for each, ran in zip(running, rans, strict=True)]
 
@@ -253,17 +253,19 @@ class _Running(Generic[S]):
     is_made: bool = False  # all that must exist does
     settled: Ran | None = None  # and no run is open: the outcome, whatever another run does from now on
     is_foreign: bool = False  # the dataset-wide record is of another journal format
+    rans: dict[str, Ran] = field(default_factory=dict)  # of the last plan below each root
     work: WorkDir = field(init=False)
 
     def __post_init__(self) -> None:
         self.work = work_dir(self.job)
 
-    def look_back(self) -> None:
-        """Find out what is there, and refuse what is in the way."""
+    def look_back(self, *, believes: bool = True) -> None:
+        """Find out what is there, and refuse what is in the way; a dataset-wide record may not be believed."""
         job, overwrite = self.job, self.options.overwrite
         for folder in (f"{layout.QUARANTINE}/{job.verb}", *self.work.folders):
             files.check_links(job.root, folder)
-        self.known = None if overwrite else self._valid_record()
+        self.known = self._valid_record() if believes and not overwrite else None
+        self.settled = None
         self.plan = job.outputs(self.known, overwrite)
         if self.plan is None:
             return
@@ -367,7 +369,8 @@ class _Running(Generic[S]):
         inner = replace(self.options, overwrite=False)
         match step:
             case Plan():
-                return run(step, self.options)
+                self.rans[step.root] = run(step, self.options)
+                return self.rans[step.root]
             case Pass():
                 return self._run_pass(step, inner)
             case Gather():
@@ -376,8 +379,8 @@ class _Running(Generic[S]):
                 return self._announce(step)
             case Free():
                 return self._free(step)
-            case Call():
-                return step.function(inner)
+            case _:
+                return step(inner)
 
     def _run_pass(self, step: Pass, options: RunOptions) -> Ran:
         plan = step.plan(self.work)
@@ -433,26 +436,38 @@ def _side_files(record: Record) -> tuple[Any, ...]:
     return tuple(file for file in record.files if file.path != record.unit)
 
 
-def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | None) -> list[Ran]:
+def _look_back(running: Sequence[_Running[S]], as_one: bool) -> None:
+    """Find out what is there of all jobs; where they have one result, of that as a whole."""
+    for each in running:
+        each.look_back()
+    if as_one and not all(each.is_made for each in running):
+        for each in running:
+            each.look_back(believes=False)
+
+
+def _drive(running: Sequence[_Running[S]], options: RunOptions, join: Join | None, as_one: bool) -> list[Ran]:
     """Run the jobs that are left, one after another; their first passes together if they can be joined."""
     with ExitStack() as stack:
         stack.enter_context(clusters.shared_cluster())
         stack.enter_context(one_display(running[0].job.verb))
         at_work = [each for each in running if each.job.name and each.settled is None]
+        if as_one and at_work:
+            at_work = list(running)
         for each in sorted(at_work, key=lambda each: each.work.parent):  # two runs never refuse each other
             stack.enter_context(each.work.leased())
             each.prepare()
-        for each in at_work:
-            each.look_back()  # another run may have ended meanwhile
+        _look_back(at_work, as_one)  # another run may have ended meanwhile
         begun = _begin_together([each for each in running if not each.is_made], options, join)
         rans = []
         for each in running:
             if each.is_made:
                 rans.append(each.settle())
-                continue
-            passes, step, answer = begun.get(id(each)) or (each.start(), None, None)
-            rans.append(each.finish(passes, step, answer))
-            if each.job.name:
+            elif as_one and each is not running[0]:
+                rans.append(running[0].rans[each.job.root])
+            else:
+                passes, step, answer = begun.get(id(each)) or (each.start(), None, None)
+                rans.append(each.finish(passes, step, answer))
+            if not each.is_made and each.job.name:
                 each.work.remove()
                 each.sweep()
         return rans

@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 
 from dolma_dask import clusters
-from dolma_dask.engine import Call, Step, Task, WorkDir
+from dolma_dask.engine import Step, Task, WorkDir
 from dolma_dask.engine.attempts import Quoted, failure
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
 from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count
 from dolma_dask.exchange.ordering import chunks_of, sort_grouped
-from dolma_dask.exchange.passes import _staged, write_records
+from dolma_dask.exchange.passes import staged_files, write_records
 from dolma_dask.exchange.staged import Limits, Reduced, file_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
@@ -39,23 +39,41 @@ RANGE = "range"
 """Column of the range of keys that a record belongs to: the top bits of its first word."""
 
 
-def shuffled(
-    work: WorkDir, emitter: Emitter, tasks: Sequence[Task], reducer: Reducer, limits: Limits, cut: Bucketing
-) -> Generator[Step, Any, tuple[dict[str, Record], Reduced]]:
-    """Return the records of the tasks, and the results and records of the reducer."""
-    least, most = PARTITIONS
-    partitions = min(max(sum(task.bytes for task in tasks) // limits.range, least), most)
-    # eight ranges per partition, or Dask's hash would leave some empty
-    shift = 64 - (8 * partitions - 1).bit_length()
-    shuffle = _Shuffle(work, emitter, reducer, limits, cut, shift)
-    parts: list[Record] = yield Call(partial(_compute, shuffle, tuple(tasks), partitions))
-    results = [
-        msgspec.json.decode(files.read_bytes(shuffle.record_url(n)), type=Record) for n in range(len(tasks))
-    ]
-    infos = sorted((pair for part in parts for pair in part.info["reduced"]), key=itemgetter(0))
-    out = reducer.dtype
-    staged = None if out is None else _staged(work, "reduce", out, cut, tuple(parts))
-    return {record.shard: record for record in results}, Reduced(tuple(info for _, info in infos), staged)
+@dataclass(frozen=True)
+class _Sent:
+    """Tasks whose records wait for a reducer: emitters and reducers are in one graph of Dask."""
+
+    emitter: Emitter
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class DaskTransport:
+    """See `dolma_dask.exchange.passes.Transport`."""
+
+    work: WorkDir
+    limits: Limits
+
+    def write(self, emitter: Emitter, tasks: Sequence[Task]) -> Generator[Step, Any, _Sent]:
+        """See `Transport`; nothing is done before `read`."""
+        yield from ()
+        return _Sent(emitter, tuple(tasks))
+
+    def read(
+        self, sent: _Sent, reducer: Reducer, cut: Bucketing
+    ) -> Generator[Step, Any, tuple[dict[str, Record], Reduced]]:
+        """See `Transport`."""
+        least, most = PARTITIONS
+        partitions = min(max(sum(task.bytes for task in sent.tasks) // self.limits.range, least), most)
+        # eight ranges per partition, or Dask's hash would leave some empty
+        shift = 64 - (8 * partitions - 1).bit_length()
+        shuffle = _Shuffle(self.work, sent.emitter, reducer, self.limits, cut, shift)
+        parts: list[Record] = yield partial(_compute, shuffle, sent.tasks, partitions)
+        infos = sorted((pair for part in parts for pair in part.info["reduced"]), key=itemgetter(0))
+        out = reducer.dtype
+        staged = None if out is None else staged_files(self.work, "reduce", out, cut, tuple(parts))
+        emitted = map(shuffle.emitted, range(len(sent.tasks)))
+        return {one.shard: one for one in emitted}, Reduced(tuple(info for _, info in infos), staged)
 
 
 def _compute(
@@ -100,6 +118,10 @@ class _Shuffle:
     def record_url(self, number: int) -> str:
         """Return where the record of a task is kept."""
         return files.join(self.work.url, f"scatter/{number:06d}.json")
+
+    def emitted(self, number: int) -> Record:
+        """Return the record of a task."""
+        return msgspec.json.decode(files.read_bytes(self.record_url(number)), type=Record)
 
     def emit(self, numbered: Quoted) -> "pd.DataFrame":
         """Return the records of a task as a frame, and write what the emitter tells."""

@@ -1,14 +1,13 @@
-"""Rows of shards as far as flags need them: read once, staged while the exchange goes on, and written as an attribute file of flags.
+"""Rows of shards as far as flags need them: read once, and staged while the exchange goes on.
 
 Which documents are flagged is known only when all shards were read (`dolma_dask.exchange`). So that no text is read twice, id, source and
-length of every row wait meanwhile in an Arrow file per shard, about 40 bytes per document; the attribute file is written from it.
-A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other documents have nothing there.
+length of every row wait meanwhile in an Arrow file per shard, about 40 bytes per document; the attribute file is written from it (`dolma_dask.exchange.flags`).
 """
 
-from bisect import bisect_left
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,9 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.engine import Task
-from dolma_dask.exchange import Emitted
-from dolma_dask.exchange.contract import ROW_BITS, Records
-from dolma_dask.formats.attributes import AttributeColumn
+from dolma_dask.exchange.contract import Emitted, Records
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
@@ -30,7 +27,6 @@ from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.io.stored import PieceReader
 from dolma_dask.journal import Record, Unit
 from dolma_dask.reading.reader import AlignedShard
-from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.base import ArrowSink
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import code_point_lengths
@@ -38,7 +34,6 @@ from dolma_dask.text.columns import code_point_lengths
 COLUMNS = ("id", "source", "text")
 """Columns that are read of every document, in this order, before any others."""
 
-Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 STAGED = pa.schema(
@@ -94,34 +89,18 @@ class ShardKeys:
         return self.work.inputs
 
 
-@dataclass
-class ShardReading:
-    """One shard being read for flags: an iterable of (`FlagRows`, batch of the requested columns)."""
-
-    verb: str  # bad records go to its quarantine
-    shard: ShardKeys  # `COLUMNS` are its first columns
-    policy: RecordPolicy
-    counts: Counter[str] = field(default_factory=Counter)  # of whoever reads, for the record
-    result: StagedShard = field(init=False)  # after the last batch
-
-    def __iter__(self) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
-        work, policy = self.shard.work, self.policy
-        quarantine, facts = Quarantine(policy), ShardFacts(work.name)
-        rows, size = 0, 0
-        for block in work.read(frozenset(), policy, quarantine, facts):
-            yield _flag_rows(block, rows), block.batch
-            rows += block.num_rows
-            size += text_bytes(block.batch.column(2))
-        facts.counts = {"documents_in": rows, "text_bytes": size, "bad_records": quarantine.count}
-        unproved = {"unproved_attribute_files": len(facts.unproved)} if work.sources else {}
-        record = facts.record(
-            Unit("", ""),
-            quarantine.publish(work.root, self.verb, work.name),
-            rows,
-            counts={**self.counts, **unproved},
-            info={"unproved": list(facts.unproved)} if facts.unproved else {},
-        )
-        self.result = StagedShard(self.shard.number, record)
+def document_rows(
+    work: AlignedShard, policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+) -> Iterator[tuple[FlagRows, pa.RecordBatch]]:
+    """Yield the rows of a shard, whose first columns are `COLUMNS`, with all columns that are read; the facts are complete at the end."""
+    first = size = 0
+    for block in work.read(frozenset(), policy, quarantine, facts):
+        yield _flag_rows(block, first), block.batch
+        first += block.num_rows
+        size += text_bytes(block.batch.column(2))
+    unproved = {"unproved_attribute_files": len(facts.unproved)} if work.sources else {}
+    facts.counts = {**facts.counts, "text_bytes": size, **unproved}
+    facts.info = {"unproved": list(facts.unproved)} if facts.unproved else {}
 
 
 def _flag_rows(block: Block, first: int) -> FlagRows:
@@ -134,32 +113,50 @@ def _flag_rows(block: Block, first: int) -> FlagRows:
 # ------------------------------------------------------------------------------------------------ staging
 
 
-def emit_shards(
-    readings: Iterable[ShardReading],
-    folder: str,
-    records_of: Callable[[FlagRows, pa.RecordBatch, ShardReading], Iterable[Records]],
-    out: Callable[[Records], None],
-) -> Emitted:
-    """Read shards once: their records go to `out`, their rows to staging files; `Emitted.info` holds a `StagedShard` for each."""
-    staged = []
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-    for reading in readings:
-        path = f"staging/{reading.shard.number:08d}.arrow"
+@dataclass(frozen=True)
+class DocumentEmitter(ABC):
+    """Reads shards once: records of their documents into the exchange, what flags need besides into staging files; see `Emitter`."""
+
+    policy: RecordPolicy
+    verb: str  # bad records go to its quarantine
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the records."""
+
+    @abstractmethod
+    def records(
+        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
+    ) -> Iterable[Records]:
+        """Return the records of some rows of shard `number`, of which `batch` has all columns that are read; count what a summary shows."""
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Read the shards of a task (a tuple of `ShardKeys`); ``info`` holds a `StagedShard` for each, see `staged_shards`."""
+        staged = [self._stage(shard, out, folder) for shard in task.work]
+        return Emitted(
+            inputs=tuple(item for one in staged for item in one.record.inputs),
+            rows=sum(one.record.rows for one in staged),
+            info={"shards": msgspec.to_builtins(staged)},
+            files=tuple(one.staging for one in staged if one.staging),
+        )
+
+    def _stage(self, shard: "ShardKeys", out: Callable[[Records], None], folder: str) -> StagedShard:
+        work, counts, count = shard.work, Counter[str](), 0
+        facts, quarantine = ShardFacts(work.name), Quarantine(self.policy)
+        path = f"staging/{shard.number:08d}.arrow"
         with stage(files.join(folder, path)) as published:
             sink = pa.PythonFile(ArrowSink(published), mode="w")
+            options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
             with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
-                for rows, batch in reading:
-                    for records in records_of(rows, batch, reading):
+                for rows, batch in document_rows(work, self.policy, quarantine, facts):
+                    for records in self.records(rows, batch, shard.number, counts):
                         out(records)
                     stream.write_batch(to_batch(rows))
-        file = FileRecord(path, published.bytes, published.checksum)
-        staged.append(msgspec.structs.replace(reading.result, staging=file))
-    return Emitted(
-        inputs=tuple(item for one in staged for item in one.record.inputs),
-        rows=sum(one.record.rows for one in staged),
-        info={"shards": msgspec.to_builtins(staged)},
-        files=tuple(one.staging for one in staged if one.staging),
-    )
+                    count += len(rows)
+            kept = quarantine.publish(work.root, self.verb, work.name)
+        record = facts.record(Unit("", ""), kept, count, counts=counts)
+        return StagedShard(shard.number, record, FileRecord(path, published.bytes, published.checksum))
 
 
 def staged_shards(record: Record) -> list[StagedShard]:
@@ -193,82 +190,3 @@ def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
     bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
     known = {row: errors[row].as_py() for row in bad}
     return FlagRows(first, batch.column("id"), batch.column("source"), lengths, sizes, known)
-
-
-# ------------------------------------------------------------------------------------------------ flags
-
-
-class ShardCursor:
-    """Records of a shard, sorted by location, beside its rows: of all of them, those at hand are in memory."""
-
-    def __init__(self, chunks: Iterable[Records], number: int) -> None:
-        self._chunks, self._number = iter(chunks), number
-        self._held: Records | None = next(self._chunks, None)
-
-    @property
-    def is_done(self) -> bool:
-        """True if no records are left."""
-        return self._held is None
-
-    def among(self, rows: FlagRows) -> tuple[Records | None, Counts]:
-        """Return the records about some rows, which come after those of the last call, and the index of each among these; None if there are none."""
-        first = (self._number << ROW_BITS) + rows.first
-        parts = list(self._until(first + len(rows)))
-        if not parts:
-            return None, np.empty(0, np.int64)
-        inside = np.concatenate(parts)
-        return inside, (inside["location"] - np.uint64(first)).astype(np.int64)
-
-    def _until(self, end: int) -> Iterator[Records]:
-        while self._held is not None:
-            # NumPy would copy all locations to search them
-            stop = bisect_left(self._held["location"], end)
-            if stop:
-                yield self._held[:stop]
-            if stop < len(self._held):
-                self._held = self._held[stop:]
-                return
-            self._held = next(self._chunks, None)
-
-
-def write_flags(root: str, path: str, name: str, blocks: Iterable[tuple[FlagRows, Mask]]) -> FileRecord:
-    """Write the attribute file of a shard, with a flag under `name` where the mask (n,) of a block is true; the suffix selects the format."""
-    return write_columns(root, path, ((rows, [flag_column(name, flags)]) for rows, flags in blocks))
-
-
-def flag_column(name: str, flags: Mask) -> AttributeColumn:
-    """Return flags (n,) as an attribute: 1 where true, nothing elsewhere."""
-    return AttributeColumn(name, "document", pa.array(np.ones(len(flags)), mask=~flags), whole=True)
-
-
-def write_columns(
-    root: str, path: str, blocks: Iterable[tuple[FlagRows, Sequence[AttributeColumn]]]
-) -> FileRecord:
-    """Write the attribute file of a shard; the suffix selects the format."""
-    with AttributeWriter(root, path) as writer:
-        for rows, columns in blocks:
-            writer.write(rows.ids, rows.sources, rows.lengths, columns, rows.errors)
-    return writer.record
-
-
-def flags_record(
-    task: Task,
-    staged: StagedShard,
-    file: FileRecord,
-    name: str,
-    reads: Sequence[str],
-    counts: Mapping[str, float],
-    info: Mapping[str, Any],
-) -> Record:
-    """Return the record of the flags of a shard, which depend on the document columns `reads` and are right only beside those of the same key."""
-    (unit,) = task.units
-    known = staged.record
-    described = {"reads": sorted(reads), "kinds": {name: "document"}, "dataset_wide": True}
-    return msgspec.structs.replace(
-        known,
-        unit=unit.name,
-        key=unit.key,
-        files=(file, *known.files),
-        counts={**known.counts, **counts},
-        info={**described, **known.info, **info},
-    )

@@ -9,7 +9,7 @@ largest range twice while it is sorted) and what the reducer gives out once. A p
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -106,18 +106,11 @@ def exchange(
     UsageError
         Records of a wrong type, tasks with the same name, an unknown shuffle.
     """
-    check_shuffle(shuffle)
+    transport = _transport(check_shuffle(shuffle), work, limits)
     if reducer.dtype is not None:
         check_locations(reducer.dtype)
-    cut = buckets.of_shards(shards)
-    if shuffle == "dask":
-        from dolma_dask.exchange.dask_shuffle import shuffled
-
-        emitted, reduced = yield from shuffled(work, emitter, tasks, reducer, limits, cut)
-    else:
-        staged = yield from scatter(work, emitter, tasks, limits=limits)
-        reduced = yield from reduce(work, reducer, staged, cut=cut, limits=limits)
-        emitted = staged.emitted
+    sent = yield from transport.write(emitter, tasks)
+    emitted, reduced = yield from transport.read(sent, reducer, buckets.of_shards(shards))
     if reduced.staged is None:
         return Exchanged(reduced.infos, emitted)
     return Exchanged(reduced.infos, emitted, (yield from by_shard(work, reduced.staged, limits=limits)))
@@ -129,6 +122,47 @@ def check_shuffle(shuffle: Any) -> Shuffle:
         renamed = "; 'p2p' is called 'dask' now" if shuffle == "p2p" else ""
         raise UsageError(f"shuffle={shuffle!r}; expected 'files' or 'dask'{renamed}.")
     return cast(Shuffle, shuffle)
+
+
+class Transport(Protocol):
+    """Way of records from their emitter to the reducer of their key."""
+
+    def write(self, emitter: Emitter, tasks: Sequence[Task]) -> Generator[Step, Any, Any]:
+        """Take the records of all tasks; return what `read` needs to find them."""
+        ...
+
+    def read(
+        self, sent: Any, reducer: Reducer, cut: Bucketing
+    ) -> Generator[Step, Any, tuple[Mapping[str, Record], Reduced]]:
+        """Give them to a reducer, range by range; return the records of the tasks as the emitter described them, and what the reducer gives out, `cut`."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileTransport:
+    """Transport through staging files."""
+
+    work: WorkDir
+    limits: Limits
+
+    def write(self, emitter: Emitter, tasks: Sequence[Task]) -> Generator[Step, Any, Staged]:
+        """See `Transport`."""
+        return scatter(self.work, emitter, tasks, limits=self.limits)
+
+    def read(
+        self, sent: Staged, reducer: Reducer, cut: Bucketing
+    ) -> Generator[Step, Any, tuple[Mapping[str, Record], Reduced]]:
+        """See `Transport`."""
+        reduced = yield from reduce(self.work, reducer, sent, cut=cut, limits=self.limits)
+        return sent.emitted, reduced
+
+
+def _transport(shuffle: Shuffle, work: WorkDir, limits: Limits) -> Transport:
+    if shuffle == "files":
+        return FileTransport(work, limits)
+    from dolma_dask.exchange.dask_shuffle import DaskTransport
+
+    return DaskTransport(work, limits)
 
 
 def scatter(
@@ -150,7 +184,7 @@ def scatter(
         for number, task in enumerate(tasks)
     ]
     ran = yield Pass(_Scatter(f"{work.verb}-{name}", emitter, work.url, cut, limits), units)
-    return _staged(work, name, emitter.dtype, cut, tuple(ran.records.values()))
+    return staged_files(work, name, emitter.dtype, cut, tuple(ran.records.values()))
 
 
 def reduce(
@@ -182,7 +216,7 @@ def reduce(
     records = yield from _reduced(work, reducer, staged, name, cut, limits, part)
     infos = tuple(record.info["reduced"] for record in records)
     out = reducer.dtype
-    return Reduced(infos, None if out is None else _staged(work, name, out, cut, records))
+    return Reduced(infos, None if out is None else staged_files(work, name, out, cut, records))
 
 
 def by_shard(
@@ -217,9 +251,10 @@ def _reduced(
     return tuple(ran.records.values())
 
 
-def _staged(
+def staged_files(
     work: WorkDir, name: str, dtype: np.dtype[Any], cut: Bucketing, records: tuple[Record, ...]
 ) -> Staged:
+    """Return the bucket files of a pass, from the records of its tasks."""
     return Staged(work.url, name, f"{work.verb}-{name}", dtype, cut, _facts(records), records)
 
 

@@ -116,6 +116,7 @@ class Quarantine:
         self.skipped = 0  # members of archives that hold no records
         self.skipped_names: list[str] = []  # of the first of them
         self._policy = policy
+        self._adopted: tuple[FileRecord, ...] | None = None
         self._waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115  gone with this object
 
     def admit(self, block: Block) -> None:
@@ -134,8 +135,14 @@ class Quarantine:
             self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
             self.count += 1
 
+    def adopt(self, files: tuple[FileRecord, ...]) -> None:
+        """Take the bad records that an earlier pass has found in the same rows; their files stay as they are."""
+        self._adopted = files
+
     def publish(self, root: str, verb: str, shard: str) -> tuple[FileRecord, ...]:
         """Write the quarantine file of an output, or remove the one of an earlier run if there is nothing to keep."""
+        if self._adopted is not None:
+            return self._adopted
         path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         if not self.count:
             remove(join(root, path))

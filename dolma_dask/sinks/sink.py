@@ -45,6 +45,7 @@ class ShardFacts:
     ids_digest: str = ""  # of the rows that sinks took; empty: not known
     content_digest: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)  # for readers of what is made
+    seconds: float = 0.0  # that earlier passes have taken
 
     def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:
         """Return the record of a unit; `more` are fields of it, of which ``counts`` and ``info`` are added to those of the reading."""
@@ -63,6 +64,7 @@ class ShardFacts:
             rules=self.rules,
             drops=self.drops,
             info=info,
+            seconds=self.seconds,
             **more,
         )
 

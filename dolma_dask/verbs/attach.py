@@ -21,7 +21,7 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Input, Unit, attribute_plan
 from dolma_dask.engine.map import Map
 from dolma_dask.errors import UsageError
-from dolma_dask.exchange.flag_rows import flag_column
+from dolma_dask.exchange.flags import flag_column
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind

@@ -4,7 +4,7 @@ The dataset-wide record says what is known of the list, and is valid while list 
 announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,16 +19,16 @@ from dolma_dask.engine import (
     Passes,
     Plan,
     Ran,
-    Stage,
     Step,
     Task,
     Unit,
     WorkDir,
     inputs_of,
 )
-from dolma_dask.exchange import Exchanged, exchange
+from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS
-from dolma_dask.exchange.flagging import Flagging, dataset_unit
+from dolma_dask.exchange.flagging import dataset_unit
+from dolma_dask.exchange.job import Exchange
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
@@ -38,10 +38,10 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.rules.membership import MembershipReducer
 from dolma_dask.verbs.block.shards import (
     ENTRIES_PER_SHARD,
-    ListedByExchange,
-    ListedInMemory,
+    ListedOutput,
     ListEmitter,
     MatchedEntries,
+    MatchedRows,
     entry_shards,
 )
 from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
@@ -53,13 +53,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocking(Flagging):
-    """A call of `block`, with everything that decides its result."""
+class Blocking(Exchange):
+    """A call of `block`, with everything that decides its result: the list is in the exchange, or in memory."""
 
     facts: ListFacts
     by_exchange: bool = False  # else the list is held in memory
 
     verb = "block"
+    version = VERSION
     depends_on = "list"
 
     @property
@@ -73,14 +74,14 @@ class Blocking(Flagging):
             "source": self.dataset.source,
             "max_record_bytes": self.policy.max_record_bytes,
         }
-        return work_key("block", VERSION, params)
+        return work_key(self.verb, self.version, params)
 
     @property
     def key(self) -> str:
         """Digest of what was requested."""
         every = [shard.path for shard in self.dataset.shards]
         listing = {"selected": [shard.path for shard in self.selected.shards]} if self.is_partial else {}
-        return work_key("block", VERSION, {"set": self.flags_key, "shards": every, **listing})
+        return work_key(self.verb, self.version, {"set": self.flags_key, "shards": every, **listing})
 
     @property
     def record(self) -> str | None:
@@ -92,27 +93,50 @@ class Blocking(Flagging):
         """True if some shards are left out."""
         return len(self.selected.shards) < len(self.dataset.shards)
 
+    @property
+    def reserved(self) -> int:
+        """Numbers of shards that the entries of the list take in the exchange."""
+        return entry_shards(self.facts)
+
+    @property
+    def emitter(self) -> ListEmitter:
+        """See `Exchange`."""
+        return ListEmitter(self.policy, self.verb, self.facts)
+
+    @property
+    def reducer(self) -> MembershipReducer:
+        """See `Exchange`."""
+        return MembershipReducer(self.reserved << ROW_BITS)
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks that read the list and the selected shards."""
+        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
+        return [Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),)), *super().tasks()]
+
+    def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> ListedOutput:
+        """See `Exchange`."""
+        return ListedOutput(self.root, self.name, urls=() if self.by_exchange else (self.facts.url,))
+
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return the plan of the flags, under a key that nothing has while others hold and no dataset-wide record will say so."""
         is_announced = not self.is_partial or self._announced_key == self.flags_key
-        return self._plan(self._in_memory, key=self.flags_key if is_announced else "")
+        return self.plan(self.output(), self.flags_key if is_announced else "", self._matched)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Announce the list, write the flags that are missing, and find the entries that match nothing."""
-        yield from self._announce()
-        exchanged = None
+        yield from self._announce_list()
+        found = None
         if self.by_exchange:
-            exchanged = yield from self._exchange(work)
-            stage = ListedByExchange(self.root, self.name, work.url, exchanged.by_shard)
-            ran: Ran = yield self._plan(stage, self.staged(exchanged, entry_shards(self.facts)))
-        else:
-            ran = yield self._plan(self._in_memory)
+            found = yield from self.find(work)
+        ran: Ran = yield self.plan(
+            self.output(), self.flags_key, found.sources[0] if found else self._matched
+        )
         if known is None and not self.is_partial:
-            if exchanged is None:
+            if found is None:
                 repeated, unmatched = yield from self._unmatched_in_memory(ran)
             else:
-                repeated = sum(info["repeated"] for info in exchanged.infos)
-                unmatched = self._unmatched_numbers(exchanged)
+                repeated = sum(info["repeated"] for info in found.infos)
+                unmatched = self._unmatched_numbers(found.records)
             yield Announce(self._found(ran, repeated, unmatched))
         return ran
 
@@ -136,23 +160,23 @@ class Blocking(Flagging):
             yield f"{len(others):,} {count} of another list, and refused by readers until block has run over all shards; first {others[0]}"
 
     @property
-    def _in_memory(self) -> Stage:
-        return ListedInMemory(self.root, self.name, self.facts, self.policy)
-
-    def _plan(self, stage: Stage, works: Mapping[str, Any] | None = None, key: str | None = None) -> Plan:
-        if works is None:
-            works = {shard.path: self.columns.work(shard) for shard in self.selected.shards}
-        return self.plan(stage, self.flags_key if key is None else key, works)
+    def _matched(self) -> dict[str, MatchedRows]:
+        """Sources of flags with the list in memory, if that is where it is."""
+        if self.by_exchange:
+            return {}
+        return {
+            shard.path: MatchedRows(self.columns.work(shard), self.facts) for shard in self.selected.shards
+        }
 
     # the list
 
-    def _announce(self) -> Generator[Step, Any, None]:
+    def _announce_list(self) -> Generator[Step, Any, None]:
         """Say, before the first flag is written, that only flags of this list hold from now on."""
         if self._announced_key == self.flags_key:
             return
         # under the key of the flags, not of the job: nothing is finished yet
         unit = Unit(dataset_unit(self.name), self.flags_key)
-        yield Announce(self.dataset_record(unit, self.flags_key, info=self._list_info))
+        yield Announce(self.dataset_record(unit, key=self.flags_key, **self._list_info))
         files.remove(self.dataset.url(unmatched_path(self.name)))
 
     @property
@@ -192,29 +216,12 @@ class Blocking(Flagging):
             "file": file.path if file else "",
         }
         inputs = [item for record in ran.records.values() for item in record.inputs]
-        kept: tuple[FileRecord, ...] = (file,) if file else ()
+        made: tuple[FileRecord, ...] = (file,) if file else ()
         unit = Unit(dataset_unit(self.name), self.key)
-        return self.dataset_record(unit, self.flags_key, inputs, kept, info=info)
+        return self.dataset_record(unit, inputs, made, key=self.flags_key, **info)
 
-    # through the exchange
-
-    def _exchange(self, work: WorkDir) -> Generator[Step, Any, Exchanged]:
-        before = entry_shards(self.facts)
-        paths = {shard.path for shard in self.selected.shards}
-        numbers = [number for number, shard in enumerate(self.dataset.shards) if shard.path in paths]
-        facts = FileInfo(self.facts.url, self.facts.bytes, self.facts.stamp)
-        list_task = Task(f"list {self.facts.url}", (), (Input(self.facts.url, facts),))
-        return exchange(
-            work,
-            ListEmitter(self.facts, self.policy),
-            [list_task, *self.reading(numbers, before)],
-            MembershipReducer(before << ROW_BITS),
-            shards=before + len(self.dataset.shards),
-        )
-
-    def _unmatched_numbers(self, exchanged: Exchanged) -> Iterator[Numbers]:
-        for number in range(entry_shards(self.facts)):
-            assert exchanged.by_shard is not None
-            records = exchanged.by_shard.of_shard(number)
-            if len(records):
-                yield records["location"].astype(np.int64) % (1 << ROW_BITS) + number * ENTRIES_PER_SHARD
+    def _unmatched_numbers(self, records: ShardRecords) -> Iterator[Numbers]:
+        for number in range(self.reserved):
+            entries = records.of_shard(number)
+            if len(entries):
+                yield entries["location"].astype(np.int64) % (1 << ROW_BITS) + number * ENTRIES_PER_SHARD

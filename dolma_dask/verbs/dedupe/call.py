@@ -1,34 +1,38 @@
-"""A call of `dedupe` as jobs: the columns that decide are found in each of its datasets."""
+"""A call of `dedupe` as jobs, one per dataset, in which the columns that decide are found; and the memory and disk that it takes, for a rehearsal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import listed
+from dolma_dask.display import byte_size, listed
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.exchange.flagging import check_written
+from dolma_dask.formats import layout
+from dolma_dask.journal import journals
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
+from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.minhash_tables import find_tables
 from dolma_dask.verbs.dedupe.options import DedupeOptions
-from dolma_dask.verbs.dedupe.shards import KeyRecipe
 
 
-def job_of(datasets: Sequence[Dataset], options: DedupeOptions) -> Deduplication:
-    """Return the job of all datasets; the first one does the work.
+def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
+    """Return the job of each dataset; the first one does the work.
 
     Raises `UsageError`: a column has not one value per document, is written itself, or is another one elsewhere.
     """
     roots = [dataset.root for dataset in datasets]
-    first, *others = (_job(dataset, roots[1:], options) for dataset in datasets)
-    for other in others:
-        _check_same_columns(first, other)
-    return replace(first, others=tuple(others))
+    jobs = [_job(dataset, roots[1:], options) for dataset in datasets]
+    for other in jobs[1:]:
+        _check_same_columns(jobs[0], other)
+    if len(jobs) == 1:
+        return jobs
+    return [replace(job, call=tuple(jobs), number=number) for number, job in enumerate(jobs)]
 
 
 def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Deduplication:
@@ -43,14 +47,15 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "policy": options.policy,
         "shuffle": options.shuffle,
         "params": options.params_of(others),
+        "choice": choice,
     }
     if options.how == "exact":
-        return ExactDeduplication(**common, recipe=KeyRecipe(column, choice))
+        return ExactDeduplication(**common, column=column)
     comparison, published = options.comparison, None
     if options.signatures is not None:
         paths = (shard.path for shard in dataset.shards)
         published = find_tables(dataset.root, options.signatures, comparison.minhash, paths)
-    return FuzzyDeduplication(**common, comparison=comparison, choice=choice, published=published)
+    return FuzzyDeduplication(**common, comparison=comparison, published=published)
 
 
 def _resolved(dataset: Dataset, options: DedupeOptions) -> tuple[Columns, Choice, str]:
@@ -82,6 +87,7 @@ def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
 
 
 _NUMBERS = ("document", "number", "dict", "bool")
+
 _VALUES = ("text", "string", *_NUMBERS)
 """Kinds of columns that have one value per document."""
 
@@ -97,3 +103,52 @@ def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
     if rank is not None and kinds[rank] not in wanted:
         expected = "a number or a time" if wanted is _VALUES else "a number"
         raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
+
+
+# ------------------------------------------------------------------------------------------------ memory and disk
+
+
+STORED_BYTES = 1_000
+"""Stored bytes of a document, where nothing tells how many a file has."""
+
+
+def needs_note(job: FuzzyDeduplication) -> str:
+    """Say what a call takes of memory and disk, and where the number of documents comes from."""
+    documents, guessed = count_documents([part.dataset for part in job.parts])
+    minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
+    first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]
+    memory = byte_size(bytes_needed(documents, is_verified))
+    signatures = byte_size(documents * 4 * minhash.num_perm)
+    keys = byte_size(documents * KEYS.itemsize * (last - first))
+    pairs = f", and {4 * minhash.num_perm + 16:,} bytes for each pair that is compared" if is_verified else ""
+    source = f", {guessed:,} of them guessed: {STORED_BYTES:,} stored bytes each" if guessed else ""
+    return (
+        f"{documents:,} documents{source}. They need {memory} of memory in one worker beside what every worker needs; on disk {signatures} of signatures, "
+        f"which stay (those that are there included), and meanwhile {keys} of keys of {last - first} bands at a time{pairs}"
+    )
+
+
+def count_documents(datasets: Sequence[Dataset]) -> tuple[int, int]:
+    """Return how many documents datasets have, and how many of these were guessed from stored bytes: in files that no journal knows as they are."""
+    counted = guessed = 0
+    for dataset in datasets:
+        known = _known_rows(dataset.root)
+        for shard in dataset.shards:
+            rows = known.get((layout.document_path(shard.path), shard.bytes))
+            counted += rows or 0
+            guessed += 0 if rows is not None else -(-shard.bytes // STORED_BYTES)
+    return counted + guessed, guessed
+
+
+def _known_rows(root: str) -> dict[tuple[str, int], int]:
+    """Return the rows of document files by path and stored bytes, as the records of those who wrote or read them say."""
+    known: dict[tuple[str, int], int] = {}
+    for journal in journals(root):
+        for record in journal.records.values():
+            read = [item for item in record.inputs if item.path.startswith(f"{layout.DOCUMENTS}/")]
+            if len(read) == 1 and record.ids_digest:  # it has read all of the file
+                known[read[0].path, read[0].bytes] = record.rows
+            for file in record.files:
+                if file.rows and file.path.startswith(f"{layout.DOCUMENTS}/"):
+                    known[file.path, file.bytes] = file.rows
+    return known

@@ -3,7 +3,7 @@
 A cluster sends a header with its size, and a record per member; the header comes first, so that every member learns the size while the records stream.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.engine import Task
+from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange import Emitted, ShardRecords
 from dolma_dask.exchange.contract import Records, key_dtype, locations, to_records, to_words
-from dolma_dask.exchange.flag_rows import FlagRows, Mask, ShardCursor, StagedShard
+from dolma_dask.exchange.flag_rows import FlagRows
+from dolma_dask.exchange.flags import FoundRows, Mask, ShardCursor, StagedSource
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
@@ -24,17 +25,21 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.reading.clusters import table_schema
 from dolma_dask.sinks.base import GroupedTable
+from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
-from dolma_dask.verbs.dedupe.bands import SignedShard
-from dolma_dask.verbs.dedupe.choice import Keep
-from dolma_dask.verbs.dedupe.choosing import read_ranks
-from dolma_dask.verbs.dedupe.edges import MATCHES
-from dolma_dask.verbs.dedupe.labels import Labels, read_labels, read_numbers
-from dolma_dask.verbs.dedupe.shards import FlagStage
-from dolma_dask.verbs.dedupe.signatures import read_lengths, read_rows
-from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes
-from dolma_dask.verbs.dedupe.survivors import largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.choice import Keep, read_ranks
+from dolma_dask.verbs.dedupe.edges import MATCHES, Labels, read_labels, read_numbers
+from dolma_dask.verbs.dedupe.flags import (
+    DuplicateOutput,
+    DuplicateSink,
+    Marks,
+    add_sizes,
+    count_sizes,
+    largest_of,
+    largest_survivors,
+)
+from dolma_dask.verbs.dedupe.signatures import SignedShard, read_lengths, read_rows
 
 MEMBERS = np.dtype(
     [("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8"), ("matches", "<u8")]
@@ -165,41 +170,57 @@ class ClusterReducer:
 
 
 @dataclass(frozen=True)
-class ClusterFlagStage(FlagStage):
-    """Writes the flags of each shard with the sizes of clusters and, if pairs are verified, similarities; beside the signatures of its documents."""
+class SignedSource(StagedSource):
+    """Rows of a shard from the file of its signatures, with the members of clusters."""
+
+    def rows(self) -> Iterator[FlagRows]:
+        """Yield the rows that were signed."""
+        assert self.staged.staging is not None
+        return read_rows(files.join(self.folder, self.staged.staging.path))
+
+
+@dataclass(frozen=True)
+class ClusterOutput(DuplicateOutput):
+    """Flags of duplicates with the sizes of clusters and, if pairs are verified, similarities; what came back about documents are `MEMBERS`."""
 
     scale: int = 0  # what stands for a similarity of 1; 0: pairs are not verified
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """See `FlagStage`."""
-        keys = [self.name, size_key(self.name), *([similarity_key(self.name)] if self.scale else [])]
-        return {"kinds": dict.fromkeys(keys, "document")}
+    def open(self, unit: Unit, shard: str) -> "ClusterSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        return ClusterSink(self, unit.name)
 
-    def rows(self, staged: StagedShard) -> Iterator[FlagRows]:
-        """See `FlagStage`."""
-        assert staged.staging is not None
-        return read_rows(files.join(self.root, staged.staging.path))
 
-    def named(self, rows: FlagRows, number: int) -> Iterator[list[Any]]:
-        """Yield [size, row, id, source, mean similarity] of the survivors of the largest clusters among `rows`; see `FlagStage`."""
-        for *known, matches in super().named(rows, number):
-            yield [*known, round(matches / (known[0] * self.scale), 4) if self.scale else None]
+class ClusterSink(DuplicateSink):
+    """Writes the flags of one shard with the sizes and similarities of clusters."""
 
-    def columns(
-        self, rows: FlagRows, cursor: ShardCursor
-    ) -> tuple[Mask, npt.NDArray[np.int64], list[AttributeColumn]]:
-        """Return which of `rows` are duplicates, the sizes of the clusters that they survive, and for members of clusters their size and similarity."""
-        found, indices = cursor.among(rows)
-        columns = np.zeros((3, len(rows)))
-        if found is not None:
-            columns[:, indices] = found["survives"] == 0, found["size"], found["matches"]
+    def __init__(self, output: ClusterOutput, path: str) -> None:
+        super().__init__(output, path)
+        self._scale = output.scale
+        self._size, self._similarity = size_key(output.name), similarity_key(output.name)
+
+    def marks(self, found: FoundRows) -> Marks:
+        """Return the attributes of rows: those of members of clusters have size and similarity too."""
+        columns = np.zeros((3, len(found.rows)))
+        if found.records is not None:
+            members = found.records
+            columns[:, found.at] = members["survives"] == 0, members["size"], members["matches"]
         flags, sizes = columns[0] == 1, columns[1].astype(np.int64)
         is_member = sizes > 0
-        shown = [_column(size_key(self.name), columns[1], is_member)]
-        if self.scale:
-            shown.append(_column(similarity_key(self.name), columns[2] / self.scale, is_member))
-        return flags, np.where(flags, 0, sizes), shown
+        more = [_column(self._size, columns[1], is_member)]
+        if self._scale:
+            more.append(_column(self._similarity, columns[2] / self._scale, is_member))
+        return Marks(flags, np.where(flags, 0, sizes), more)
+
+    def described(self, size: int, *sums: int) -> list[Any]:
+        """Return the mean similarity of a cluster, of the sum of the matches of its members."""
+        (matches,) = sums
+        return [round(matches / (size * self._scale), 4) if self._scale else None]
+
+    def info(self, facts: ShardFacts) -> Mapping[str, Any]:
+        """Return what readers need to know, and the counts by source and size."""
+        known = super().info(facts)
+        keys = [*known["kinds"], self._size, *([self._similarity] if self._scale else [])]
+        return {**known, "kinds": dict.fromkeys(keys, "document")}
 
 
 def _column(key: str, values: npt.NDArray[np.float64], valid: Mask) -> AttributeColumn:
@@ -253,17 +274,17 @@ class ClusterTable:
     def run_shard(self, task: Task) -> FileRecord:
         """Write the table."""
         shards: Sequence[SignedShard] = task.work
-        firsts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
+        starts, names = np.array([signed.first for signed in shards], np.int64), self._names(shards)
         schema = table_schema(len(self.roots))
         strings = [field.name for field in schema if pa.types.is_large_string(field.type)]
         path, repeated = clusters_path(self.name), [name for name in strings if name != "id"]
         with GroupedTable(self.roots[0], path, schema, GROUP_ROWS, use_dictionary=repeated) as writer:
             for signed in shards:
-                cursor = ShardCursor(self.records.chunks_of_shard(signed.number), signed.number)
+                cursor = ShardCursor(self.records, signed.number)
                 for rows in read_rows(signed.url) if not cursor.is_done else ():
-                    found, indices = cursor.among(rows)
-                    if found is not None:
-                        writer.write(self._members(rows, found, indices, signed.number, firsts, names))
+                    found = cursor.beside(rows)
+                    if found.records is not None:
+                        writer.write(self._members(found, found.records, signed.number, starts, names))
         return writer.record
 
     def _names(self, shards: Sequence[SignedShard]) -> list[pa.LargeStringArray]:
@@ -276,30 +297,30 @@ class ClusterTable:
 
     def _members(
         self,
-        rows: FlagRows,
-        found: Records,
-        indices: npt.NDArray[np.int64],
+        found: FoundRows,
+        members: Records,
         number: int,
-        firsts: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
         names: Sequence[pa.LargeStringArray],
     ) -> list[pa.Array]:
-        """Return the columns of the members `found` among `rows` of a shard; `firsts` are the first docnos of all shards, `names` as `_names`."""
-        clusters = found["cluster"].astype(np.int64)
-        of = np.searchsorted(firsts, clusters, "right") - 1
-        own = np.full(len(found), number)
+        """Return the columns of the members among rows of a shard; `starts` are the first docnos of all shards, `names` as `_names`."""
+        rows, at = found.rows, found.at
+        clusters = members["cluster"].astype(np.int64)
+        of = np.searchsorted(starts, clusters, "right") - 1
+        own = np.full(len(members), number)
         paths, *datasets = names
         columns = [
             paths.take(pa.array(of)),
-            clusters - firsts[of],
-            rows.sources.take(pa.array(indices)),
-            rows.ids.take(pa.array(indices)),
+            clusters - starts[of],
+            rows.sources.take(pa.array(at)),
+            rows.ids.take(pa.array(at)),
             paths.take(pa.array(own)),
-            indices + rows.first,
-            found["size"].astype(np.int64),
-            found["survives"].astype(np.bool_),
-            pa.nulls(len(found), pa.float64()),
+            at + rows.first,
+            members["size"].astype(np.int64),
+            members["survives"].astype(np.bool_),
+            pa.nulls(len(members), pa.float64()),
         ]
         if self.scale:
-            columns[-1] = found["matches"] / self.scale
-        columns += [one.take(pa.array(at)) for one in datasets for at in (of, own)]
+            columns[-1] = members["matches"] / self.scale
+        columns += [one.take(pa.array(shards)) for one in datasets for shards in (of, own)]
         return [pa.array(column) for column in columns]

@@ -1,4 +1,6 @@
-"""Edges between documents that share a band, and the array of all documents into which they are merged.
+"""Keys of bands, edges between documents that share one, and the array of all documents into which edges are merged.
+
+A document is a docno here: its number in the listing of all shards. 16 bytes per document and band go through the exchange.
 
 `EdgeReducer` gets the keys of a range in order and gives out an edge from the first document of a key to each of the others. Edges of one band make a
 forest as they are; where a range holds several keys of a document they are contracted by union-find before they leave the task, so that at most as many
@@ -11,28 +13,39 @@ worker, and the only thing here that grows with the dataset. Roots are always th
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.errors import UsageError
+from dolma_dask.exchange import Emitted
 from dolma_dask.exchange.buckets import BucketRange
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.staged import DEFAULT, Staged
+from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record, work_key
+from dolma_dask.minhash.bands import Bands, band_records
 from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.verbs.dedupe.labels import Labels, label_type, read_labels, write_numbers
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choice import chosen_rows
+from dolma_dask.verbs.dedupe.signatures import SignedShard, read_signatures
 
 VERSION = 1
 """Raised when the staging files change for the same edges."""
+
+KEYS = np.dtype([("key", "<u8"), ("docno", "<u8")])
+"""A band of a document."""
 
 EDGES = np.dtype([("low", "<u8"), ("high", "<u8")])
 """Two documents of one cluster, the smaller docno first."""
@@ -42,6 +55,45 @@ VERIFIED = np.dtype([*EDGES.descr, ("matches", "<u8")])
 
 MATCHES = np.dtype("<u2")
 """Type of the most matches of each document: signatures have fewer than 65,536 values."""
+
+Labels = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
+
+
+def label_type(documents: int) -> np.dtype[np.unsignedinteger]:
+    """Return the type of labels: the top bit tells roots, so that 4 bytes are enough for fewer than 2**31 documents."""
+    return np.dtype("<u4" if documents < 1 << 31 else "<u8")
+
+
+@dataclass(frozen=True)
+class BandEmitter:
+    """Sends the keys of bands `first` to ``last - 1``; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
+
+    num_perm: int
+    bands: Bands
+    first: int
+    last: int
+    dtype: np.dtype[Any] = KEYS
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Read the signatures of some shards."""
+        shards: Sequence[SignedShard] = task.work
+        for shard in shards:
+            for records in self._records(shard, folder):
+                out(records)
+        inputs = tuple(item for shard in shards for item in shard.inputs)
+        return Emitted(inputs, sum(shard.rows for shard in shards))
+
+    def _records(self, shard: SignedShard, folder: str) -> Iterator[Records]:
+        docno = shard.first
+        signatures = read_signatures(shard.url, self.num_perm)
+        chosen: Iterable[tuple[Bools | bool, Words | None]] = repeat((True, None))
+        if shard.choice is not None:
+            chosen = chosen_rows(folder, shard.choice)
+        for (values, valid), (kept, salts) in zip(signatures, chosen, strict=False):
+            docnos = np.arange(docno, docno + len(values), dtype=np.uint64)
+            words = band_records(values, valid & kept, docnos, self.bands, self.first, self.last, salts)
+            yield words.view(KEYS).reshape(-1)
+            docno += len(values)
 
 
 @dataclass(frozen=True)
@@ -175,3 +227,29 @@ def merge(
     if previous:
         yield Free(f"{work.verb}-merge", [previous])
     return ran.records[name]
+
+
+# ------------------------------------------------------------------------------------------------ numbers of all documents
+
+
+def write_numbers(folder: str, path: str, numbers: npt.NDArray[Any]) -> FileRecord:
+    """Write a number per document to a file below `folder`."""
+    with stage(files.join(folder, path)) as out:
+        out.write(numbers.view(np.uint8).data)
+    return FileRecord(path, out.bytes, out.checksum, len(numbers))
+
+
+def read_labels(folder: str, file: FileRecord, first: int, count: int) -> Labels:
+    """Return the labels of `count` documents from `first` on; see `read_numbers`."""
+    return read_numbers(folder, file, label_type(file.rows), first, count)
+
+
+def read_numbers(
+    folder: str, file: FileRecord, kind: np.dtype[Any], first: int, count: int
+) -> npt.NDArray[Any]:
+    """Return the numbers, of type `kind`, of `count` documents from `first` on.
+
+    Raises `CorruptFileError`: the file is damaged; it is removed, so that the same command makes it again.
+    """
+    with StagingReader(files.join(folder, file.path), file.checksum, scattered=True) as opened:
+        return np.frombuffer(opened.read(first * kind.itemsize, count * kind.itemsize), kind)

@@ -9,17 +9,20 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import msgspec
 
-from dolma_dask.engine import Gather, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.engine.map import Map
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
-from dolma_dask.exchange.flag_rows import COLUMNS, ShardKeys, StagedShard
+from dolma_dask.exchange.flag_rows import COLUMNS, StagedShard
+from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
@@ -28,29 +31,31 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
-from dolma_dask.verbs.dedupe.bands import KEYS, BandEmitter, SignedShard, signed_tasks
-from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.choosing import ChoiceStage, Signed, choice_path, choice_task
+from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
-    ClusterFlagStage,
+    ClusterOutput,
     ClusterReducer,
     ClusterTable,
     MemberEmitter,
+    SignedSource,
     check_place,
 )
 from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.edges import edge_reducer, merge
-from dolma_dask.verbs.dedupe.job import Deduplication, document_columns, inputs_read
+from dolma_dask.verbs.dedupe.edges import KEYS, BandEmitter, edge_reducer, merge
+from dolma_dask.verbs.dedupe.flags import add_sizes, largest_clusters
+from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
-from dolma_dask.verbs.dedupe.shards import FlagStage
+from dolma_dask.verbs.dedupe.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.signatures import (
-    SignatureStage,
+    DocumentSigner,
+    SignatureOutput,
+    SignedShard,
     folder_of,
     remove_gone,
     signature_key,
+    signed_tasks,
     staged_shard,
 )
-from dolma_dask.verbs.dedupe.sizes import add_sizes
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 
@@ -68,10 +73,7 @@ GROUP_SHARE = 8
 class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
-    version = "dedupe-fuzzy", VERSION
-
     comparison: Comparison
-    choice: Choice
     published: PublishedTables | None = None  # None: signatures are made
 
     @property
@@ -82,47 +84,62 @@ class FuzzyDeduplication(Deduplication):
     @property
     def writes(self) -> Sequence[str]:
         """See `Job`."""
-        return (clusters_path(self.name),)
+        return (clusters_path(self.name),) if self.number == 0 else ()
 
     @property
     def requested(self) -> Mapping[str, Any]:
-        """See `Deduplication`."""
-        return {
-            **self.columns.params(),
-            **self.comparison.params(),
-            **self.choice.params(),
-            "name": self.name,
-            "max_record_bytes": self.policy.max_record_bytes,
-            **({"signatures": self.published.listing} if self.published else {}),
-        }
+        """See `Exchange`."""
+        signatures = {"signatures": self.published.listing} if self.published else {}
+        return {**super().requested, **self.comparison.params(), **signatures}
 
     @property
-    def flag_stage(self) -> FlagStage:
-        """See `Deduplication`."""
-        reads = document_columns(("text", *self.choice.names))
-        return ClusterFlagStage(self.root, self.name, reads, scale=self.comparison.similarity_scale)
+    def key(self) -> str:
+        """Digest of what was requested."""
+        return work_key("dedupe-fuzzy", VERSION, self.described)
 
-    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
+    def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> ClusterOutput:
+        """See `Exchange`."""
+        reads = document_columns(("text", *self.choice.names))
+        scale, largest = self.comparison.similarity_scale, largest_clusters(infos)
+        return ClusterOutput(self.root, self.name, reads=reads, scale=scale, largest=largest)
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return the plan of the flags, unless a file that is not ours is in the way of the table of clusters."""
-        if not overwrite and clusters_path(self.name) not in Journal(self.root, self.verb).by_file():
+        if self.writes and not overwrite and self.writes[0] not in Journal(self.root, self.verb).by_file():
             check_place(self.root, self.name)
         return super().outputs(known, overwrite)
 
-    def key_of(self, records: Sequence[Record]) -> str:
-        """Return the key of flags that were made of the inputs of these records; nothing if a published table has changed, of which they know nothing."""
+    def known_key(self, known: Record) -> str:
+        """Return the key of the flags that hold; nothing if a published table has changed, of which their records know nothing."""
+        is_current = self.published is None or not look_back(self._signatures(), False).left
+        return super().known_key(known) if is_current else ""
+
+    def found_key(self, found: Found) -> str:
+        """Return the key of the flags of all datasets: other tables make other flags of the same documents."""
+        key = super().found_key(found)
         if self.published is None:
-            return super().key_of(records)
-        is_current = not any(look_back(part._signatures(), False).left for part in self._fuzzy)
-        return str(records[0].info.get("call", records[0].info["key"])) if is_current else ""
+            return key
+        signatures = [one.staged.staging for held in found.sources for one in held.values()]
+        checksums = [file.checksum for file in signatures if file]
+        return work_key(self.verb, self.version, {"flags": key, "signatures": checksums})
+
+    def announce(self, key: str, found: Found) -> Generator[Step, Any, None]:
+        """Say which flags hold; the table of clusters is of the first dataset, and others have none from then on."""
+        path = clusters_path(self.name)
+        others = [part.root for part in self.parts[1:]]
+        of_old = [root for root in others if path in Journal(root, self.verb).by_file()]
+        yield from super().announce(key, found)
+        for root in of_old:  # of calls in which another dataset came first
+            files.remove(files.join(root, path))
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
         return replace(super().summarize(ran, known), comparison=self.comparison)
 
-    def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Sign all documents, find their clusters, announce which flags hold, and write them."""
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
+        """Sign all documents, and find their clusters."""
         signed: list[list[Record]] = []
-        for part in self._fuzzy:
+        for part in self.parts:
             ran: Ran = yield part._signatures()
             remove_gone(part.root, part._folder, {shard.path for shard in part.dataset.shards})
             signed.append([ran.records[part._path(shard.path)] for shard in part.dataset.shards])
@@ -130,7 +147,6 @@ class FuzzyDeduplication(Deduplication):
         staged = [staged_shard(number, record) for number, record in enumerate(records)]
         chosen = yield from self._chosen(work, staged)
         shards = _numbered(self._places, records, chosen)
-        staged = [_with_choice(one, record) for one, record in zip(staged, chosen, strict=True)]
         merged = yield from self._merged(work, shards)
         members, infos = yield from self._members(work, shards, merged)
         roots = tuple(part.root for part in self.parts)
@@ -138,28 +154,14 @@ class FuzzyDeduplication(Deduplication):
             ClusterTable(roots, self.name, members, self.comparison.similarity_scale),
             [Task("clusters", (), (), shards)],
         )
-        for part, held in zip(self._fuzzy, signed, strict=True):
+        for part, held in zip(self.parts, signed, strict=True):
             part._check_signed(held)
-        works = [
-            {shard.path: staged[first + number] for number, shard in enumerate(part.dataset.shards)}
-            for part, first in zip(self.parts, self.firsts, strict=True)
+        read = {one.number: _with_choice(one, record) for one, record in zip(staged, chosen, strict=True)}
+        sources = [
+            part.sources(read, first, partial(SignedSource, folder=part.root, records=members))
+            for part, first in self.numbered()
         ]
-        read = [inputs_read(held.values()) for held in works]
-        key = self.flags_key(read)
-        if self.published is not None:  # other tables, other flags of the same documents
-            signatures = [record.files[0].checksum for record in records]
-            key = work_key("dedupe", VERSION, {"flags": key, "signatures": signatures})
-        table_path = clusters_path(self.name)
-        of_old = [part.root for part in self.others if table_path in Journal(part.root, self.verb).by_file()]
-        yield from self.announce(key, read, [table], **self._described(infos))
-        for root in of_old:  # of calls in which another dataset came first
-            files.remove(files.join(root, table_path))
-        return (yield from self.flags(self.stage_with(members, infos), key, works))
-
-    @property
-    def _fuzzy(self) -> tuple["FuzzyDeduplication", ...]:
-        """The datasets of the call one by one."""
-        return tuple(part for part in self.parts if isinstance(part, FuzzyDeduplication))
+        return Found(sources, infos, members, files=(table,), info=self._described(infos))
 
     @property
     def _places(self) -> list[tuple[str, str]]:
@@ -168,7 +170,7 @@ class FuzzyDeduplication(Deduplication):
 
     def _check_signed(self, records: Sequence[Record]) -> None:
         """Refuse signatures that another run has made anew meanwhile: with another source, or of documents that have changed."""
-        known = Journal(self.root, SignatureStage.verb).records
+        known = Journal(self.root, SIGNED_VERB).records
         for record in records:
             now = known.get(record.unit)
             if now is not None and now.files != record.files:
@@ -207,14 +209,16 @@ class FuzzyDeduplication(Deduplication):
             self.policy.max_record_bytes,
             published=published is not None,
         )
+        output = SignatureOutput(self.root, self.minhash, is_published=published is not None)
+        stage = Map((output,), self.policy, SIGNED_VERB)
+        url = published.url if published else ""
         tasks = []
-        for number, shard in enumerate(self.dataset.shards):
-            work = ShardKeys(number, self._texts.work(shard))
+        for shard in self.dataset.shards:
             tables = published.of_shard(shard.path) if published else ()
-            unit = Unit(self._path(shard.path), key)
-            tasks.append(Task(shard.path, (unit,), (*work.inputs, *tables), work))
+            source = DocumentSigner(self._texts.work(shard), self.minhash, url, tables)
+            tasks.append(stage.task(source, Unit(self._path(shard.path), key)))
         return Plan(
-            SignatureStage(self.root, self.minhash, self.policy, published.url if published else ""),
+            stage,
             self.root,
             tasks,
             self.minhash.params(),
@@ -229,8 +233,8 @@ class FuzzyDeduplication(Deduplication):
         if not self.choice.names:
             return [None] * len(staged)
         tasks = [
-            self.named(number, task)
-            for number, (part, first) in enumerate(zip(self._fuzzy, self.firsts, strict=True))
+            self.renamed(number, task)
+            for number, (part, first) in enumerate(self.numbered())
             for task in part._choices(staged[first : first + len(part.dataset.shards)])
         ]
         stage = ChoiceStage(work.url, self.choice, self.policy.max_record_bytes)
@@ -281,8 +285,8 @@ class FuzzyDeduplication(Deduplication):
     def _tasks(self, work: WorkDir, shards: Sequence[SignedShard]) -> list[Task]:
         """Return tasks that read the signatures of all datasets."""
         return [
-            self.named(number, task)
-            for number, (part, first) in enumerate(zip(self.parts, self.firsts, strict=True))
+            self.renamed(number, task)
+            for number, (part, first) in enumerate(self.numbered())
             for task in signed_tasks(work.url, shards[first : first + len(part.dataset.shards)])
         ]
 
@@ -299,7 +303,7 @@ class FuzzyDeduplication(Deduplication):
         near = yield from reduce(work, compare, _staged(signed), name="compared", part=compare.part)
         if is_last:
             return near
-        works = [part._texts.work(shard) for part in self._fuzzy for shard in part.dataset.shards]
+        works = [part._texts.work(shard) for part in self.parts for shard in part.dataset.shards]
         texts = Texts(works, shards, self.minhash, self.policy, shift)
         ngrams = NgramReducer(texts)
         sets = yield from reduce(work, ngrams, _staged(near), name="ngrams", part=ngrams.part)
@@ -333,13 +337,13 @@ def _numbered(
     places: Sequence[tuple[str, str]], records: Sequence[Record], chosen: Sequence[Record | None]
 ) -> list[SignedShard]:
     """Return shards, given by the roots of their datasets and their paths, with the docnos of their first rows."""
-    firsts = accumulate((record.rows for record in records), initial=0)
+    starts = accumulate((record.rows for record in records), initial=0)
     return [
         SignedShard(
             number, root, path, first, record.rows, record.files[0], choice.files[0] if choice else None
         )
         for number, ((root, path), first, record, choice) in enumerate(
-            zip(places, firsts, records, chosen, strict=False)
+            zip(places, starts, records, chosen, strict=False)
         )
     ]
 

@@ -1,321 +1,187 @@
-"""The job of `dedupe` by equal values: keys of all shards through the exchange, then the flags of every shard.
+"""The job of `dedupe` by equal values: keys of all shards through an exchange, then the flags of every shard.
 
 The flags of a shard depend on all shards, so their key holds the checksums of all inputs, which the dataset-wide record of the last run knows,
-or else the exchange. When everything is finished, nothing is started.
-
-Several datasets are several jobs of one run: the first does the work of all, in its own work folder, and each holds the lease of its dataset
-and tells what was done there. The records of all name the same key and each other, so that readers of one see that another has changed.
+or else the exchange. When everything is finished, nothing is started. Several datasets are several jobs of one run (`dolma_dask.exchange.job`).
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Any, ClassVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-import msgspec
+import numpy as np
+import pyarrow as pa
 
-from dolma_dask.engine import (
-    Announce,
-    Input,
-    Job,
-    Passes,
-    Plan,
-    Ran,
-    Step,
-    Task,
-    Unit,
-    WorkDir,
-    resume,
-    run_jobs,
-)
-from dolma_dask.errors import SourceChangedError
-from dolma_dask.exchange import ShardRecords, Shuffle, exchange
-from dolma_dask.exchange.flag_rows import StagedShard
-from dolma_dask.exchange.flagging import Flagging, dataset_unit
-from dolma_dask.io import files
-from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record, work_key
-from dolma_dask.options.base import without_empty
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, KeyRecipe
-from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined, summarize
-from dolma_dask.verbs.dedupe.survivors import SurvivorReducer, largest_of
+from dolma_dask.engine import Ran
+from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
+from dolma_dask.exchange.flag_rows import DocumentEmitter, FlagRows
+from dolma_dask.exchange.job import Exchange
+from dolma_dask.formats.digests import keys128, word_keys
+from dolma_dask.journal import Record
+from dolma_dask.text.columns import for_kernel, validity
+from dolma_dask.text.kernels import Bools, Int, Words, kernel
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput, largest_clusters, largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
+FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
+"""Flag of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
+
+_STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
+
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
 
-@dataclass
-class _Together:
-    """Knowledge of the datasets of one call about each other while it runs."""
+@dataclass(frozen=True)
+class KeyEmitter(DocumentEmitter):
+    """Emits the keys of documents: 24 bytes, or 32 with a rank.
 
-    key: str = ""  # of the flags that all of them hold
-    rans: dict[str, Ran] = field(default_factory=dict)  # by root, of those that are not the first
+    The location of a document is ``shard number << 32 | row``, so that the first of equals is the one that comes first in the listing, whoever read it.
+    """
+
+    column: str  # full name of the column; "id" means source and id
+    choice: Choice
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the records."""
+        return key_dtype() if self.choice.keep == "first" else key_dtype("rank")
+
+    def records(
+        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
+    ) -> Iterator[Records]:
+        """Yield the records of the rows that take part and have a key; count those that take no part."""
+        chosen = self.choice.of(batch, validity(rows.ids), counts)
+        valid, keys = self._keys(batch)
+        if chosen.salts is not None:
+            keys = word_keys(*keys, chosen.salts)
+        ranks = {} if self.choice.keep == "first" else {"rank": _ranks(chosen, rows)}
+        records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
+        kept = chosen.kept & valid
+        yield records if kept.all() else records[kept]
+
+    def _keys(self, batch: pa.RecordBatch) -> tuple[Bools, tuple[Words, Words]]:
+        if self.column == "id":
+            identity, source = batch.column("id"), batch.column("source")
+            return validity(identity), keys128(source, identity)
+        return value_keys(batch.column(self.column))
+
+
+def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
+    if chosen.ranks is not None:
+        return chosen.ranks
+    longest_first: Words = ~rows.lengths.astype(np.uint64)
+    return longest_first
+
+
+@kernel
+def flag_clusters(records: Words, state: Words, out: Words) -> Int:
+    """Go on with sorted records, (n, words); write (location, size) of documents that are not alone as soon as they are known.
+
+    `state` (`_STATE`,) is all 0 at the start. Returns how many rows of `out`, (n + 1, 2), are filled.
+    """
+    written = 0
+    last = records.shape[1] - 1
+    for i in range(records.shape[0]):
+        if state[3] > 0 and records[i, 0] == state[0] and records[i, 1] == state[1]:
+            state[3] += np.uint64(1)
+            out[written, 0] = records[i, last]
+            out[written, 1] = np.uint64(0)
+            written += 1
+            continue
+        if state[3] > 1:
+            out[written, 0] = state[2]
+            out[written, 1] = state[3]
+            written += 1
+        state[0] = records[i, 0]
+        state[1] = records[i, 1]
+        state[2] = records[i, last]
+        state[3] = np.uint64(1)
+    return written
+
+
+@dataclass(frozen=True)
+class SurvivorReducer:
+    """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
+
+    dtype: np.dtype[Any] = FLAGS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the flags of a range, from runs that are sorted by all fields; the records of one key may go on in the next run.
+
+        Returns ``largest``: up to `LARGEST` clusters as [size, location of the survivor].
+        """
+        state = np.zeros(_STATE, np.uint64)
+        largest: list[list[int]] = []
+        for run in runs:
+            flags = np.empty((len(run) + 1, 2), np.uint64)
+            count = flag_clusters(for_kernel(to_words(run, run.dtype)), state, flags)
+            largest = _give(flags[:count], largest, out)
+        if state[3] > 1:
+            largest = _give(state[2:].reshape(1, 2), largest, out)
+        return {"largest": largest}
+
+
+def _give(flags: Words, largest: list[list[int]], out: Callable[[Records], None]) -> list[list[int]]:
+    """Give out flags, and return the largest clusters with those among them."""
+    out(to_records(flags, FLAGS))
+    return largest_of([*largest, *largest_survivors(flags[flags[:, 1] > 0])])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deduplication(Flagging, ABC):
-    """A call of `dedupe`, with everything that decides its result."""
+class Deduplication(Exchange):
+    """A call of `dedupe` for one dataset, with everything that decides its result."""
 
-    shuffle: Shuffle = "files"
-    others: tuple["Deduplication", ...] = ()  # of further datasets, whose documents come behind these
-    together: _Together = field(default_factory=_Together, compare=False)
+    choice: Choice
 
     verb = "dedupe"
-    depends_on = "documents"
-    version: ClassVar[tuple[str, int]]  # of the keys
+    version = VERSION
 
     @property
-    def parts(self) -> tuple["Deduplication", ...]:
-        """The datasets of the call one by one."""
-        return (self, *self.others)
-
-    @property
-    def firsts(self) -> list[int]:
-        """Number of the first shard of each dataset, in the listing of all."""
-        counts = [len(part.dataset.shards) for part in self.parts]
-        return list(accumulate(counts[:-1], initial=0))
-
-    @property
-    def shard_count(self) -> int:
-        """Shards of all datasets."""
-        return sum(len(part.dataset.shards) for part in self.parts)
-
-    @property
-    def record(self) -> str:
-        """Unit of the dataset-wide record."""
-        return dataset_unit(self.name)
-
-    @property
-    @abstractmethod
     def requested(self) -> Mapping[str, Any]:
-        """Request for this dataset."""
-
-    @property
-    def key(self) -> str:
-        """Digest of what was requested."""
-        others = [{**part.requested, "listing": part.listing} for part in self.others]
-        return work_key(*self.version, {**self.requested, **without_empty({"others": others})})
-
-    @property
-    def listing(self) -> list[str]:
-        """Paths of all inputs of this dataset."""
-        return [item.info.path for item in self.inputs]
-
-    @property
-    @abstractmethod
-    def flag_stage(self) -> FlagStage:
-        """Stage that writes the flags, as far as it is known before the first pass."""
-
-    @abstractmethod
-    def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Find the duplicates of all datasets, announce which flags hold, and write them."""
-
-    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
-        """Return the plan of the flags, under a key that nothing has if some must be made."""
-        self.together.key = self.known_key(known) if known else ""
-        return self.plan(self.flag_stage, self.key_in(0, self.together.key), {})
-
-    def known_key(self, known: Record) -> str:
-        """Return the key of the flags in all datasets; nothing if some are not there. `known` is the valid record of the first."""
-        records = [known, *(part.valid_record(self.key) for part in self.others)]
-        held = [record for record in records if record is not None]
-        key = self.key_of(held) if len(held) == len(records) else ""
-        if any(not self.told(n, key).items() <= record.info.items() for n, record in enumerate(held)):
-            return ""
-        plans = (part.plan(part.flag_stage, self.key_in(n, key), {}) for n, part in enumerate(self.others, 1))
-        return "" if any(resume.look_back(plan, False).left for plan in plans) else key
-
-    def key_in(self, number: int, key: str) -> str:
-        """Return the key of the flags in dataset `number`: of equal datasets that change places neither has the flags of the other."""
-        return (
-            work_key("dedupe-part", VERSION, {"flags": key, "number": number}) if self.others and key else key
-        )
-
-    def told(self, number: int, key: str) -> dict[str, Any]:
-        """Return what readers of dataset `number` have to know of the flags of `key`."""
-        root = self.parts[number].root
-        datasets = [[files.relative(root, one.root), self.key_in(n, key)] for n, one in enumerate(self.parts)]
-        return {
-            "key": self.key_in(number, key),
-            **({"call": key, "datasets": datasets} if self.others else {}),
-        }
-
-    def valid_record(self, key: str) -> Record | None:
-        """Return the dataset-wide record under a key, if all inputs are as it says."""
-        task = Task(self.name, (Unit(self.record, key),), self.inputs)
-        return resume.look_back_at(self.root, self.verb, [task]).finished.get(self.record)
-
-    def key_of(self, records: Sequence[Record]) -> str:
-        """Return the key of flags that were made of the inputs of these records, one per dataset."""
-        return self.flags_key([record.inputs for record in records])
+        """See `Exchange`."""
+        return {**super().requested, **self.choice.params()}
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
         return summarize(ran.summary, tuple(ran.records.values()), listing)
 
-    def flags_key(self, read: Sequence[Iterable[InputRecord]]) -> str:
-        """Return the key of every shard's flags, from what was read of each dataset: it depends on the bytes of all shards."""
-        content = []
-        for part, inputs in zip(self.parts, read, strict=True):
-            checksums = {item.path: item.checksum for item in inputs}
-            content += [checksums[path] for path in part.listing]
-        return work_key("dedupe", VERSION, {"set": self.key, "inputs": content})
-
-    def announce(
-        self,
-        key: str,
-        read: Sequence[Sequence[InputRecord]],
-        kept: Sequence[FileRecord] = (),
-        *,
-        seconds: float = 0.0,
-        **described: Any,
-    ) -> Generator[Step, Any, None]:
-        """Say in all datasets, before the first flag of any is written, that the flags of `key` hold from now on.
-
-        `kept` and `seconds` are of the first.
-        """
-        for number, (part, inputs) in enumerate(zip(self.parts, read, strict=True)):
-            told = self.told(number, key)
-            info = {**described, **told}
-            record = part.dataset_record(Unit(part.record, self.key), told["key"], inputs, info=info)
-            if part is self:
-                record = msgspec.structs.replace(record, files=tuple(kept), seconds=seconds)
-            yield Announce(record, part.root)
-
-    def flags(self, stage: FlagStage, key: str, works: Sequence[Mapping[str, Any]]) -> Passes:
-        """Write the flags of all datasets, those of the first last; `works` are by shard, one mapping per dataset."""
-        for number, (part, staged) in enumerate(zip(self.others, works[1:], strict=True), 1):
-            own = replace(stage, root=part.root)
-            self.together.rans[part.root] = yield part.plan(own, self.key_in(number, key), staged)
-        ran: Ran = yield self.plan(stage, self.key_in(0, key), works[0])
-        return ran
-
-    def named(self, number: int, task: Task) -> Task:
-        """Return a task that reads shards of dataset `number` under a name that no task of the others has."""
-        return replace(task, shard=f"{number}/{task.shard}") if self.others else task
-
-    def stage_with(self, exchanged: ShardRecords, infos: Iterable[Mapping[str, Any]]) -> FlagStage:
-        """Return the stage that writes the flags from the output of a reducer, which names the largest clusters of each range."""
-        largest = largest_of(cluster for info in infos for cluster in info["largest"])
-        return replace(self.flag_stage, records=exchanged, largest=largest)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A further dataset of a call as a job of its own, whose passes are those of the first; see `dolma_dask.engine.Job`."""
-
-    first: Deduplication
-    number: int  # of the dataset among those of the call
-    part: Deduplication
-    root: str
-    name: str
-    key: str
-    inputs: Sequence[Input]
-    record: str
-
-    verb: ClassVar[str] = "dedupe"
-    writes: ClassVar[Sequence[str]] = ()
-
-    def outputs(self, known: Record | None, overwrite: bool) -> Plan:
-        """Return the plan of the flags, under the key that the first dataset has found just now."""
-        first = self.first
-        return self.part.plan(self.part.flag_stage, first.key_in(self.number, first.together.key), {})
-
-    def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Tell what the first dataset's passes have done."""
-        yield from ()
-        ran = self.first.together.rans.get(self.root)
-        if ran is None:
-            raise SourceChangedError(
-                f"{self.root}: flags of {self.name} were removed or changed while dedupe looked at them; expected them to stay. Run the same command again.",
-                url=self.root,
-            )
-        return ran
-
-    def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
-        """See `Deduplication`."""
-        return self.part.summarize(ran, known)
-
-
-def run_deduplication(job: Deduplication, options: RunOptions) -> DedupeSummary:
-    """Do what is left of a call."""
-    beside = [
-        Beside(job, number, part, part.root, part.name, job.key, part.inputs, part.record)
-        for number, part in enumerate(job.others, 1)
-    ]
-    jobs: list[Job[DedupeSummary]] = [job, *beside]
-    return joined(run_jobs(jobs, options))
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExactDeduplication(Deduplication):
     """Documents are duplicates if they are equal in something."""
 
-    recipe: KeyRecipe
-
-    version = "dedupe", VERSION
+    column: str  # full name of the column; "id" means source and id
 
     @property
     def requested(self) -> Mapping[str, Any]:
-        """See `Deduplication`."""
-        return {
-            **self.columns.params(),
-            "column": self.recipe.column,
-            **self.recipe.choice.params(),
-            "name": self.name,
-            "max_record_bytes": self.policy.max_record_bytes,
-        }
+        """See `Exchange`."""
+        return {**super().requested, "column": self.column}
+
+    @property
+    def emitter(self) -> KeyEmitter:
+        """See `Exchange`."""
+        return KeyEmitter(self.policy, self.verb, self.column, self.choice)
+
+    @property
+    def reducer(self) -> SurvivorReducer:
+        """See `Exchange`."""
+        return SurvivorReducer()
+
+    def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:
+        """See `Exchange`."""
+        return DuplicateOutput(self.root, self.name, reads=self.reads, largest=largest_clusters(infos))
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Document columns that the flags depend on; attributes may be made of the text."""
-        column, choice = self.recipe.column, self.recipe.choice
-        by = ("id", "source") if column == "id" else (column,)
-        longest = ("text",) if choice.keep == "longest" else ()
-        return document_columns((*by, *longest, *choice.names))
-
-    @property
-    def flag_stage(self) -> FlagStage:
-        """See `Deduplication`."""
-        return FlagStage(self.root, self.name, self.reads)
-
-    def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Exchange the keys of all documents, announce which flags hold, and write them."""
-        exchanged = yield from exchange(
-            work,
-            KeyEmitter("dedupe", self.recipe, self.policy),
-            self._readings(),
-            SurvivorReducer(),
-            shards=self.shard_count,
-            shuffle=self.shuffle,
-        )
-        works = [part.staged(exchanged, first) for part, first in zip(self.parts, self.firsts, strict=True)]
-        read = [inputs_read(staged.values()) for staged in works]
-        key = self.flags_key(read)
-        yield from self.announce(
-            key, read, seconds=sum(record.seconds for record in exchanged.emitted.values())
-        )
-        assert exchanged.by_shard is not None
-        stage = replace(self.stage_with(exchanged.by_shard, exchanged.infos), folder=work.url)
-        return (yield from self.flags(stage, key, works))
-
-    def _readings(self) -> list[Task]:
-        """Return tasks that read the shards of all datasets."""
-        return [
-            self.named(number, task)
-            for number, (part, first) in enumerate(zip(self.parts, self.firsts, strict=True))
-            for task in part.reading(range(len(part.dataset.shards)), first)
-        ]
-
-
-def inputs_read(staged: Iterable[StagedShard]) -> list[InputRecord]:
-    """Return the files that were read of some shards, in the order of their paths."""
-    return sorted((item for one in staged for item in one.record.inputs), key=lambda item: item.path)
+        by = ("id", "source") if self.column == "id" else (self.column,)
+        longest = ("text",) if self.choice.keep == "longest" else ()
+        return document_columns((*by, *longest, *self.choice.names))
 
 
 def document_columns(columns: Iterable[str]) -> tuple[str, ...]:

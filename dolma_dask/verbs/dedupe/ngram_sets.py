@@ -22,9 +22,9 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.bands import SignedShard, holding
-from dolma_dask.verbs.dedupe.choosing import written_since
+from dolma_dask.verbs.dedupe.choice import written_since
 from dolma_dask.verbs.dedupe.edges import VERIFIED
+from dolma_dask.verbs.dedupe.signatures import SignedShard, holding
 
 SHARE = (1 << 16) - 1
 """A similarity is kept as a multiple of 1 / `SHARE`."""
@@ -64,7 +64,7 @@ class NgramReader:
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
-        self._firsts = [shard.first for shard in texts.shards]
+        self._starts = [shard.first for shard in texts.shards]
         self._blocks: Iterator[tuple[int, pa.LargeStringArray]] = iter(())
         self._end = 0  # docno after the shard that is open
         self._held = 0, pa.array([], pa.large_string())  # docno of the first, and texts, of a block
@@ -82,7 +82,7 @@ class NgramReader:
 
     def _text(self, docno: int) -> pa.LargeStringArray:
         if docno >= self._end:
-            number = bisect_right(self._firsts, docno) - 1
+            number = bisect_right(self._starts, docno) - 1
             shard = self._texts.shards[number]
             self._blocks, self._end = self._read(number), shard.first + shard.rows
         while not self._held[0] <= docno < self._held[0] + len(self._held[1]):
@@ -91,7 +91,7 @@ class NgramReader:
         return texts.slice(docno - first, 1)
 
     def _read(self, number: int) -> Iterator[tuple[int, pa.LargeStringArray]]:
-        docno, policy, work = self._firsts[number], self._texts.policy, self._texts.works[number]
+        docno, policy, work = self._starts[number], self._texts.policy, self._texts.works[number]
         listed, now = work.shard, files.stat(work.url)
         if now is not None and (now.bytes, now.stamp) != (listed.bytes, listed.stamp):
             raise written_since(work.url)
@@ -188,8 +188,8 @@ _BOTH, _COMMON = 2, 3
 def _by_pair(counted: Words) -> Words:
     """Return the sums of neighbouring rows about the same pair."""
     changes = (counted[1:, :_BOTH] != counted[:-1, :_BOTH]).any(axis=1)
-    firsts = np.flatnonzero(np.concatenate([np.ones(min(len(counted), 1), np.bool_), changes]))
-    pairs = counted[firsts]
-    if len(firsts):
-        pairs[:, _COMMON] = np.add.reduceat(counted[:, _COMMON], firsts)
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(counted), 1), np.bool_), changes]))
+    pairs = counted[starts]
+    if len(starts):
+        pairs[:, _COMMON] = np.add.reduceat(counted[:, _COMMON], starts)
     return pairs

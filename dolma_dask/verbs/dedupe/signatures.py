@@ -5,10 +5,12 @@ MinHash as little-endian uint32 in one binary of fixed size, null where a docume
 """
 
 import posixpath
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 import numpy as np
@@ -16,23 +18,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.engine import Task
+from dolma_dask.engine import Input, Task, Unit, group_name, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.exchange.flag_rows import STAGED, FlagRows, ShardReading, StagedShard, from_batch, to_batch
+from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagedShard, document_rows, from_batch, to_batch
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet
-from dolma_dask.io.quarantine import RecordPolicy
+from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.base import GroupedTable
+from dolma_dask.sinks.sink import FileSink, ShardFacts
 from dolma_dask.text.columns import bitmap
 from dolma_dask.verbs.dedupe.minhash_tables import TableReader
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
-
-    from dolma_dask.verbs.dedupe.bands import SignedShard
 
 VERSION = 1
 """Raised whenever the files change for the same documents and parameters."""
@@ -41,6 +45,9 @@ GROUP_ROWS = 8192
 """Rows of a row group."""
 
 FOLDER = "signatures"
+
+VERB = "signatures"
+"""Name of the journal of these files."""
 
 
 def folder_of(minhash: MinHash, *, published: bool = False) -> str:
@@ -56,84 +63,162 @@ def signature_key(
     return work_key("signatures", VERSION, {**params, "published": True} if published else params)
 
 
+TASK_BYTES = 64 << 20
+"""Bytes of signatures that a task reads."""
+
+TASK_SHARDS = 256
+"""Shards that a task reads at most."""
+
+
 @dataclass(frozen=True)
-class SignatureStage:
-    """Signs the documents of one shard; ``task.work`` is its `ShardKeys`, and its further inputs the tables, if signatures are `published`.
+class DocumentSigner:
+    """Documents of a shard with their signatures, made of the texts or from published tables; see `dolma_dask.engine.map.Source`."""
 
-    See `dolma_dask.engine.Stage`.
-    """
-
-    root: str  # of the dataset
+    documents: AlignedShard
     minhash: MinHash
-    policy: RecordPolicy
-    published: str = ""  # folder of tables that have the signatures; empty: they are made
-    verb: str = "signatures"
+    url: str = ""  # folder of published tables; empty: signatures are made
+    tables: tuple[Input, ...] = ()  # of the shard
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Write the file of one shard."""
-        (unit,) = task.units
-        reading = ShardReading("dedupe", task.work, self.policy)
-        kinds = np.zeros(ABSENT + 1, np.int64)
-        table = TableReader(self.published, task.shard, task.inputs[1:]) if self.published else None
-        with self._file(unit.name) as file:
-            for rows, batch in reading:
-                signed = table.sign(rows.ids) if table else self._made(batch)
-                readable = np.asarray(batch.column(0).is_valid())
-                kinds += np.bincount(signed.kinds[readable], minlength=len(kinds))
-                file.write([*to_batch(rows).columns, pa.array(signed.kinds), self._binary(signed)])
-        known = reading.result.record
-        read, counts = known.inputs, {"short_texts": kinds[SHORT], "empty_texts": kinds[EMPTY]}
+    @property
+    def name(self) -> str:
+        """Path of the shard."""
+        return self.documents.name
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The document file and the tables."""
+        return (*self.documents.inputs, *self.tables)
+
+    def read(
+        self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[tuple[FlagRows, Signatures]]:
+        """Yield rows with their signatures."""
+        table = TableReader(self.url, self.name, self.tables) if self.url else None
+        for rows, batch in document_rows(self.documents, policy, quarantine, facts):
+            yield rows, table.sign(rows.ids) if table else self._made(batch)
         if table:
             tables, alone = table.finish()
-            counts = {
-                "without_signature": kinds[SHORT],
-                "not_in_tables": kinds[ABSENT],
-                "rows_without_document": alone,
-            }
-            read = (*read, *tables)
-        return [
-            msgspec.structs.replace(
-                known,
-                unit=unit.name,
-                key=unit.key,
-                inputs=read,
-                files=(file.record, *known.files),
-                counts={**known.counts, **{name: int(count) for name, count in counts.items()}},
-            )
-        ]
+            facts.inputs = (*facts.inputs, *tables)
+            facts.counts = {**facts.counts, "rows_without_document": alone}
 
     def _made(self, batch: pa.RecordBatch) -> Signatures:
         return self.minhash.sign(pc.fill_null(batch.column("text"), ""))
 
-    def _file(self, path: str) -> GroupedTable:
+
+@dataclass(frozen=True)
+class SignatureOutput:
+    """Signatures of all documents; see `dolma_dask.sinks.sink.Output`."""
+
+    root: str  # of the dataset
+    minhash: MinHash
+    is_published: bool = False
+    verb: ClassVar[str] = "dedupe"
+    columns: ClassVar[tuple[str, ...]] = ()  # besides those of the source
+
+    def open(self, unit: Unit, shard: str) -> "SignatureSink":
+        """See `dolma_dask.sinks.sink.Output`."""
+        return SignatureSink(self, unit.name)
+
+
+class SignatureSink(FileSink[GroupedTable]):
+    """Writes the signatures of one shard, and counts the documents that have none."""
+
+    def __init__(self, output: SignatureOutput, path: str) -> None:
+        self._minhash = output.minhash
+        self._binary_type = pa.binary(4 * output.minhash.num_perm)
         schema = pa.schema([*STAGED, ("kind", pa.uint8()), ("signature", self._binary_type)])
-        described = schema.with_metadata({"minhash": canonical(self.minhash.params())})
-        return GroupedTable(
-            self.root, path, described, GROUP_ROWS, use_dictionary=["source"], random=["signature"]
+        described = schema.with_metadata({"minhash": canonical(output.minhash.params())})
+        dictionary, random = ["source"], ["signature"]
+        super().__init__(
+            GroupedTable(output.root, path, described, GROUP_ROWS, use_dictionary=dictionary, random=random)
         )
+        self._counted = {SHORT: "short_texts", EMPTY: "empty_texts"}
+        if output.is_published:
+            self._counted = {SHORT: "without_signature", ABSENT: "not_in_tables"}
+        self.counts.update(dict.fromkeys(self._counted.values(), 0))
 
-    @property
-    def _binary_type(self) -> pa.DataType:
-        return pa.binary(4 * self.minhash.num_perm)
+    def write(self, signed: tuple[FlagRows, Signatures]) -> None:
+        """Append rows with their signatures."""
+        rows, signatures = signed
+        self.writer.write([*to_batch(rows).columns, pa.array(signatures.kinds), self._binaries(signatures)])
+        readable = signatures.kinds[np.asarray(rows.ids.is_valid())]
+        for kind, name in self._counted.items():
+            self.counts[name] += int(np.count_nonzero(readable == kind))
 
-    def _binary(self, signed: Signatures) -> pa.FixedSizeBinaryArray:
+    def _binaries(self, signed: Signatures) -> pa.FixedSizeBinaryArray:
         """Return values as binaries, null where there is no signature."""
         values = np.ascontiguousarray(signed.values, "<u4")
-        valid = bitmap(self.minhash.has_signature(signed.kinds))
+        valid = bitmap(self._minhash.has_signature(signed.kinds))
         return pa.FixedSizeBinaryArray.from_buffers(
             self._binary_type, len(values), [valid, pa.py_buffer(values)]
         )
 
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        file = self.writer.record
+        return facts.record(unit, (file, *quarantined), file.rows, counts=self.counts)
+
 
 def remove_gone(root: str, folder: str, paths: Collection[str]) -> None:
     """Remove signatures of shards that are not in the dataset any more, below a folder; they stay where a link leads out."""
-    for unit, record in Journal(root, SignatureStage.verb).records.items():
+    for unit, record in Journal(root, VERB).records.items():
         if not unit.startswith(f"{folder}/") or record.shard in paths:
             continue
         if files.stat(files.join(root, layout.document_path(record.shard))) is None:
             with suppress(UsageError):
                 files.check_links(root, posixpath.dirname(unit))
                 files.remove(files.join(root, unit))
+
+
+@dataclass(frozen=True)
+class SignedShard:
+    """A shard with signatures."""
+
+    number: int  # in the listing
+    root: str  # of its dataset
+    path: str  # relative to ``documents/``
+    first: int  # docno of its first row
+    rows: int
+    file: FileRecord  # of its signatures
+    choice: FileRecord | None = None  # in the work folder; None: all documents take part
+
+    @property
+    def inputs(self) -> tuple[InputRecord, ...]:
+        """The files as tasks name them: the checksum in place of a time stamp, since they are of this job."""
+        read = (self.file, self.choice) if self.choice else (self.file,)
+        return tuple(InputRecord(file.path, file.bytes, file.checksum, file.checksum) for file in read)
+
+    @property
+    def url(self) -> str:
+        """File of its signatures."""
+        return files.join(self.root, self.file.path)
+
+    def inputs_at(self, folder: str) -> tuple[Input, ...]:
+        """Return the files as inputs of a task, below the dataset and the work folder."""
+        roots = (self.root, folder)
+        return tuple(
+            Input(files.join(base, one.path), FileInfo(one.path, one.bytes, one.stamp))
+            for base, one in zip(roots, self.inputs, strict=False)
+        )
+
+
+def holding(shards: Sequence[SignedShard], first: int, last: int, shift: int) -> slice:
+    """Return which shards hold the documents whose docnos, shifted up, lie from `first` to ``last - 1``."""
+    begin = bisect_right(shards, first >> shift, key=attrgetter("first")) - 1
+    return slice(max(begin, 0), bisect_right(shards, (last - 1) >> shift, key=attrgetter("first")))
+
+
+def signed_tasks(folder: str, shards: Sequence[SignedShard]) -> list[Task]:
+    """Return tasks that read the signatures of all shards, small ones together; `folder` is the work folder."""
+    return [
+        Task(
+            group_name([shard.path for shard in group]),
+            (),
+            tuple(item for shard in group for item in shard.inputs_at(folder)),
+            tuple(group),
+        )
+        for group in grouped(shards, lambda shard: shard.file.bytes, TASK_BYTES, TASK_SHARDS)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -152,7 +237,7 @@ class SignatureReader:
 
     def __init__(self, shards: Sequence["SignedShard"], num_perm: int) -> None:
         self._shards, self._num_perm = shards, num_perm
-        self._firsts = np.array([shard.first for shard in shards], np.int64)
+        self._starts = np.array([shard.first for shard in shards], np.int64)
         self._held = (
             0,
             np.empty((0, num_perm), np.uint32),
@@ -173,7 +258,7 @@ class SignatureReader:
         return values
 
     def _read_group(self, docno: int) -> tuple[int, npt.NDArray[np.uint32]]:
-        number = int(np.searchsorted(self._firsts, docno, "right")) - 1
+        number = int(np.searchsorted(self._starts, docno, "right")) - 1
         shard = self._shards[number]
         url, group = shard.url, (docno - shard.first) // GROUP_ROWS
         with _intact(url):
@@ -245,7 +330,7 @@ def _decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBa
 
 
 def staged_shard(number: int, record: Record) -> StagedShard:
-    """Return a shard whose rows are read from the file of its signatures, from its record of `SignatureStage`."""
+    """Return a shard whose rows are read from the file of its signatures, from their record."""
     file, *kept = record.files
     documents = record.inputs[:1]  # readers of flags know of no table
     return StagedShard(number, msgspec.structs.replace(record, inputs=documents, files=tuple(kept)), file)

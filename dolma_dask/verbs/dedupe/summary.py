@@ -1,35 +1,32 @@
-"""The outcome of `dedupe` as tables: by source, and the largest clusters. All of it is in the journal's records of the shards."""
+"""The outcome of `dedupe` as tables: by source, and the largest clusters; in a report also how similar documents were found. All of it is in the journal's records."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dolma_dask.display import counted, percent
+from dolma_dask.display import counted, isolated, percent, shown_name
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
-from dolma_dask.figures.model import Bars
+from dolma_dask.figures.model import Bars, Line, SignalHistogram
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.results.parts import Fact
+from dolma_dask.results.recorded import Recorded
 from dolma_dask.results.summary import Summary
 from dolma_dask.results.table import Column, Table
-from dolma_dask.text.columns import validity
-from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.sizes import add_sizes, count_sizes, size_words
-from dolma_dask.verbs.dedupe.survivors import LARGEST
-
-if TYPE_CHECKING:
-    from dolma_dask.exchange.flag_rows import FlagRows
-
-MAX_SOURCES = 200
-"""Sources that a shard's record tells apart; a dataset with more has no table by source."""
-
-TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
-"""Counts for each source: clusters are those of its survivors."""
+from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
+from dolma_dask.verbs.dedupe.flags import (
+    LARGEST,
+    MAX_SOURCES,
+    SIZE_EDGES,
+    add_sizes,
+    merged_counts,
+    size_words,
+)
 
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
@@ -241,7 +238,7 @@ def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None
         if record.info.get("many_sources") or len(totals) > MAX_SOURCES:
             return None
         for name, numbers in record.info.get("sources", {}).items():
-            totals[name] = _merged(totals.get(name), numbers)
+            totals[name] = merged_counts(totals.get(name), numbers)
     if len(totals) > MAX_SOURCES:
         return None
     return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
@@ -269,7 +266,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
         counts.update(one.counts)
         for row in one.sources:
             name, *numbers = vars(row).values()
-            sources[name] = _merged(sources.get(name), numbers)
+            sources[name] = merged_counts(sources.get(name), numbers)
     clusters = [
         replace(cluster, dataset=place) for place, one in ((".", first), *beside) for cluster in one.clusters
     ]
@@ -288,79 +285,70 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
     )
 
 
-# ------------------------------------------------------------------------------------------------ counts of a shard
+# ------------------------------------------------------------------------------------------------ in a report
 
 
-@dataclass
-class FlagCounts:
-    """Counts of one shard, in all and by source; as small as `MAX_SOURCES` of them, however many there are."""
-
-    # `TALLIED` of all documents that could be read
-    totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
-    # name to `TALLIED`; None: there are too many
-    sources: dict[str, list[int]] | None = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)  # clusters by size, as `count_sizes`
-
-    def add(self, rows: "FlagRows", flags: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
-        """Count rows: which are flagged, and the sizes of the clusters they survive."""
-        known = validity(rows.ids) & validity(rows.sources)
-        columns = flags[known], sizes[known], rows.sizes[known]
-        self.totals = _merged(self.totals, _counts(np.zeros(len(columns[0]), np.int64), *columns, 1)[0])
-        self.sizes = add_sizes([self.sizes, count_sizes(columns[1][columns[1] > 0])])
-        if self.sources is None:
-            return
-        encoded = rows.sources.dictionary_encode()
-        if len(encoded.dictionary) <= MAX_SOURCES:
-            source = np.asarray(encoded.indices.fill_null(0), np.int64)[known]
-            names = encoded.dictionary.to_pylist()
-            for name, numbers in zip(names, _counts(source, *columns, len(names)), strict=True):
-                self.sources[name] = _merged(self.sources.get(name), numbers)
-        if max(len(encoded.dictionary), len(self.sources)) > MAX_SOURCES:
-            self.sources = None
-
-    def counts(self) -> dict[str, float]:
-        """Return the counts of the shard."""
-        return {
-            "duplicates": self.totals[1],
-            "text_bytes_marked": self.totals[2],
-            "clusters": self.totals[3],
-        }
-
-    def info(self) -> dict[str, Any]:
-        """Return the counts by size, and by source unless there are too many sources."""
-        by_source = (
-            {"sources": dict(sorted(self.sources.items()))}
-            if self.sources is not None
-            else {"many_sources": True}
-        )
-        return {**by_source, "sizes": self.sizes}
+SECTION = "Duplicates"
 
 
-def _counts(
-    source: npt.NDArray[np.int64],
-    flags: npt.NDArray[np.bool_],
-    sizes: npt.NDArray[np.int64],
-    texts: npt.NDArray[np.int64],
-    count: int,
-) -> list[list[int]]:
-    """Return `TALLIED` for each of `count` sources, of rows (n,) by the number of their `source`."""
-    text_bytes, largest = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.add.at(text_bytes, source[flags], texts[flags])
-    np.maximum.at(largest, source, sizes)
-    columns = [
-        np.bincount(source, minlength=count),
-        np.bincount(source[flags], minlength=count),
-        text_bytes,
-        np.bincount(source[sizes > 0], minlength=count),
-        largest,
-    ]
-    counts: list[list[int]] = np.stack(columns, axis=1).tolist()
-    return counts
+def recorded_tables(step: Recorded) -> Iterator[Table]:
+    """Yield the tables of each set of flags: by source, how similar documents were found, and clusters."""
+    sets: defaultdict[str, list[Record]] = defaultdict(list)
+    similar = {record.unit.split("/")[1]: record for record in step.records if "comparison" in record.info}
+    for record in step.records:
+        if "sources" in record.info:
+            sets[record.unit.split("/")[1]].append(record)
+    for name, records in sets.items():
+        listing = {record.shard: number for number, record in enumerate(records)}
+        summary = summarize(Summary("dedupe", step.root), records, listing)
+        by_source, largest = summary.tables()
+        aside = _took_no_part(records, step.params_of(f"{layout.ATTRIBUTES}/{name}/"))
+        tables = [replace(by_source, caption=by_source.caption + aside)]
+        if name in similar:
+            info = similar[name].info
+            tables += [_found_pairs(comparison_of(info["comparison"])), _cluster_sizes(info["sizes"])]
+        for table in (*tables, largest):
+            title = f"{isolated(name)} in {shown_name(step.root)}, {table.title}"
+            yield replace(table, section=SECTION, title=title)
 
 
-def _merged(one: Sequence[int] | None, other: Sequence[int]) -> list[int]:
-    """Return the counts `TALLIED` of two parts as those of the whole."""
-    if one is None:
-        return list(other)
-    *sums, _ = (a + b for a, b in zip(one, other, strict=True))
-    return [*sums, max(one[-1], other[-1])]
+def _took_no_part(records: Sequence[Record], params: Mapping[str, Any]) -> str:
+    """Say how many documents `dedupe` did not look at, and why not."""
+    excluded, apart = (sum(int(record.counts.get(key, 0)) for record in records) for key in LEFT_OUT)
+    if not excluded + apart:
+        return ""
+    where, within = params.get("where"), params.get("within")
+    limits = [f"for which {isolated(where)} holds"] if excluded and isinstance(where, str) else []
+    limits += [f"with a value of {isolated(within)}"] if apart and isinstance(within, str) else []
+    reason = f": only those {' and '.join(limits)} were compared" if limits else ""
+    return f" {counted(excluded + apart, 'document')} took no part{reason}."
+
+
+def _found_pairs(comparison: Comparison) -> Table:
+    """Return the table of the S-curve."""
+    at, x = np.arange(0.3, 1.0, 0.1), np.linspace(0, 1, 101)
+    bound = [(">=", comparison.similarity)]
+    line = Line("S-curve", x, comparison.recall(x), "Jaccard similarity", "pairs found", bound)
+    words = "; ".join(f"{fact.label}: {fact.text}" for fact in comparison.facts())
+    return Table(
+        "pairs found by similarity",
+        (Column("Jaccard similarity", "real"), Column("expected share of pairs found", "real")),
+        [(round(one, 2), round(found, 4)) for one, found in zip(at.tolist(), comparison.recall(at).tolist(), strict=True)],
+        f"{words}. The dashed line is the wanted similarity: what is found to the left of it is wrong, what is missed to the right of it is lost.",
+        plot=line,
+        is_detail=True,
+    )  # fmt: skip
+
+
+def _cluster_sizes(counts: Sequence[int]) -> Table:
+    """Return the table of how many clusters have how many documents."""
+    edges = SIZE_EDGES[: len(counts) + 1].astype(np.float64)
+    numbers = np.array(counts, np.int64)
+    sizes = SignalHistogram("sizes of clusters", edges, numbers, scale="log", count_scale="log")
+    return Table(
+        "sizes of clusters",
+        (Column("documents in a cluster", "name"), Column("clusters")),
+        [(size_words(number), count) for number, count in enumerate(counts) if count],
+        "Both axes of the plot are logarithmic." if counts else "No two documents are similar.",
+        plot=sizes if counts else None,
+    )

@@ -11,17 +11,16 @@ from typing import Any
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import listed
+from dolma_dask.engine import run_jobs
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents, as_dataset
-from dolma_dask.verbs.dedupe.call import job_of
+from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.job import run_deduplication
-from dolma_dask.verbs.dedupe.needs import needs_note
 from dolma_dask.verbs.dedupe.options import DedupeOptions
-from dolma_dask.verbs.dedupe.summary import DedupeSummary
+from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
 
 
 @command
@@ -72,10 +71,10 @@ def dedupe(
     if options.audit:
         return _audited(options.selected(datasets[0]), options)
     _check_whole(options, [dataset, *options.others])
-    job = job_of(datasets, options)
-    summary = run_deduplication(job, options)
-    if summary.planned and isinstance(job, FuzzyDeduplication):
-        return replace(summary, notes=(*summary.notes, needs_note(job)))
+    jobs = jobs_of(datasets, options)
+    summary = joined(run_jobs(jobs, options, as_one=True))
+    if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
+        return replace(summary, notes=(*summary.notes, needs_note(jobs[0])))
     return summary
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.exchange.contract import key_dtype
-from dolma_dask.verbs.dedupe.survivors import FLAGS, LARGEST, SurvivorReducer, largest_of
+from dolma_dask.verbs.dedupe.flags import LARGEST, largest_of
+from dolma_dask.verbs.dedupe.job import FLAGS, SurvivorReducer
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4)), max_size=60)
 

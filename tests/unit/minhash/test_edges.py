@@ -12,8 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from dolma_dask.exchange.contract import to_records
 from dolma_dask.minhash.components import flatten, singletons, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
-from dolma_dask.verbs.dedupe.bands import KEYS
-from dolma_dask.verbs.dedupe.edges import EdgeReducer
+from dolma_dask.verbs.dedupe.edges import KEYS, EdgeReducer
 
 DOCUMENTS = 30
 

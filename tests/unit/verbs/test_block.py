@@ -17,14 +17,14 @@ from dolma_dask.errors import (
     StageError,
     UsageError,
 )
-from dolma_dask.exchange import flagging
+from dolma_dask.exchange import job as exchange_job
 from dolma_dask.journal import Journal
 from dolma_dask.results.parts import Fact
 from dolma_dask.rules.rules import listed
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.block import shards as block_shards
 from dolma_dask.verbs.block import verb
-from dolma_dask.verbs.block.shards import ListedByExchange, ListedInMemory, ListEmitter, MatchedEntries
+from dolma_dask.verbs.block.shards import ListedOutput, ListEmitter, MatchedEntries
 from dolma_dask.verbs.block.verb import block
 
 from .conftest import failing, read_lines, write_lines
@@ -95,7 +95,7 @@ def test_listed_documents_are_marked_and_unmatched_entries_are_told(world, excha
 def test_memory_and_exchange_agree_on_any_lists(tmp_path, monkeypatch):
     monkeypatch.setattr(block_shards, "ENTRIES_PER_SHARD", 16)
     monkeypatch.setattr(block_run, "ENTRIES_PER_SHARD", 16)
-    monkeypatch.setattr(flagging, "GROUP_BYTES", 1)
+    monkeypatch.setattr(exchange_job, "GROUP_BYTES", 1)
     draw = random.Random(3)
     for number in range(6):
         root = tmp_path / str(number)
@@ -127,8 +127,9 @@ def test_nothing_is_read_when_everything_is_finished(world, monkeypatch, exchang
     arguments = (str(world), str(world.parent / "takedown.txt"))
     first = block(*arguments, exchange=exchange, **HERE)
     monkeypatch.setattr(verb, "_read_facts", None)
-    for name in ("list_keys", "exchange", "write_unmatched"):
+    for name in ("list_keys", "write_unmatched"):
         monkeypatch.setattr(block_run, name, None)
+    monkeypatch.setattr(exchange_job, "exchange", None)
     for path in world.rglob("documents/*.gz"):
         os.utime(path, (1, 1))
     for again_by in (None, True, False):
@@ -170,11 +171,12 @@ def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     path = world.parent / "takedown.txt"
     block(str(world), str(path), exchange=exchange, **HERE)
     write_lines(path, ["4"])
-    stage = ListedByExchange if exchange else ListedInMemory
     arguments = {"where": "takedown is None", **HERE}
     for done_before in (0, 1):
-        tasks = count()
-        stopped = failing(stage, at=lambda _, tasks=tasks, most=done_before: next(tasks) == most)
+        opened = count()
+        stopped = failing(
+            ListedOutput, at=lambda _, opened=opened, most=done_before: next(opened) == most, method="open"
+        )
         with stopped, pytest.raises(InterruptedStageError):
             block(str(world), str(path), exchange=exchange, **HERE)
         assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
@@ -233,10 +235,12 @@ def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
     assert kept.counts["documents_out"] == 4
 
 
-@pytest.mark.parametrize(("stage", "exchange"), [(ListedByExchange, True), (MatchedEntries, False)])
-def test_stopped_and_called_again(world, stage, exchange):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_stopped_and_called_again(world, exchange):
     path = str(world.parent / "takedown.txt")
-    stopped = failing(stage, at=lambda task: task.shard.endswith("empty.jsonl.gz"))
+    stopped = failing(MatchedEntries, at=lambda task: task.shard.endswith("empty.jsonl.gz"))
+    if exchange:
+        stopped = failing(ListedOutput, at=lambda unit: unit.name.endswith("empty.jsonl.gz"), method="open")
     with stopped, pytest.raises(InterruptedStageError):
         block(str(world), path, exchange=exchange, **HERE)
     with failing(ListEmitter, method="emit"):  # nothing is read twice

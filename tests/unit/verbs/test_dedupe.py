@@ -21,11 +21,13 @@ from dolma_dask.errors import (
     StaleAttributesError,
     UsageError,
 )
-from dolma_dask.exchange import flag_rows, flagging
+from dolma_dask.exchange import job as exchange_job
+from dolma_dask.exchange.flag_rows import FlagRows
+from dolma_dask.exchange.flags import ShardCursor
 from dolma_dask.journal import Journal
 from dolma_dask.results.parts import Fact
-from dolma_dask.verbs.dedupe.shards import FlagStage, KeyEmitter, flags_of
-from dolma_dask.verbs.dedupe.survivors import FLAGS
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput
+from dolma_dask.verbs.dedupe.job import FLAGS, KeyEmitter
 from dolma_dask.verbs.dedupe.verb import dedupe
 
 from .conftest import failing, read_lines, write_lines
@@ -180,6 +182,16 @@ def test_too_many_sources_make_no_table(tmp_path):
         assert any("more than 200 sources" in note for note in done.notes)
 
 
+class Chunks:
+    """Stands for the records of a shard."""
+
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def chunks_of_shard(self, number):
+        return iter(self.chunks)
+
+
 @pytest.mark.slow
 def test_records_of_a_shard_with_many_duplicates_are_not_held():
     draw = np.random.default_rng(1)
@@ -192,12 +204,12 @@ def test_records_of_a_shard_with_many_duplicates_are_not_held():
     names, sizes = pa.array(["s"] * 1000, pa.large_string()), np.ones(1000, np.int64)
     chunks = (found[first : first + 3000].copy() for first in range(0, count, 3000))
     tracemalloc.start()
-    cursor = flag_rows.ShardCursor(chunks, 5)
+    cursor = ShardCursor(Chunks(chunks), 5)
     for first in range(0, 2 * count, 1000):
-        part = range(first, first + 1000)
-        flags, clusters = flags_of(flag_rows.FlagRows(first, names, names, sizes, sizes, {}), cursor)
-        assert flags.tolist() == [known.get(row) == 0 for row in part]
-        assert clusters.tolist() == [known.get(row, 0) for row in part]
+        beside = cursor.beside(FlagRows(first, names, names, sizes, sizes, {}))
+        rows = [row for row in range(first, first + 1000) if row in known]
+        assert (beside.at + first).tolist() == rows
+        assert beside.records["size"].tolist() == [known[row] for row in rows]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert cursor.is_done
@@ -237,14 +249,14 @@ def test_any_texts_in_any_shards_equal_a_dictionary(tmp_path):
 def test_same_bytes_however_shards_are_grouped(world, tmp_path, monkeypatch, scheduler, limit, value):
     other = write(tmp_path / "other", SHARDS)
     dedupe(str(other), keep="longest", by="source", **HERE)
-    monkeypatch.setattr(flagging, f"GROUP_{limit}", value)
+    monkeypatch.setattr(exchange_job, f"GROUP_{limit}", value)
     dedupe(str(world), keep="longest", by="source", scheduler=scheduler, workers=2, progress=False)
     assert outputs(world) == outputs(other)
 
 
 def test_stopped_while_marks_are_written(world):
     expected = outputs(dedupe_elsewhere(world))
-    stopped = failing(FlagStage, at=lambda task: task.shard.startswith("x/"))
+    stopped = failing(DuplicateOutput, at=lambda unit: "/x/" in unit.name, method="open")
     with stopped, pytest.raises(InterruptedStageError):
         dedupe(str(world), **HERE)
     assert list(outputs(world)) == ["a.jsonl.gz"]
@@ -404,7 +416,7 @@ def test_old_marks_are_refused_before_the_first_new_one_is_written(world):
     dedupe(str(world), **HERE)
     arguments = {"to": str(world.parent / "v1"), "where": "exact is None", **HERE}
 
-    with failing(FlagStage), pytest.raises(InterruptedStageError):
+    with failing(DuplicateOutput, method="open"), pytest.raises(InterruptedStageError):
         dedupe(str(world), keep="longest", by="source", **HERE)
     with pytest.raises(AlignmentError, match="not made by one run of `dedupe`"):
         dk.mix(str(world), **arguments)

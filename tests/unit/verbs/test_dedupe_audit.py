@@ -18,7 +18,7 @@ from dolma_dask.errors import DataError, UsageError
 from dolma_dask.minhash.bands import Bands, expected_recall
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.verbs.dedupe import audit
-from dolma_dask.verbs.dedupe.bands import BandEmitter
+from dolma_dask.verbs.dedupe.edges import BandEmitter
 from dolma_dask.verbs.dedupe.planting import LEVELS, TOLERANCE, plant
 
 from .conftest import write_lines

@@ -12,10 +12,10 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.dedupe.choosing import ChoiceStage
+from dolma_dask.verbs.dedupe.choice import ChoiceStage
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer
 from dolma_dask.verbs.dedupe.ngram_sets import NgramReducer
-from dolma_dask.verbs.dedupe.signatures import SignatureStage
+from dolma_dask.verbs.dedupe.signatures import SignatureOutput
 
 from .conftest import failing, read_lines, write_lines
 
@@ -177,7 +177,7 @@ def test_the_report_says_how_many_took_no_part(world):
 
 CHOICE = {"where": "length >= 350", "within": "metadata.language", "keep": "newest"}
 STOPS = {
-    "signatures": (SignatureStage, "run_shard"),
+    "signatures": (SignatureOutput, "open"),
     "choice": (ChoiceStage, "run_shard"),
     "clusters": (ClusterReducer, "reduce"),
 }

@@ -29,11 +29,10 @@ from dolma_dask.io import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.verbs.dedupe import edges, fuzzy, verification
-from dolma_dask.verbs.dedupe.bands import SignedShard
-from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage, ClusterReducer, ClusterTable
+from dolma_dask.verbs.dedupe.clusters import ClusterOutput, ClusterReducer, ClusterTable
 from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
 from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer
-from dolma_dask.verbs.dedupe.signatures import SignatureReader, read_signatures
+from dolma_dask.verbs.dedupe.signatures import SignatureReader, SignedShard, read_signatures
 from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer
 
 from .conftest import failing, read_lines, write_lines
@@ -337,7 +336,7 @@ STOPS = {
     "merge": (MergeStage, "run_shard"),
     "clusters": (ClusterReducer, "reduce"),
     "table": (ClusterTable, "run_shard"),
-    "flags": (ClusterFlagStage, "run_shard"),
+    "flags": (ClusterOutput, "open"),
 }
 
 

@@ -12,8 +12,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, collision_probability
 from dolma_dask.verbs.dedupe.clusters import ClusterReducer, MemberEmitter
 from dolma_dask.verbs.dedupe.comparison import comparison_of
-from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, add_sizes, count_sizes, size_words
-from dolma_dask.verbs.dedupe.survivors import LARGEST
+from dolma_dask.verbs.dedupe.flags import LARGEST, SIZE_EDGES, add_sizes, count_sizes, size_words
 
 from .conftest import write_lines
 from .report_pages import QUIET, lines_of, page_of, stages

@@ -1,5 +1,6 @@
 """dedupe of several datasets in one call: the flags of one dataset of all documents, each dataset proved by the others, and going on after anything."""
 
+import itertools
 import json
 import random
 import re
@@ -20,9 +21,9 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.journal import Journal
-from dolma_dask.verbs.dedupe.clusters import ClusterFlagStage
+from dolma_dask.verbs.dedupe.clusters import ClusterOutput
+from dolma_dask.verbs.dedupe.flags import DuplicateOutput
 from dolma_dask.verbs.dedupe.job import Deduplication
-from dolma_dask.verbs.dedupe.shards import FlagStage
 
 from .conftest import failing, read_lines, write_lines
 
@@ -90,6 +91,13 @@ def read(world, name, key="exact"):
     )
 
 
+def after(files):
+    """Return what tells whether so many files of flags were begun before."""
+    begun = itertools.count()
+    return lambda unit: next(begun) >= files
+
+
+OUTPUTS = {"exact": DuplicateOutput, "fuzzy": ClusterOutput}
 CALLS = {
     "exact": {},
     "longest": {"keep": "longest"},
@@ -242,8 +250,7 @@ def test_equal_datasets_in_another_order_have_other_flags(world, how):
     shutil.rmtree(world / "b")
     shutil.copytree(world / "a", world / "b")
     together(world, "a", "b", how=how)
-    stage = FlagStage if how == "exact" else ClusterFlagStage
-    with failing(stage, at=lambda task: task.work.number == 1), pytest.raises(InterruptedStageError):
+    with failing(OUTPUTS[how], at=after(3), method="open"), pytest.raises(InterruptedStageError):
         together(world, "a", "b", how=how, overwrite=True)
     together(world, "b", "a", how=how)
     kept = [flags(world / name, how) for name in ("a", "b")]
@@ -306,6 +313,27 @@ def test_a_change_in_one_dataset_makes_the_flags_of_all_anew(world):
     assert read(world, "c")
 
 
+def test_a_rehearsal_says_that_the_flags_of_all_are_made_anew(world):
+    together(world)
+    assert together(world, dry_run=True).planned == ()
+    change_a_document(world)
+    assert len(together(world, dry_run=True).planned) == 6
+    assert len(together(world, "b", "c", dry_run=True).planned) == 4, "another call"
+
+
+@pytest.mark.slow
+def test_flags_of_an_earlier_call_in_one_dataset_are_not_believed(world):
+    together(world, "a", "b")
+    shutil.copytree(world / "b", world / "earlier")
+    change_a_document(world)
+    together(world, "a", "b")
+    expected = written(world)
+    shutil.rmtree(world / "b")
+    shutil.move(world / "earlier", world / "b")
+    assert together(world, "a", "b").done == 2
+    assert written(world) == expected
+
+
 @contextmanager
 def only_one_announcement(monkeypatch):
     """Stop where the second dataset is about to be told which flags hold."""
@@ -330,11 +358,10 @@ def test_a_run_that_was_stopped_goes_on(world, monkeypatch, how, at):
         for folder in ("attributes", "clusters", "signatures", "_journal"):
             shutil.rmtree(world / name / folder, ignore_errors=True)
     together(world, how=how, keep="longest")  # flags of old
-    stage = FlagStage if how == "exact" else ClusterFlagStage
     stopped = {
-        "first flag": failing(stage),
+        "first flag": failing(OUTPUTS[how], method="open"),
         "second announcement": only_one_announcement(monkeypatch),
-        "last dataset": failing(stage, at=lambda task: task.work.number > 4),
+        "last dataset": failing(OUTPUTS[how], at=after(3), method="open"),
     }[at]
     with stopped, pytest.raises((KeyboardInterrupt, InterruptedStageError)):
         together(world, how=how)
