@@ -35,7 +35,7 @@ from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.filter import job as filter_run
 from dolma_dask.verbs.quantiles import job as quantile_run
-from dolma_dask.verbs.transform import stage as transform
+from dolma_dask.verbs.transform import verb as transform
 from dolma_dask.verbs.validate import shard as validation_shard
 
 
@@ -108,7 +108,7 @@ GOLDEN = {
         digest="3ebfab0fb7bc90b0db6a99e6106088a2",
     ),
     "transform": Golden(
-        versions={"verbs.transform.stage.VERSION": 1, "reading.kept.transform.VERSION": 3},
+        versions={"verbs.transform.verb.VERSION": 1, "reading.kept.transform.VERSION": 3},
         digest="db509292fa9c9a3fa7acc342197563e4",
     ),
     "mix": Golden(versions={"reading.kept.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
@@ -196,7 +196,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
         },
         "transform": {
-            "verbs.transform.stage.VERSION": transform.VERSION,
+            "verbs.transform.verb.VERSION": transform.VERSION,
             "reading.kept.transform.VERSION": mix_transform.VERSION,
         },
         "convert function": {**conversion, "sources.functions.FUNCTION_VERSION": functions.FUNCTION_VERSION},

@@ -1,1 +1,1 @@
-"""transform: texts rewritten by a function of the user. The function is in `verb`, what it does to a block in `rewriting`, the work on a shard in `stage`."""
+"""transform: texts rewritten by a function of the user. The function and its work on a shard are in `verb`, what it does to a block in `rewriting`."""

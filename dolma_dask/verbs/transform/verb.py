@@ -4,28 +4,69 @@ Ids, sources and everything else of a document stay as they are, byte for byte, 
 what mix costs, and the function: with one Python call per text some 90 MB of text per CPU-second besides its own work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from dolma_dask import engine
 from dolma_dask.engine import Unit
+from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
+from dolma_dask.formats.documents import text_bytes
 from dolma_dask.functions.calls import FunctionLike
 from dolma_dask.io import files
-from dolma_dask.journal import dataset_notes
+from dolma_dask.io.quarantine import Quarantine
+from dolma_dask.io.records import Block
+from dolma_dask.journal import dataset_notes, work_key
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.documents import DocumentFormat, check_apart, document_plan
+from dolma_dask.reading.kept import transform as mixing
 from dolma_dask.reading.kept.planning import make_mixture
+from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes, select
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
-from dolma_dask.verbs.transform.rewriting import Rewriting
-from dolma_dask.verbs.transform.stage import TransformStage
+from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.verbs.transform.rewriting import Rewriter, Rewriting
+
+VERSION = 1
+"""Raised whenever transform writes other bytes for the same documents and function."""
+
+
+@dataclass(frozen=True)
+class TransformStage(DocumentStage):
+    """Reads each shard once, and rewrites its documents."""
+
+    rewriting: Rewriting
+    root: str  # of the documents that are read
+
+    def key(self, mixture: Mixture) -> str:
+        """Return the key of the documents."""
+        params: dict[str, Any] = {
+            "max_record_bytes": self.policy.max_record_bytes,
+            "on_bad_record": self.policy.on_bad_record,
+            "mix": mixing.VERSION,
+        }
+        return work_key("transform", VERSION, {**mixture.params(), **self.rewriting.params(), **params})
+
+    def documents(
+        self, source: DocumentSource, columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
+    ) -> Iterator[DocumentRows]:
+        """Yield rewritten documents; see `DocumentStage`."""
+        rewriter = Rewriter(self.rewriting, files.join(self.root, layout.document_path(source.name)))
+        documents, size = 0, 0
+        for before in source.read(columns, self.policy, quarantine, facts):
+            after, bad = rewriter(before)
+            quarantine.admit(Block(after.batch, 0, tuple(bad)))
+            documents += after.batch.num_rows
+            size += text_bytes(after.batch.column("text"))
+            yield after
+        written = {"documents_out": documents, "text_bytes_out": size, "bad_records": quarantine.count}
+        facts.counts = {**facts.counts, **written, **rewriter.counts}
 
 
 @dataclass(frozen=True, kw_only=True)
