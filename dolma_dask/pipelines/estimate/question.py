@@ -129,7 +129,10 @@ def estimate(
     with stopped_by_sigterm(), one_display("estimate"), _temporary(options.scratch) as folder:
         pipelines = {name: Moved(tried, folder / name) for name in (SMALL, LARGE)}
         entries = list(pipelines[SMALL].entries.values())
-        _check_there(entries, path)
+        if not entries:
+            raise UsageError(
+                f"{path}: no stage reads anything that is there already; expected raw files or a dataset to draw a sample from."
+            )
         try:
             _sample(entries, pipelines, _near(tried), options)
             with progress_of(
@@ -172,20 +175,6 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_there(entries: Sequence[PipelineInput], file: str) -> None:
-    """Refuse a pipeline with nothing to sample.
-
-    Raises `UsageError`: it reads nothing from outside, or something holds no files.
-    """
-    if not entries:
-        raise UsageError(
-            f"{file}: no stage reads anything that is there already; expected raw files or a dataset to draw a sample from."
-        )
-    for entry in entries:
-        if not entry.stored:
-            raise UsageError(f"{entry.url} holds no bytes; expected documents to draw a sample from.")
 
 
 def _near(stages: Sequence[StagePlan]) -> MinHash | None:

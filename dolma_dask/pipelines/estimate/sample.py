@@ -42,8 +42,8 @@ Ints = npt.NDArray[np.int64]
 Rows: TypeAlias = Any
 """Neighbouring records: a batch of Parquet, or an array of lines."""
 
-SMALL, LARGE = "small", "large"
-"""Samples: some records, for what a stage costs anyway, and all that was drawn."""
+SMALL, LARGE, WHOLE = "small", "large", "whole"
+"""Samples: some records, for what a stage costs anyway, and all that was drawn. Beside them: all that the pipeline reads."""
 
 _SHARES = {SMALL: 1 / 16, LARGE: 1.0}
 """Shares of what is drawn; the small sample is a part of the large one."""
@@ -82,7 +82,7 @@ class PipelineInput:
     mapping: str = "dolma"  # of raw files
     stages: list[str] = field(default_factory=list)  # that read it
     scanned: list[Scanned] = field(default_factory=list)  # in the order of the listing
-    counts: dict[str, int] = field(default_factory=dict)  # files of each sample
+    counts: dict[str, int] = field(default_factory=dict)  # files of each sample, and of all
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -141,7 +141,7 @@ def scan(
 
     Raises `UsageError`: an entry holds no records.
     """
-    total = sum(entry.stored for entry in entries)
+    total = max(sum(entry.stored for entry in entries), 1)
     for entry in entries:
         left = max(int(scan_bytes * entry.stored / total), 1)
         limit = max(_MIN_READ, left // _FILES_READ) if entry.stored > left else entry.stored
@@ -272,7 +272,7 @@ def draw(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
 def write_sample(entry: PipelineInput, name: str, folder: str) -> None:
     """Write a sample of an entry, with the attributes of its documents, to a folder: sets `PipelineInput.counts`."""
     groups = list(_groups(entry, name))
-    entry.counts[name] = len(groups)
+    entry.counts |= {name: len(groups), WHOLE: len(entry.files)}
     sets = list(_attribute_files(entry.dataset)) if entry.is_dataset else []
     made_by = Catalog(entry.dataset).written if entry.is_dataset else {}
     for group in groups:

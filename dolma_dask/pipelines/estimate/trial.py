@@ -28,13 +28,10 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.metering import compiled_kernels, peak_bytes
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, WHOLE, PipelineInput
 from dolma_dask.pipelines.rehearsal import Rehearsal
 from dolma_dask.pipelines.stages import StagePlan, absolute
 from dolma_dask.placement import PROCESS_FACTOR, PROCESS_START, PROCESSES_START, choose
-
-WHOLE = "whole"
-"""Beside the names of samples: all that the pipeline reads."""
 
 ORDER = (SMALL, LARGE, SMALL, LARGE)
 """Samples that are tried; the first loads what is needed. Each twice, since what others do on the machine makes more CPU-seconds of the same work."""
@@ -262,7 +259,6 @@ def estimate_stages(
     stages: Sequence[StagePlan], entries: Sequence[PipelineInput], trials: Mapping[str, StageTrials]
 ) -> tuple[StageEstimate, ...]:
     """Return what each stage will take."""
-    counts = {entry.number: {**entry.counts, WHOLE: len(entry.files)} for entry in entries}
     reached: dict[str, set[int]] = {}
     found = []
     for at, stage in enumerate(stages):
@@ -271,12 +267,13 @@ def estimate_stages(
         reached[stage.name] = {entry.number for entry in own}.union(*before)
         inputs = [entry for entry in entries if entry.number in reached[stage.name]]
         tried = trials[stage.name]
-        made = _count_files(stage, inputs, counts, tried)
+        made = _count_files(stage, inputs, tried)
         if stage.verb == "convert" and own and not stage.arguments.get("attributes"):
             made = _count_shards(stage, own)
-            # for all that come after it; counted for the first of its entries
-            counts |= {entry.number: {SMALL: 0, LARGE: 0, WHOLE: 0} for entry in own}
-            counts[own[0].number] = {SMALL: tried.small.files, LARGE: tried.large.files, WHOLE: made}
+            # stages after it read these, which count as files of the first of its entries
+            shards = {SMALL: tried.small.files, LARGE: tried.large.files, WHOLE: made}
+            for entry in own:
+                entry.counts = shards if entry is own[0] else dict.fromkeys(shards, 0)
         found.append(_estimate_stage(stage, inputs, tried, made))
     return tuple(found)
 
@@ -300,14 +297,9 @@ def _count_shards(stage: StagePlan, inputs: Sequence[PipelineInput]) -> int:
     return int(count)
 
 
-def _count_files(
-    stage: StagePlan,
-    inputs: Sequence[PipelineInput],
-    counts: Mapping[int, Mapping[str, int]],
-    tried: StageTrials,
-) -> int:
-    """Return the number of files that a stage will write, where so many files of each input are read."""
-    read = {name: sum(counts[entry.number][name] for entry in inputs) for name in (SMALL, LARGE, WHOLE)}
+def _count_files(stage: StagePlan, inputs: Sequence[PipelineInput], tried: StageTrials) -> int:
+    """Return the number of files that a stage will write: one or some for each that it reads, if the samples agree on a whole number."""
+    read = {name: sum(entry.counts[name] for entry in inputs) for name in (SMALL, LARGE, WHOLE)}
     if stage.verb == "hdf5":
         rows = line(_bytes_of(inputs), tried.of("rows")).whole
         return 1 + max(1, math.ceil(rows / int(stage.arguments.get("max_rows_per_file") or _ROWS_PER_FILE)))
