@@ -202,27 +202,26 @@ def _sizes_of(rows: Rows) -> Ints:
     return np.asarray(pc.binary_length(rows))
 
 
-def _texts_of(rows: Rows) -> Sequence[str]:
-    """Return the column of texts, else the last of strings; rows without any stand for themselves, and lines have a text each."""
-    if not isinstance(rows, pa.RecordBatch):
+def _texts_of(rows: Rows) -> list[str]:
+    """Return the text of each record, else its longest string; one that has none, such as a line that is no JSON, stands for itself."""
+    if isinstance(rows, pa.RecordBatch):
         return list(map(_text_of, rows.to_pylist()))
-    strings = [f.name for f in rows.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    if not strings:
-        return list(map(str, rows.to_pylist()))
-    return [text or "" for text in rows.column("text" if "text" in strings else strings[-1]).to_pylist()]
+    return [_text_of(_decoded(line)) for line in rows.to_pylist()]
 
 
-def _text_of(line: bytes) -> str:
-    """Return the text of a record, else its longest string; a line that is no JSON stands for itself."""
+def _decoded(line: bytes) -> Any:
     try:
-        record = _decoder.decode(line)
+        return _decoder.decode(line)
     except NOT_JSON:
         return line.decode(errors="replace")
-    text = record.get("text") if isinstance(record, dict) else None
-    return text if isinstance(text, str) else _longest(record)
 
 
 _decoder = msgspec.json.Decoder()
+
+
+def _text_of(record: Any) -> str:
+    text = record.get("text") if isinstance(record, dict) else None
+    return text if isinstance(text, str) else _longest(record) or str(record)
 
 
 def _longest(value: Any) -> str:
@@ -271,7 +270,7 @@ def draw(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
 
 def write_sample(entry: PipelineInput, name: str, folder: str) -> None:
     """Write a sample of an entry, with the attributes of its documents, to a folder: sets `PipelineInput.counts`."""
-    groups = list(_groups(entry, name))
+    groups = _groups(entry, name)
     entry.counts |= {name: len(groups), WHOLE: len(entry.files)}
     sets = list(_attribute_files(entry.dataset)) if entry.is_dataset else []
     made_by = Catalog(entry.dataset).written if entry.is_dataset else {}
@@ -287,19 +286,17 @@ def write_sample(entry: PipelineInput, name: str, folder: str) -> None:
                 _declare(folder, chosen[0], data, *made_by[chosen[0]])
 
 
-def _groups(entry: PipelineInput, name: str) -> Iterator[list[Scanned]]:
-    """Yield neighbouring files of one kind that become one: as many as are in proportion, or `_MIN_FILES`."""
+def _groups(entry: PipelineInput, name: str) -> list[list[Scanned]]:
+    """Return neighbouring files of one kind that become one: about as many as are in proportion, or `_MIN_FILES`."""
     used = [one for one in entry.scanned if len(one.rows[name])]
     wanted = len(entry.files) * entry.sampled(name) / max(entry.bytes, 1.0)
     count = max(min(_MIN_FILES[name], len(entry.files)), round(wanted))
-    by_kind: defaultdict[tuple[str, str | None], list[Scanned]] = defaultdict(list)
-    for one in used:
-        kind, path = kind_of(one.info.path), one.info.path
-        by_kind[kind, path if kind == "whole" else compression_of(path.lower())].append(one)
-    for alike in by_kind.values():
-        parts = min(max(1, round(count * len(alike) / len(used))), len(alike))
-        for at in np.array_split(np.arange(len(alike)), parts):
-            yield [alike[i] for i in at]
+    groups: defaultdict[tuple[str | None, int], list[Scanned]] = defaultdict(list)
+    for number, one in enumerate(used):
+        path = one.info.path
+        kind = {"parquet": "parquet", "jsonl": compression_of(path.lower())}.get(kind_of(path), path)
+        groups[kind, number * count // len(used)].append(one)
+    return list(groups.values())
 
 
 def _attribute_files(dataset: Dataset) -> Iterator[dict[str, str]]:
