@@ -1,12 +1,12 @@
 """Places where tasks run: an active Dask client, one of Dask's own schedulers, a LocalCluster, jobs of SLURM, or a scheduler elsewhere.
 
 Workers of a cluster are processes with one thread each, because taggers written in Python hold the interpreter lock. `places` decides where a
-run goes and has what `dolma_dask.cluster` returns; `local` starts workers on this machine for all verbs of a block, `slurm` and `allocation`
+run goes and has what `dolma_dask.cluster` returns; `local` knows what this process may do and starts workers on this machine, `slurm` and `allocation`
 elsewhere; `profiles` says how they are described in YAML, `jobs` what a job is, `refill` replaces those that end; `workers` has what all
-of them share and what the engine asks of them, `this_process` what this process may do.
+of them share and what the engine asks of them.
 """
 
-from dolma_dask.clusters.local import local_client, process_pool, shared_cluster
+from dolma_dask.clusters.local import active_client, cpu_count, local_client, process_pool, shared_cluster
 from dolma_dask.clusters.places import (
     SCHEDULERS,
     Cluster,
@@ -18,7 +18,6 @@ from dolma_dask.clusters.places import (
     open_placement,
     remote_client,
 )
-from dolma_dask.clusters.this_process import active_client, cpu_count
 from dolma_dask.clusters.workers import (
     OUTLIVED,
     OWN,

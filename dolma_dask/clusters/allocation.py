@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.jobs import MIN_WORKER_MIB, PARENT_MIB, exports
+from dolma_dask.clusters.local import check_has_threads
 from dolma_dask.clusters.profiles import Profile
-from dolma_dask.clusters.this_process import check_has_threads
 from dolma_dask.clusters.workers import (
     SILENT,
     client_of,

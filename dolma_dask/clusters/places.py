@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dolma_dask.clusters.local import local_client, shared_client, shared_now
-from dolma_dask.clusters.profiles import Profile, read_profile
-from dolma_dask.clusters.this_process import (
+from dolma_dask.clusters.local import (
     active_client,
     check_has_threads,
     check_may_start,
@@ -19,7 +17,11 @@ from dolma_dask.clusters.this_process import (
     cpu_count,
     has_own_client,
     is_daemon,
+    local_client,
+    shared_client,
+    shared_now,
 )
+from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.workers import of_client, of_default, tunnel
 from dolma_dask.display import UNKNOWN, byte_size, counted
 from dolma_dask.errors import UsageError

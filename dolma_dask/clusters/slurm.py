@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dolma_dask.clusters.jobs import Refusal, SlurmJob, job_of, without_job_of_ours
+from dolma_dask.clusters.local import check_has_threads
 from dolma_dask.clusters.profiles import Profile
 from dolma_dask.clusters.refill import Refill
-from dolma_dask.clusters.this_process import check_has_threads
 from dolma_dask.clusters.workers import (
     SILENT,
     client_of,

@@ -22,13 +22,6 @@ Parents = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 _AHEAD = 64
 
 
-def singletons(nodes: int) -> Parents:
-    """Return the parents of nodes without edges: 4 bytes for each of them, 8 from 2^32 nodes on."""
-    if nodes <= 1 << 32:
-        return np.arange(nodes, dtype=np.uint32)
-    return np.arange(nodes, dtype=np.uint64)
-
-
 def unite(parent: Parents, edges: Words) -> int:
     """Join the components at both ends of each edge, uint64 (m, 2); return by how many components there are fewer."""
     united = _unite(parent, edges)

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.minhash.parts import CHARACTERS, NORMALISED_WORDS, WORDS
 from dolma_dask.minhash.permutations import Halves, lower32
 from dolma_dask.minhash.schemes import MinHash
-from dolma_dask.minhash.shingles import Permutations, sign_strings
+from dolma_dask.minhash.shingles import CHARACTERS, NORMALISED_WORDS, WORDS, Permutations, sign_strings
 from dolma_dask.text.bits import ONE
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 

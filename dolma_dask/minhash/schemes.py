@@ -115,8 +115,7 @@ class MinHash:
             from dolma_dask.minhash.ngrams import hash_shingles
 
             return hash_shingles(texts, ngram=self.ngram, unit=self.unit)
-        from dolma_dask.minhash.parts import CHARACTERS, NORMALISED_WORDS, WORDS
-        from dolma_dask.minhash.shingles import hash_strings
+        from dolma_dask.minhash.shingles import CHARACTERS, NORMALISED_WORDS, WORDS, hash_strings
 
         if self.scheme == "redpajama_v2":
             return hash_strings(texts, NORMALISED_WORDS, ngram=self.ngram, signs_short=False)

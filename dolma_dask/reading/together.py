@@ -1,13 +1,20 @@
-"""Datasets whose rows were made together: each names all of them in its dataset-wide record, ``info["datasets"]``, in one order.
+"""Datasets whose rows were made together, and sets of duplicates that are read together.
+
+Datasets whose rows were made together: each names all of them in its dataset-wide record, ``info["datasets"]``, in one order.
 
 An entry is the place of a dataset as seen from the one that has the record (``.`` is that one itself), and the key of its rows, which tells the datasets of a
 call apart: what lies at the place of a dataset that is gone does not pass for it.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import Any
+
 import msgspec
 
 from dolma_dask.errors import AlignmentError
-from dolma_dask.journal import Record
+from dolma_dask.formats import layout
+from dolma_dask.journal import Journal, Record
 
 OWN = "."
 """A dataset as seen from itself."""
@@ -33,3 +40,52 @@ def datasets_in(record: Record) -> list[tuple[str, str]]:
             shard=record.shard,
         )
     return found
+
+
+def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
+    """Name the pairs among the sets of `dedupe`, and published ones, whose survivors the other one may flag."""
+    if len(every := sorted(names)) < 2:
+        return
+    journal = Journal(root, "dedupe")
+    runs = {run.writes: run.params for run in journal.runs}
+    made = {name: runs[(_folder(name),)] for name in every if (_folder(name),) in runs}
+    params = {name: made.get(name, {}) for name in every}
+    # stable: published ones come first, fuzzy ones last
+    every.sort(key=lambda name: (name in made, params[name].get("how") == "fuzzy"))
+    for one, other in combinations(every, 2):
+        is_chained = _reads(journal, one, other) or _reads(journal, other, one)
+        is_nested = _are_nested(params[one], params[other]) and _places(journal, one) == _places(
+            journal, other
+        )
+        if not is_chained and not is_nested:
+            yield (
+                f"{one} and {other} chose their survivors each by itself: where that of one is flagged in the other, no copy of a text is left. Choose the "
+                f'second among those that the first leaves: dolma-dask dedupe ... --name {other} --where "{one} is None"'
+            )
+
+
+def _places(journal: Journal, name: str) -> list[object]:
+    """Return the datasets whose documents are in the order of a set, the first one first."""
+    record = journal.records.get(_folder(name))
+    return [] if record is None else [place for place, _ in datasets_in(record)]
+
+
+def _reads(journal: Journal, name: str, other: str) -> bool:
+    """Tell whether a set was made with another one in its rule."""
+    record = journal.records.get(_folder(name))
+    return record is not None and any(item.path.startswith(_folder(other)) for item in record.inputs)
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a set, which is the unit of its dataset-wide record too."""
+    return f"{layout.ATTRIBUTES}/{name}/"
+
+
+_ORDER = ("keep", "rank", "where", "within")
+
+
+def _are_nested(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether the best of a cluster of the one is the best of its clusters in the other too: equal texts are in one cluster of similar ones."""
+    is_of_texts = one.get("how") == "exact" and one.get("by") == "text"
+    is_same_order = all(one.get(name) == other.get(name) for name in _ORDER)
+    return is_of_texts and is_same_order and (other.get("how") == "fuzzy" or other.get("by") == "text")

@@ -16,8 +16,6 @@ BLOCK = 64
 """Bytes of a block."""
 LANES = 32
 WORDS = 16
-MARGIN = 2 * BLOCK
-"""Bytes that have to be readable after the last string."""
 
 _START = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0)
 _FACTORS = (0x5A827999, 0x6ED9EBA1, 0x8F1BBCDC, 0xCA62C1D6)

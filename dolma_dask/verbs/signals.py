@@ -12,7 +12,7 @@ from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
 from dolma_dask.formats.metadata import PREFIX, scan_metadata
 from dolma_dask.formats.redpajama import QUALITY_SIGNALS, RisingIds
-from dolma_dask.formats.redpajama_rows import Signal, signal_rows
+from dolma_dask.formats.redpajama_signals import Signal, signal_rows
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.options.base import Opt, without_empty

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dolma_dask import clusters
 from dolma_dask.clusters.allocation import COMMAND_MIB
 from dolma_dask.clusters.jobs import PARENT_MIB
 from dolma_dask.display import byte_size, counted, percent, seconds
-from dolma_dask.pipelines.estimate.model import StageEstimate, Walls
 from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput, kind_of
+from dolma_dask.pipelines.estimate.trial import StageEstimate, Walls, walls
 from dolma_dask.questions.status.estimated import Expected
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Listing, Notes, Part
@@ -88,11 +89,9 @@ class Estimate(Answer):
 
     file: str  # the pipeline
     stages: tuple[StageEstimate, ...]
-    here: Walls  # on all processors of this machine
     walls: tuple[Walls, ...]  # for each asked number of workers
     request: JobRequest
     command: str  # that does it all in such a job
-    client_memory: int  # bytes of the process that calls the stages, above its start
     # what is read from outside
     entry_files: int
     entry_bytes: int
@@ -103,7 +102,7 @@ class Estimate(Answer):
     @property
     def cpu(self) -> float:
         """CPU-seconds of all stages, with the start of the processes, on this machine."""
-        return self.here.cpu
+        return walls(self.stages, clusters.cpu_count()).cpu
 
     @property
     def bytes(self) -> int:
@@ -142,11 +141,9 @@ class Estimate(Answer):
                 "cpu_hours": self.cpu / 3600,
                 "spread": self.spread,
                 "memory": self.memory,
-                "client_memory": self.client_memory,
                 "scratch": self.scratch,
                 "bytes": self.bytes,
                 "files": self.files,
-                "requests": sum(stage.requests for stage in self.stages),
             },
             "workers": [asdict(one) for one in self.walls],
             "slurm": {**asdict(self.request), "lines": self.request.lines(), "command": self.command},
@@ -177,8 +174,7 @@ class Estimate(Answer):
         yield Notes([*self.notes, f"the estimate itself took {seconds(self.seconds)}"])
 
     def _total(self) -> tuple[str | float, ...]:
-        requests = sum(stage.requests for stage in self.stages)
-        return ("in all", self.cpu, self.spread, self.memory, self.scratch, self.bytes, self.files, requests)
+        return ("in all", self.cpu, self.spread, self.memory, self.scratch, self.bytes, self.files)
 
     def _script(self) -> list[str]:
         return ["#!/bin/bash", *self.request.lines(), self.command]
@@ -192,7 +188,6 @@ _COLUMNS = (
     Column("scratch", "size"),
     Column("output", "size"),
     Column("files"),
-    Column("requests"),
 )
 _WALLS = (Column("workers"), Column("wall time", "seconds"), Column("CPU-hours", "real"))
 
@@ -201,7 +196,7 @@ def _row(stage: StageEstimate) -> tuple[str | float, ...]:
     name = stage.name if stage.name == stage.verb else f"{stage.name} ({stage.verb})"
     spread = max(stage.spread, _MIN_SPREAD)
     sizes = (stage.memory, stage.scratch, stage.bytes)
-    return (name, stage.cpu + stage.start, spread, *sizes, stage.files, stage.requests)
+    return (name, stage.cpu + stage.start, spread, *sizes, stage.files)
 
 
 def notes_of(
@@ -231,9 +226,9 @@ def _long(stages: Sequence[StageEstimate]) -> Iterator[str]:
     """Name the stages for which a single file decides the wall time."""
     for stage in stages:
         if stage.largest > max(_LONG_SHARE * stage.cpu, _LONG_SECONDS):
-            size = byte_size(max(stage.extent.sizes))
+            size, path = max((info.bytes, info.path) for info in stage.inputs)
             yield (
-                f"{stage.name}: {stage.extent.largest_name} of {size} is one task: {seconds(stage.largest)}, however many workers "
+                f"{stage.name}: {path} of {byte_size(size)} is one task: {seconds(stage.largest)}, however many workers "
                 "there are; smaller files (convert --shard-bytes) would be done side by side"
             )
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from dolma_dask import clusters
 from dolma_dask.clusters.workers import stopped_by_sigterm
 from dolma_dask.errors import InterruptedStageError, UsageError
 from dolma_dask.io.publish import is_running, writer_space
@@ -22,9 +21,8 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.base import WHAT, WHERE, Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.pipelines.estimate.answer import Estimate, fitting, notes_of
-from dolma_dask.pipelines.estimate.model import estimate_stages, is_near, walls
-from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput, draw, scan_entries, write_sample
-from dolma_dask.pipelines.estimate.trial import ORDER, Moved, run_trials
+from dolma_dask.pipelines.estimate.sample import LARGE, SMALL, PipelineInput, draw, scan, write_sample
+from dolma_dask.pipelines.estimate.trial import ORDER, Moved, estimate_stages, is_near, run_trials, walls
 from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline, variables_of
 from dolma_dask.pipelines.stages import StagePlan, selected
 from dolma_dask.progress import one_display, progress_of
@@ -35,9 +33,6 @@ SAMPLE_BYTES = 20_000_000
 
 SCAN_BYTES = 1_000_000_000
 """Stored bytes that are read to find copies: 10 to 30 CPU-seconds."""
-
-CLIENT_BYTES = 3_000
-"""Bytes of memory of the process that holds the plan, for each file and stage: a task and its record, 1 kB each as JSON."""
 
 _FOLDER = "dolma-dask-estimate-"
 
@@ -134,15 +129,12 @@ def estimate(
     with stopped_by_sigterm(), one_display("estimate"), _temporary(options.scratch) as folder:
         pipelines = {name: Moved(tried, folder / name) for name in (SMALL, LARGE)}
         entries = list(pipelines[SMALL].entries.values())
-        _check_there(entries, path)
-        try:
-            _sample(
-                entries,
-                pipelines,
-                _near(tried),
-                (options.seed, options.sample_bytes, options.scan_bytes),
-                options.progress,
+        if not entries:
+            raise UsageError(
+                f"{path}: no stage reads anything that is there already; expected raw files or a dataset to draw a sample from."
             )
+        try:
+            _sample(entries, pipelines, _near(tried), options)
             with progress_of(
                 "estimate-trials", 0, len(ORDER) * len(tried), options.progress is not False
             ) as shown:
@@ -156,11 +148,9 @@ def estimate(
     answer = Estimate(
         file=path,
         stages=found,
-        here=walls(found, clusters.cpu_count()),
         walls=tuple(walls(found, number) for number in sorted({*options.workers})) or tuple(choices),
         request=fitting(choices, max(stage.memory for stage in found)),
         command=_command(path, variables),
-        client_memory=CLIENT_BYTES * count * len(found),
         entry_files=count,
         entry_bytes=sum(entry.stored for entry in entries),
         seconds=time.monotonic() - begun,
@@ -187,20 +177,6 @@ def _temporary(scratch: str | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_there(entries: Sequence[PipelineInput], file: str) -> None:
-    """Refuse a pipeline with nothing to sample.
-
-    Raises `UsageError`: it reads nothing from outside, or something holds no files.
-    """
-    if not entries:
-        raise UsageError(
-            f"{file}: no stage reads anything that is there already; expected raw files or a dataset to draw a sample from."
-        )
-    for entry in entries:
-        if not entry.stored:
-            raise UsageError(f"{entry.url} holds no bytes; expected documents to draw a sample from.")
-
-
 def _near(stages: Sequence[StagePlan]) -> MinHash | None:
     """Return how texts are compared, if the pipeline looks for near duplicates."""
     for stage in filter(is_near, stages):
@@ -213,15 +189,13 @@ def _sample(
     entries: Sequence[PipelineInput],
     pipelines: Mapping[str, Moved],
     near: MinHash | None,
-    numbers: tuple[int, int, int],
-    progress: bool | None,
+    options: EstimateOptions,
 ) -> None:
     """Read the entries, draw the samples and write them."""
-    seed, sample_bytes, scan_bytes = numbers
-    total = min(sum(entry.stored for entry in entries), scan_bytes)
-    with progress_of("estimate-reading", total, len(entries), progress is not False) as shown:
-        scan_entries(entries, near, seed, scan_bytes, lambda size: shown.advance(size, 0))
-        draw(entries, sample_bytes, seed)
+    total = min(sum(entry.stored for entry in entries), options.scan_bytes)
+    with progress_of("estimate-reading", total, len(entries), options.progress is not False) as shown:
+        scan(entries, near, options.seed, options.scan_bytes, lambda size: shown.advance(size, 0))
+        draw(entries, options.sample_bytes)
         for entry in entries:
             for name, pipeline in pipelines.items():
                 write_sample(entry, name, str(pipeline.folder / f"in/{entry.number}"))

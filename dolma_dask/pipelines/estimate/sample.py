@@ -1,22 +1,22 @@
-"""Inputs of a pipeline from outside, and seeded samples of them for trials, in which copies of a text stay together.
+"""Inputs of a pipeline from outside, and samples of them for trials, in which copies of a text stay together.
 
-Records are cut into runs of neighbours, a share of which is drawn, evenly spread: neighbours are alike, so that the sample deflates like the whole. Copies belong to the run of the first of them,
-wherever they lie, so that a pipeline keeps in the sample what it would keep of the whole. Texts are copies if they are equal, and where near duplicates are looked for, if they share the
-least hash of their n-grams, as two texts do with the probability of their similarity. Of files other than JSON lines and Parquet a record is the whole file.
-Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
+A record is drawn if the hash of its text is below a limit: so all copies of a text are in the sample or none, wherever they lie, and a pipeline keeps in the sample what it would keep of
+the whole. Where near duplicates are looked for, the hash is the least of the n-grams, which two texts share with the probability of their similarity. Of files other than JSON lines and
+Parquet a record is the whole file. Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -31,7 +31,7 @@ from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stored import StoredFile
-from dolma_dask.io.stream import LineBlock, compression_of, read_lines
+from dolma_dask.io.stream import compression_of, read_lines
 from dolma_dask.journal import Journal, Record
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.catalog import Catalog
@@ -39,18 +39,17 @@ from dolma_dask.sources.mapping import is_sibling
 from dolma_dask.sources.naming import list_raw, split_suffix
 
 Ints = npt.NDArray[np.int64]
+Rows: TypeAlias = Any
+"""Neighbouring records: a batch of Parquet, or an array of lines."""
 
-SMALL, LARGE = "small", "large"
-"""Samples: some records, for what a stage costs anyway, and all that was drawn."""
+SMALL, LARGE, WHOLE = "small", "large", "whole"
+"""Samples: some records, for what a stage costs anyway, and all that was drawn. Beside them: all that the pipeline reads."""
+
+_SHARES = {SMALL: 1 / 16, LARGE: 1.0}
+"""Shares of what is drawn; the small sample is a part of the large one."""
 
 _MIN_FILES = {SMALL: 2, LARGE: 3}
 """Files of a sample at least, if there are as many: what several files need is in both, and they tell what each file adds."""
-
-_SMALL_RUNS = 16
-"""One in so many runs that are drawn is in the small sample."""
-
-_RUN_BYTES = 16_000
-"""Bytes of neighbours that are drawn together: half a window of gzip. Longer runs are too few where most documents are copies."""
 
 _BLOCK_BYTES = 8_000_000
 """Bytes of a batch of Parquet."""
@@ -64,14 +63,13 @@ _FILES_READ = 8
 
 @dataclass
 class Scanned:
-    """The records of a file, or of its beginning."""
+    """The records of a file, or of its beginning, and those in each sample."""
 
     info: FileInfo
-    keys: npt.NDArray[np.uint64]  # (n,) equal for copies
+    keys: npt.NDArray[np.uint64]  # (n,) evenly spread, equal for copies
     sizes: Ints  # (n,) bytes
     stored: int  # stored bytes that were read
-    texts: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,) number of each among all texts
-    drawn: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # by sample (n,)
+    rows: dict[str, Ints] = field(default_factory=dict)  # by sample, ascending
 
 
 @dataclass
@@ -84,7 +82,7 @@ class PipelineInput:
     mapping: str = "dolma"  # of raw files
     stages: list[str] = field(default_factory=list)  # that read it
     scanned: list[Scanned] = field(default_factory=list)  # in the order of the listing
-    counts: dict[str, int] = field(default_factory=dict)  # files of each sample
+    counts: dict[str, int] = field(default_factory=dict)  # files of each sample, and of all
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -92,21 +90,17 @@ class PipelineInput:
         return open_dataset(self.url)
 
     @cached_property
-    def _listed(self) -> tuple[str, list[FileInfo]]:
+    def listed(self) -> tuple[str, list[FileInfo]]:
+        """A folder, and the document files or raw files in it, in the order of the listing."""
         if self.is_dataset:
             return self.dataset.root, list(map(shard_info, self.dataset.shards))
         root, infos = list_raw([self.url])
         return root, [info for info in infos if not is_sibling(self.mapping, info.path)]
 
     @property
-    def root(self) -> str:
-        """The folder that paths of `files` are relative to."""
-        return self._listed[0]
-
-    @property
     def files(self) -> list[FileInfo]:
-        """Its document files or raw files, in the order of the listing."""
-        return self._listed[1]
+        """The files of `listed`."""
+        return self.listed[1]
 
     @property
     def stored(self) -> int:
@@ -128,45 +122,54 @@ class PipelineInput:
         """Number of all records."""
         return self.growth * sum(len(one.keys) for one in self.scanned)
 
-    @property
-    def largest(self) -> float:
-        """Bytes of the records of the largest file."""
-        return max(info.bytes for info in self.files) * self.bytes / self.stored
-
     def sampled(self, name: str) -> int:
         """Return the bytes of the records in a sample."""
-        return sum(int(one.sizes[one.drawn[name]].sum()) for one in self.scanned)
+        return sum(int(one.sizes[one.rows[name]].sum()) for one in self.scanned)
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-class _Block(NamedTuple):
-    """Neighbouring records of a file."""
+def scan(
+    entries: Sequence[PipelineInput],
+    near: MinHash | None,
+    seed: int,
+    scan_bytes: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Read the records of entries, as far as `scan_bytes` allows: files in an order that the seed decides.
 
-    texts: Callable[[], Sequence[str]]
-    sizes: Ints  # (n,) bytes
-    take: Callable[[Ints], Any]  # bytes or a table of some of them
-    stored: int  # stored bytes of the file up to here
+    Raises `UsageError`: an entry holds no records.
+    """
+    total = max(sum(entry.stored for entry in entries), 1)
+    for entry in entries:
+        left = max(int(scan_bytes * entry.stored / total), 1)
+        limit = max(_MIN_READ, left // _FILES_READ) if entry.stored > left else entry.stored
+        for info in sorted(entry.files, key=lambda it: xxhash.xxh3_64_intdigest(it.path.encode(), seed=seed)):
+            if left > 0:
+                entry.scanned.append(
+                    _scan(files.join(entry.listed[0], info.path), info, near, seed, min(limit, left))
+                )
+                left -= entry.scanned[-1].stored
+                advance(entry.scanned[-1].stored)
+        entry.scanned.sort(key=lambda one: one.info.path.encode())
+        if not any(len(one.keys) for one in entry.scanned):
+            raise UsageError(
+                f"{entry.url} holds no records in {counted(len(entry.scanned), 'file')} that were read; expected documents to draw a sample from."
+            )
 
 
-def _blocks(url: str, size: int) -> Iterator[_Block]:
-    """Yield the records of a file of so many stored bytes."""
-    kind = kind_of(url)
-    if kind == "parquet":
-        table = open_parquet(url)
-        rows, done = table.metadata.num_rows, 0
-        for batch in read_batches(url, table, None, _BLOCK_BYTES):
-            done += len(batch)
-            sizes = np.full(len(batch), batch.nbytes // max(len(batch), 1))
-            yield _Block(partial(_column, batch), sizes, batch.take, size * done // max(rows, 1))
-    elif kind == "jsonl":
-        with closing(StoredFile(url)) as stored:
-            for block in read_lines(stored, compression_of(url.lower())):
-                read = min(stored.position, size)
-                yield _Block(partial(_texts_of, block), np.diff(block.starts), partial(_lines, block), read)
-    else:
-        yield _Block(lambda: [url], np.array([size]), lambda _: files.read_bytes(url), size)
+def _scan(url: str, info: FileInfo, near: MinHash | None, seed: int, limit: int) -> Scanned:
+    """Read a file, or about `limit` stored bytes of it."""
+    if kind_of(url) == "whole":
+        return Scanned(info, _keys_of([info.path], None, seed), np.array([info.bytes]), info.bytes)
+    keys, sizes, stored = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
+    for rows, stored in _blocks(url, info.bytes):
+        keys.append(_keys_of(_texts_of(rows), near, seed))
+        sizes.append(_sizes_of(rows))
+        if stored >= limit:
+            break
+    return Scanned(info, np.concatenate(keys), np.concatenate(sizes), stored)
 
 
 def kind_of(path: str) -> str:
@@ -178,32 +181,47 @@ def kind_of(path: str) -> str:
     return kind if kind in ("jsonl", "parquet") else "whole"
 
 
-def _column(batch: pa.RecordBatch) -> Sequence[str]:
-    """Return the column of texts, else the last of strings; rows without any stand for themselves."""
-    strings = [f.name for f in batch.schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    if not strings:
-        return list(map(str, batch.to_pylist()))
-    name = "text" if "text" in strings else strings[-1]
-    return [text or "" for text in batch.column(name).to_pylist()]
+def _blocks(url: str, size: int) -> Iterator[tuple[Rows, int]]:
+    """Yield the records of a file of `size` stored bytes, each time with how many of these are behind them."""
+    if kind_of(url) == "parquet":
+        table, done = open_parquet(url), 0
+        for batch in read_batches(url, table, None, _BLOCK_BYTES):
+            done += len(batch)
+            yield batch, size * done // max(table.metadata.num_rows, 1)
+        return
+    with closing(StoredFile(url)) as stored:
+        for block in read_lines(stored, compression_of(url.lower())):
+            buffers = [None, pa.py_buffer(block.starts), pa.py_buffer(block.data)]
+            lines = pa.Array.from_buffers(pa.large_binary(), len(block.starts) - 1, buffers)
+            yield lines, min(stored.position, size)
 
 
-def _lines(block: LineBlock, rows: Ints) -> bytes:
-    return b"".join(block.data[block.starts[i] : block.starts[i + 1]].tobytes() for i in rows)
+def _sizes_of(rows: Rows) -> Ints:
+    if isinstance(rows, pa.RecordBatch):
+        return np.full(len(rows), rows.nbytes // max(len(rows), 1))
+    return np.asarray(pc.binary_length(rows))
 
 
-def _texts_of(block: LineBlock) -> Sequence[str]:
-    decode = msgspec.json.Decoder().decode
-    return [_text_of(line, decode) for line in block]
+def _texts_of(rows: Rows) -> list[str]:
+    """Return the text of each record, else its longest string; one that has none, such as a line that is no JSON, stands for itself."""
+    if isinstance(rows, pa.RecordBatch):
+        return list(map(_text_of, rows.to_pylist()))
+    return [_text_of(_decoded(line)) for line in rows.to_pylist()]
 
 
-def _text_of(line: bytes, decode: Callable[[bytes], Any]) -> str:
-    """Return the text of a record, else its longest string; a line that is no JSON stands for itself."""
+def _decoded(line: bytes) -> Any:
     try:
-        record = decode(line)
+        return _decoder.decode(line)
     except NOT_JSON:
         return line.decode(errors="replace")
+
+
+_decoder = msgspec.json.Decoder()
+
+
+def _text_of(record: Any) -> str:
     text = record.get("text") if isinstance(record, dict) else None
-    return text if isinstance(text, str) else _longest(record)
+    return text if isinstance(text, str) else _longest(record) or str(record)
 
 
 def _longest(value: Any) -> str:
@@ -213,113 +231,36 @@ def _longest(value: Any) -> str:
     return max(map(_longest, parts), key=len, default="")
 
 
-def _keys_of(texts: Sequence[str], near: MinHash | None) -> npt.NDArray[np.uint64]:
-    """Return a number for each text (n,): equal for equal texts, and mostly for those that are alike where `near` is given."""
-    hashes = (xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts)
-    keys = np.fromiter(hashes, np.uint64, len(texts))
+def _keys_of(texts: Sequence[str], near: MinHash | None, seed: int) -> npt.NDArray[np.uint64]:
+    """Return a number for each text (n,), evenly spread: equal for equal texts, and mostly for those that are alike where `near` is given."""
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
     if near is not None and texts:
         signed = near.sign(pa.array(texts, pa.large_string()))
-        has = near.has_signature(signed.kinds)
-        keys[has] = signed.values[has, 0]
-    return keys
-
-
-def scan_entries(
-    entries: Sequence[PipelineInput],
-    near: MinHash | None,
-    seed: int,
-    scan_bytes: int,
-    advance: Callable[[int], None],
-) -> None:
-    """Read the records of entries, as far as `scan_bytes` allows: whole files in an order that the seed decides.
-
-    Raises `UsageError`: an entry holds no records.
-    """
-    total = sum(entry.stored for entry in entries)
-    for entry in entries:
-        left = max(int(scan_bytes * entry.stored / total), 1)
-        limit = max(_MIN_READ, left // _FILES_READ) if entry.stored > left else entry.stored
-        for info in sorted(
-            entry.files, key=lambda info: xxhash.xxh3_64_intdigest(info.path.encode(), seed=seed)
-        ):
-            if left > 0:
-                entry.scanned.append(_scan(files.join(entry.root, info.path), info, near, min(limit, left)))
-                left -= entry.scanned[-1].stored
-                advance(entry.scanned[-1].stored)
-        entry.scanned.sort(key=lambda one: one.info.path.encode())
-        if not any(len(one.keys) for one in entry.scanned):
-            raise UsageError(
-                f"{entry.url} holds no records in {counted(len(entry.scanned), 'file')} that were read; expected documents to draw a sample from."
-            )
-
-
-def _scan(url: str, info: FileInfo, near: MinHash | None, limit: int) -> Scanned:
-    """Read a file, or about `limit` stored bytes of it."""
-    keys, sizes, stored = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
-    for block in _blocks(url, info.bytes):
-        keys.append(_keys_of(block.texts(), near))
-        sizes.append(block.sizes)
-        stored = block.stored
-        if stored >= limit:
-            break
-    return Scanned(info, np.concatenate(keys), np.concatenate(sizes), stored)
+        for at in np.flatnonzero(near.has_signature(signed.kinds)):
+            data[at] = signed.values[at, 0].tobytes()
+    return np.fromiter((xxhash.xxh3_64_intdigest(item, seed) for item in data), np.uint64, len(data))
 
 
 # ----------------------------------------------------------------------------------------------------------- drawing
 
 
-def draw(entries: Sequence[PipelineInput], sample_bytes: int, seed: int) -> None:
-    """Draw the samples: sets `Scanned.drawn`. Each has a record of every entry.
+def draw(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
+    """Draw the samples: sets `Scanned.rows`. Each has a record of every entry.
 
     Raises `UsageError`: something can only be taken whole and is too large.
     """
-    scanned = [one for entry in entries for one in entry.scanned]
-    keys = np.concatenate([one.keys for one in scanned])
-    sizes = np.concatenate([one.sizes for one in scanned])
-    _, first, texts = np.unique(keys, return_index=True, return_inverse=True)
-    is_drawn = _choose(sizes, first, sample_bytes, seed)
-    ends = np.cumsum([len(one.keys) for one in scanned])[:-1]
-    for one, rows in zip(scanned, np.split(texts, ends), strict=True):
-        one.texts = rows
+    total = sum(int(one.sizes.sum()) for entry in entries for one in entry.scanned)
+    share = min(sample_bytes / max(total, 1), 1.0)
     for entry in entries:
-        mine = np.concatenate([one.texts for one in entry.scanned])
-        is_drawn[LARGE][mine[len(mine) // 2]] |= not is_drawn[LARGE][mine].any()
-        is_drawn[SMALL][mine[is_drawn[LARGE][mine]][0]] |= not is_drawn[SMALL][mine].any()
-    for one in scanned:
-        one.drawn = {name: of_texts[one.texts] for name, of_texts in is_drawn.items()}
-    _check_whole(entries, sample_bytes)
-
-
-def _choose(sizes: Ints, first: Ints, sample_bytes: int, seed: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return which texts are in each sample: one run of neighbours in ``1 / share``.
-
-    Parameters
-    ----------
-    sizes : ndarray
-        Bytes of each record (n,).
-    first : ndarray
-        For each text, the first record that holds it (n_texts,).
-    sample_bytes, seed : int
-        As of `draw`.
-    """
-    share = min(1.0, sample_bytes / max(float(sizes.sum()), 1.0))
-    new = np.zeros(len(sizes))
-    new[first] = sizes[first]
-    begins = np.cumsum(new) - new  # bytes of texts that are no copies, before each record
-    run_bytes = max(min(_RUN_BYTES, share * float(new.sum()) / _SMALL_RUNS), 1.0)
-    turns = (begins[first] // run_bytes + np.random.default_rng(seed).random() / share) * share
-    turn = np.floor(turns + share)
-    large = turn > np.floor(turns)
-    return {SMALL: large & (turn % _SMALL_RUNS == 0), LARGE: large}
-
-
-def _check_whole(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
-    for entry in entries:
+        least = min(one.keys.min() for one in entry.scanned if len(one.keys))
         for one in entry.scanned:
-            size = int(one.sizes[one.drawn[LARGE]].sum()) if kind_of(one.info.path) == "whole" else 0
+            for name, part in _SHARES.items():
+                limit = max(np.uint64(part * share * (2.0**64 - 2.0**11)), least)
+                one.rows[name] = np.flatnonzero(one.keys <= limit)
+            size = int(one.sizes[one.rows[LARGE]].sum()) if kind_of(one.info.path) == "whole" else 0
             if size > 4 * sample_bytes:
                 raise UsageError(
-                    f"{files.join(entry.root, one.info.path)} can only be taken whole and holds {size / 1e6:,.0f} MB; expected at most four times "
+                    f"{files.join(entry.listed[0], one.info.path)} can only be taken whole and holds {size / 1e6:,.0f} MB; expected at most four times "
                     f"--sample-bytes {sample_bytes:,}. Give a larger number, or smaller files."
                 )
 
@@ -329,76 +270,71 @@ def _check_whole(entries: Sequence[PipelineInput], sample_bytes: int) -> None:
 
 def write_sample(entry: PipelineInput, name: str, folder: str) -> None:
     """Write a sample of an entry, with the attributes of its documents, to a folder: sets `PipelineInput.counts`."""
-    groups = list(_groups(entry, name))
-    entry.counts[name] = len(groups)
-    attributes = _attribute_files(entry.dataset) if entry.is_dataset else []
+    groups = _groups(entry, name)
+    entry.counts |= {name: len(groups), WHOLE: len(entry.files)}
+    sets = list(_attribute_files(entry.dataset)) if entry.is_dataset else []
     made_by = Catalog(entry.dataset).written if entry.is_dataset else {}
     for group in groups:
-        for paths in _beside([one.info.path for one in group], attributes):
-            pieces: list[Any] = []
-            for path, one in zip(paths, group, strict=True):
-                rows = np.flatnonzero(one.drawn[name])
-                pieces += _chosen(files.join(entry.root, path), one.info.bytes, rows)
-            data = _packed(pieces, paths[0])
-            with publish(files.join(folder, paths[0]), synced=False) as out:
+        paths = [one.info.path for one in group]
+        stems = [layout.stem_of(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in paths]
+        beside = [[known[stem] for stem in stems] for known in sets if known.keys() >= {*stems}]
+        for chosen in (paths, *beside):
+            data = _sample_file(entry.listed[0], chosen, [one.rows[name] for one in group])
+            with publish(files.join(folder, chosen[0]), synced=False) as out:
                 out.write(data)
-            if paths[0] in made_by:
-                _declare(folder, paths[0], data, *made_by[paths[0]])
+            if chosen[0] in made_by:
+                _declare(folder, chosen[0], data, *made_by[chosen[0]])
 
 
-def _groups(entry: PipelineInput, name: str) -> Iterator[list[Scanned]]:
-    """Yield neighbouring files of one kind that become one: as many as are in proportion, or `_MIN_FILES`."""
-    used = [one for one in entry.scanned if one.drawn[name].any()]
+def _groups(entry: PipelineInput, name: str) -> list[list[Scanned]]:
+    """Return neighbouring files of one kind that become one: about as many as are in proportion, or `_MIN_FILES`."""
+    used = [one for one in entry.scanned if len(one.rows[name])]
     wanted = len(entry.files) * entry.sampled(name) / max(entry.bytes, 1.0)
     count = max(min(_MIN_FILES[name], len(entry.files)), round(wanted))
-    by_kind: defaultdict[tuple[str, str | None], list[Scanned]] = defaultdict(list)
-    for one in used:
-        kind, path = kind_of(one.info.path), one.info.path
-        by_kind[kind, path if kind == "whole" else compression_of(path.lower())].append(one)
-    for alike in by_kind.values():
-        parts = min(max(1, round(count * len(alike) / len(used))), len(alike))
-        for at in np.array_split(np.arange(len(alike)), parts):
-            yield [alike[i] for i in at]
+    groups: defaultdict[tuple[str | None, int], list[Scanned]] = defaultdict(list)
+    for number, one in enumerate(used):
+        path = one.info.path
+        kind = {"parquet": "parquet", "jsonl": compression_of(path.lower())}.get(kind_of(path), path)
+        groups[kind, number * count // len(used)].append(one)
+    return list(groups.values())
 
 
-def _attribute_files(dataset: Dataset) -> list[dict[str, str]]:
-    """Return the files of each attribute set relative to the dataset, by stem."""
-    folders = [f"{layout.ATTRIBUTES}/{name}" for name in dataset.attributes]
-    listed = [[info.path for info in files.list_files(dataset.url(folder))] for folder in folders]
-    return [
-        {layout.stem_of(path): f"{folder}/{path}" for path in paths}
-        for folder, paths in zip(folders, listed, strict=True)
+def _attribute_files(dataset: Dataset) -> Iterator[dict[str, str]]:
+    """Yield the files of each attribute set relative to the dataset, by stem."""
+    for name in dataset.attributes:
+        folder = f"{layout.ATTRIBUTES}/{name}"
+        listed = files.list_files(dataset.url(folder))
+        yield {layout.stem_of(info.path): f"{folder}/{info.path}" for info in listed}
+
+
+def _sample_file(root: str, paths: Sequence[str], rows: Sequence[Ints]) -> bytes:
+    """Return ascending rows of neighbouring files of one kind as one file; lines are compressed as its suffix says."""
+    kind = kind_of(paths[0])
+    if kind == "whole":
+        return files.read_bytes(files.join(root, paths[0]))
+    pieces = [
+        piece
+        for path, mine in zip(paths, rows, strict=True)
+        for piece in _taken(files.join(root, path), mine)
     ]
-
-
-def _beside(paths: list[str], attributes: Sequence[Mapping[str, str]]) -> Iterator[list[str]]:
-    """Yield files of documents, then the files of each attribute set that has all of them."""
-    yield paths
-    stems = [layout.stem_of(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in paths]
-    yield from ([known[stem] for stem in stems] for known in attributes if known.keys() >= {*stems})
-
-
-def _chosen(url: str, size: int, rows: Ints) -> Iterator[Any]:
-    """Yield ascending rows of a file."""
-    first = 0
-    for block in _blocks(url, size) if len(rows) else ():
-        begin, end = np.searchsorted(rows, [first, first + len(block.sizes)])
-        if end > begin:
-            yield block.take(rows[begin:end] - first)
-        first += len(block.sizes)
-        if first > rows[-1]:
-            return
-
-
-def _packed(pieces: Sequence[Any], path: str) -> bytes:
-    """Join records as one file; lines are compressed as its suffix says."""
-    if pieces and isinstance(pieces[0], pa.RecordBatch):
+    if kind == "parquet":
         buffer = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_batches(pieces), buffer, compression="zstd")
         return bytes(buffer.getvalue())
-    data = b"".join(pieces)
-    compression = compression_of(path.lower()) if kind_of(path) == "jsonl" else None
+    data = b"".join(line for piece in pieces for line in piece.to_pylist())
+    compression = compression_of(paths[0].lower())
     return bytes(pa.compress(data, codec=compression, asbytes=True)) if compression else data
+
+
+def _taken(url: str, rows: Ints) -> Iterator[Rows]:
+    first = 0
+    for block, _ in _blocks(url, 0) if len(rows) else ():
+        begin, end = np.searchsorted(rows, [first, first + len(block)])
+        if end > begin:
+            yield block.take(pa.array(rows[begin:end] - first))
+        first += len(block)
+        if first > rows[-1]:
+            return
 
 
 def _declare(folder: str, path: str, data: bytes, verb: str, record: Record) -> None:

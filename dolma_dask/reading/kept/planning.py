@@ -19,11 +19,11 @@ from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.columns import Columns, find_fields
-from dolma_dask.reading.kept.duplicates import duplicate_notes
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, RecipeOptions, SpanWork, columns_of, prefix_of
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import Selection, conjuncts
 from dolma_dask.reading.sets import AttributeSets
+from dolma_dask.reading.together import duplicate_notes
 from dolma_dask.rules.filter_columns import (
     ATTRIBUTE_PREFIX,
     LISTS,

@@ -2,15 +2,18 @@
 
 A job of two passes before those of the mix. The first reads what the rule needs (and the texts, where these are weighed) and keeps 26 bytes for
 each document that the mix would write; the second finds the cut of each group (`dolma_dask.verbs.mix.ranking`). The result, a table with a line
-per group, is a record of the journal below what the mix writes; each of its outputs has a copy among the parameters of its run.
+per group, is a record of the journal below what the mix writes; each of its outputs has a copy among the parameters of its run. Documents weigh
+one each, or their bytes, their tokens, or the number of a column.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from dolma_dask.engine import (
@@ -26,6 +29,7 @@ from dolma_dask.engine import (
     WorkDir,
     grouped,
 )
+from dolma_dask.errors import SchemaError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
@@ -38,8 +42,10 @@ from dolma_dask.rules.groups import ALL, Groups
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.verbs.mix.drawn import Drawn, DrawnTable
-from dolma_dask.verbs.mix.measure import Measure
-from dolma_dask.verbs.mix.ranking import RANKED, FoundCut, Ranked, find_cuts
+from dolma_dask.verbs.mix.ranking import RANKED, FoundCut, Ints, Ranked, find_cuts
+
+if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
+    from dolma_dask.tokens.engine import TokenEngine
 
 VERSION = 1
 """Raised whenever other documents are kept for the same options."""
@@ -51,6 +57,56 @@ BLOCK = 1 << 16
 """Documents of a staging file that are looked at together."""
 
 _PLACE_BITS = 32
+
+MAX_WEIGHT = (1 << 31) - 1
+"""Largest number of a column: sums of four thousand million documents are exact."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Weight of documents."""
+
+    unit: str
+    column: str | None = None  # with a number per document
+    engine: "TokenEngine | None" = None  # that encodes the texts
+    added: int = 0  # tokens around each document
+
+    def weigh(self, rows: DocumentRows, shard: str) -> Ints:
+        """Return the weight of each document (n,)."""
+        if self.column is not None:
+            return _whole(rows.batch.column(self.column), self.column, rows, shard)
+        if self.engine is not None:
+            lengths = self.engine.encode(rows.batch.column("text")).lengths
+            return lengths.astype(np.int64) + self.added
+        if self.unit == "bytes":
+            lengths = pc.binary_length(rows.batch.column("text")).to_numpy(zero_copy_only=False)
+            return np.asarray(lengths, np.int64)
+        return np.ones(rows.batch.num_rows, np.int64)
+
+    @property
+    def of_text(self) -> bool:
+        """True if it depends on the text."""
+        return self.unit == "bytes" or self.engine is not None
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the weights."""
+        tokenizer = {} if self.engine is None else {"tokenizer": self.engine.fingerprint, "added": self.added}
+        return {"unit": self.unit, "column": self.column, **tokenizer}
+
+
+def _whole(column: pa.Array, name: str, rows: DocumentRows, shard: str) -> Ints:
+    """Return the numbers of a column; refuse those that count nothing."""
+    numbers = np.array(column.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False))
+    wrong = ~((numbers >= 0) & (numbers <= MAX_WEIGHT) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise SchemaError(
+            f"{shard}, row {int(rows.numbers[at])}: {name} is {column[at].as_py()}; expected a whole number from 0 to {MAX_WEIGHT:,} in every document that the "
+            "mix keeps. Leave the others out by the rule, or choose another unit.",
+            shard=shard,
+            row=int(rows.numbers[at]),
+        )
+    return numbers.astype(np.int64)
 
 
 # ------------------------------------------------------------------------------------------------ the passes

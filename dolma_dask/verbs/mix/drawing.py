@@ -12,9 +12,8 @@ from dolma_dask.options.records import ReadOptions
 from dolma_dask.reading.columns import NUMERIC, Columns, find_columns
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.rules.downsampling import Downsampling
-from dolma_dask.verbs.mix.downsampling import Draw
+from dolma_dask.verbs.mix.downsampling import Draw, Measure
 from dolma_dask.verbs.mix.drawn import DrawnTable
-from dolma_dask.verbs.mix.measure import Measure
 
 if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a start
     from dolma_dask.verbs.mix.tokens import TokenOptions

@@ -1,4 +1,4 @@
-"""The job of `quantiles`: the values of all shards are kept, each signal is looked up in them, the result is one file."""
+"""The job of `quantiles`: the values of all shards are kept, each signal is looked up in them, the result is one file; thresholds of levels are made of that."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,24 +17,25 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, dataset_notes, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import (
     QUANTILES,
+    is_outdated,
+    level_words,
     quantiles_path,
     read_table,
     read_thresholds,
     thresholds_path,
 )
 from dolma_dask.rules.groups import MAX_GROUPS, too_many
-from dolma_dask.rules.strictness import Strictness
+from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
 from dolma_dask.rules.tails import Tail
-from dolma_dask.rules.thresholds import NullPolicy, one_kind, places_in, thresholds_of
+from dolma_dask.rules.thresholds import By, Kind, NullPolicy, one_kind, places_in, thresholds_of
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
-from dolma_dask.verbs.quantiles.thresholds import ThresholdStage, remove_outdated
 from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
@@ -284,3 +285,41 @@ def run_quantiles(job: Quantiles, options: RunOptions) -> QuantilesSummary:
         engine.run(job.thresholds_plan(job.level), options)
         made = read_thresholds(files.join(job.root, thresholds_path(job.name, job.level.name)))
     return replace(summary, thresholds=made)
+
+
+def remove_outdated(root: str, name: str) -> list[str]:
+    """Remove the thresholds that `quantiles` wrote from other quantiles of that name than there are now; return a note for each."""
+    known = Journal(root, QUANTILES).records
+    notes = []
+    for level in (*LEVELS, MIXED):
+        record = known.get(thresholds_path(name, level))
+        if record is not None and is_outdated(root, record):
+            files.remove(files.join(root, record.unit))
+            notes.append(
+                f"{record.unit} removed: it was made of the quantiles that are replaced; --level {level_words(level)} makes it again"
+            )
+    return notes
+
+
+@dataclass(frozen=True)
+class ThresholdStage:
+    """Writes the thresholds of a level from the quantiles of a dataset."""
+
+    root: str  # of the dataset
+    level: Strictness
+    by: By  # column of the groups
+    kind: Kind  # type of that column
+    tails: Mapping[str, Tail]  # ends of each signal that are cut
+    nulls: NullPolicy
+    verb: str = QUANTILES
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the thresholds; see `dolma_dask.engine.Stage`."""
+        unit, (source,) = task.units[0], task.inputs
+        found = thresholds_of(
+            read_table(source.url), str(self.level), self.by, self.kind, self.tails, self.nulls
+        )
+        with publish(files.join(self.root, unit.name)) as out:
+            out.write(msgspec.json.format(msgspec.json.encode(found.to_json())) + b"\n")
+        read = InputRecord(source.info.path, source.info.bytes, source.info.stamp, files.checksum(source.url))
+        return [task.record([FileRecord(unit.name, out.bytes, out.checksum)], [read])]

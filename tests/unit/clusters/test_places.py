@@ -15,7 +15,7 @@ import dask
 import pytest
 
 from dolma_dask import clusters
-from dolma_dask.clusters import Placement, open_placement, places, this_process
+from dolma_dask.clusters import Placement, local, open_placement, places
 from dolma_dask.errors import UsageError
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.placement import choose
@@ -239,14 +239,14 @@ def test_a_number_of_workers_is_one(workers):
 
 @pytest.mark.parametrize("scheduler", ["processes", "cluster"])
 def test_daemonic_processes_say_that_they_may_start_no_others(scheduler, monkeypatch):
-    monkeypatch.setattr(this_process, "is_daemon", lambda: True)
+    monkeypatch.setattr(local, "is_daemon", lambda: True)
     with pytest.raises(UsageError, match="daemonic"):
         place(scheduler, 2)
 
 
 def test_a_fork_does_not_wait_for_the_cluster_of_its_parent(monkeypatch):
     monkeypatch.setattr(places, "active_client", lambda: SimpleNamespace(scheduler_info=dict))
-    monkeypatch.setattr(this_process, "_fork_of_dask", True)
+    monkeypatch.setattr(local, "_fork_of_dask", True)
     with pytest.raises(UsageError, match=r"fork of one.*scheduler='threads'"):
         place(None, 2)
     assert place("threads", 2).scheduler == "threads"

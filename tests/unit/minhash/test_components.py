@@ -8,7 +8,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dolma_dask.errors import DataError
-from dolma_dask.minhash.components import flatten, singletons, unite
+from dolma_dask.minhash.components import flatten, unite
 
 
 def oracle(nodes, edges):
@@ -21,7 +21,7 @@ def oracle(nodes, edges):
 
 
 def components(nodes, edges, dtype=np.uint32):
-    parent = singletons(nodes).astype(dtype)
+    parent = np.arange(nodes, dtype=dtype)
     united = unite(parent, edges)
     flatten(parent)
     return parent, united
@@ -47,7 +47,7 @@ def test_each_node_gets_the_smallest_member_whatever_the_order(graph, dtype, dat
     shuffled = edges[data.draw(st.permutations(range(len(edges))))]
     turned = np.where(np.arange(len(edges))[:, np.newaxis] % 2, shuffled, shuffled[:, ::-1])
     cut = data.draw(st.integers(0, len(edges)))
-    parent = singletons(nodes)
+    parent = np.arange(nodes, dtype=np.uint32)
     unite(parent, turned[:cut])
     flatten(parent)  # a flat array takes more edges
     unite(parent, np.ascontiguousarray(turned[cut:]))
@@ -74,13 +74,8 @@ def test_large_components(form):
     assert united == nodes - len(np.unique(expected))
 
 
-def test_numbers_take_four_bytes_where_they_fit():
-    assert singletons(3).tolist() == [0, 1, 2]
-    assert singletons(3).dtype == np.uint32
-
-
 def test_an_edge_to_a_node_that_is_not_there_is_refused():
-    parent = singletons(4)
+    parent = np.arange(4, dtype=np.uint32)
     with pytest.raises(DataError, match="between documents 9 and 1; expected numbers below 4"):
         unite(parent, np.array([[0, 1], [9, 1]], np.uint64))
     with pytest.raises(DataError, match="between documents 0 and 18446744073709551615"):

@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dolma_dask.exchange.contract import to_records
-from dolma_dask.minhash.components import flatten, singletons, unite
+from dolma_dask.minhash.components import flatten, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
 from dolma_dask.verbs.dedupe.edges import KEYS, EdgeReducer
 
@@ -97,7 +97,7 @@ def test_reducers_that_contract_and_that_do_not_find_the_same(rows, cuts):
 @given(rows=keys(), dtype=st.sampled_from([np.uint32, np.uint64]))
 def test_labels_name_the_root_and_count_the_members(rows, dtype):
     edges, _ = stars(rows)
-    parents = singletons(DOCUMENTS).astype(dtype)
+    parents = np.arange(DOCUMENTS, dtype=dtype)
     unite(parents, np.array(edges, np.uint64).reshape(-1, 2))
     flatten(parents)
     roots = parents.tolist()

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError
-from dolma_dask.minhash import parts, shingles
+from dolma_dask.minhash import shingles
 from dolma_dask.minhash.schemes import EMPTY, SIGNED, MinHash
 from dolma_dask.text import joined
 
@@ -50,8 +50,8 @@ def test_pieces_and_runs(minhash, monkeypatch):
     signed = minhash.has_signature(whole.kinds)
     assert len({tuple(row) for row in whole.values[signed].tolist()}) == signed.sum()
     for piece_bytes, part_bytes, run in CUTS:
-        monkeypatch.setattr(parts, "PIECE_BYTES", piece_bytes)
-        monkeypatch.setattr(parts, "PART_BYTES", part_bytes)
+        monkeypatch.setattr(shingles, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(shingles, "PART_BYTES", part_bytes)
         monkeypatch.setattr(shingles, "RUN", run)
         again = minhash.sign(texts)
         np.testing.assert_array_equal(again.kinds, whole.kinds)
@@ -62,8 +62,8 @@ def test_pieces_and_runs(minhash, monkeypatch):
 
 def test_tokens_of_a_long_text_are_made_part_by_part(monkeypatch):
     """Not of a whole batch, or of a whole text."""
-    monkeypatch.setattr(parts, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(parts, "PART_BYTES", 1000)
+    monkeypatch.setattr(shingles, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(shingles, "PART_BYTES", 1000)
     sizes, find = [], shingles.token_parts
 
     def watched(*args):

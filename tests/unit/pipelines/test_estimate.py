@@ -17,7 +17,7 @@ from dolma_dask import cli
 from dolma_dask.errors import CorruptFileError, TrialError, UsageError
 from dolma_dask.io.publish import writer_space
 from dolma_dask.pipelines.estimate.answer import fitting
-from dolma_dask.pipelines.estimate.model import StageExtent, Walls, line
+from dolma_dask.pipelines.estimate.trial import Walls, line
 from dolma_dask.pipelines.pipeline import run
 
 HERE = {"scheduler": "synchronous", "progress": False}
@@ -131,16 +131,16 @@ stages:
 
 def test_noise_is_not_multiplied():
     """A stage that hardly grows: what two trials of the same differ by, times 33, would be most of the estimate."""
-    extent = StageExtent({"small": 10.0, "large": 310.0, "whole": 10_000.0}, {})
-    exact = line(extent, {"small": 3.0, "large": 9.0})
+    read = {"small": 10.0, "large": 310.0, "whole": 10_000.0}
+    exact = line(read, {"small": 3.0, "large": 9.0})
     assert (exact.rate, exact.spread) == (0.02, 0)
     assert (exact.fixed, exact.whole) == pytest.approx((2.8, 202.8))
     values = {"small": 1.2, "large": 1.4}
-    assert line(extent, values).whole > 7
-    noisy = line(extent, values, noise=0.2)
+    assert line(read, values).whole > 7
+    noisy = line(read, values, noise=0.2)
     assert noisy.whole == pytest.approx(1.4)
     assert noisy.spread > 0.5  # but the doubt is told
-    assert line(extent, {**values, "large": 9.2}, noise=0.2).rate == pytest.approx(8 / 300, rel=0.01)
+    assert line(read, {**values, "large": 9.2}, noise=0.2).rate == pytest.approx(8 / 300, rel=0.01)
 
 
 def test_a_request_has_as_many_workers_as_gain_anything():

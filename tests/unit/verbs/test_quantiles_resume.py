@@ -10,8 +10,8 @@ from dolma_dask.reading.thresholds import read_thresholds
 from dolma_dask.verbs.mix.verb import mix
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.quantiles import values as quantile_values
+from dolma_dask.verbs.quantiles.job import ThresholdStage
 from dolma_dask.verbs.quantiles.select import SelectStage
-from dolma_dask.verbs.quantiles.thresholds import ThresholdStage
 from dolma_dask.verbs.quantiles.verb import quantiles
 
 from .conftest import failing, write_lines

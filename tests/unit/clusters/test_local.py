@@ -15,14 +15,14 @@ def test_files_of_comments_are_no_settings(tmp_path, monkeypatch, text, is_loade
     folder.mkdir(parents=True)
     (folder / "labextension.yaml").write_text(text)
     monkeypatch.setenv("HOME", str(tmp_path))
-    code = "import sys\nfrom dolma_dask.clusters.this_process import configured\nprint(configured('scheduler'), 'dask' in sys.modules)"
+    code = "import sys\nfrom dolma_dask.clusters.local import configured\nprint(configured('scheduler'), 'dask' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["threads" if is_loaded else "None", str(is_loaded)]
 
 
 FORKS = """
 import os, sys, threading
-from dolma_dask.clusters.this_process import check_has_threads
+from dolma_dask.clusters.local import check_has_threads
 from dolma_dask.errors import UsageError
 
 def in_fork(look):
