@@ -6,6 +6,7 @@ texts of examples.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from sys import float_info
 from typing import Annotated
 
 from dolma_dask.dataset import Dataset
@@ -14,7 +15,7 @@ from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
     DatasetOptions,
@@ -90,7 +91,10 @@ class WhatIfOptions(DatasetOptions, ShardOptions):
             "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
         ),
     ] = None
-    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=texts.check_ratio)] = None
+    tokens_per_byte: Annotated[
+        float | None,
+        Opt("By default 0.25.", min=ABOVE_0, max=float_info.max, expected="a number above 0, such as 0.25"),
+    ] = None
     tokenizer: Annotated[
         str | None,
         Opt(
