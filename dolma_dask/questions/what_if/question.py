@@ -159,7 +159,7 @@ def what_if(
         check_outside(files.normalize(options.to), found.root)
     part = options.selected(found)
     bounds, given = _requested(thresholds, options.where)
-    asked = ask(
+    question = ask(
         part,
         bounds,
         name=options.name,
@@ -170,9 +170,9 @@ def what_if(
         is_part=len(part.shards) < len(found.shards),
     )
     if options.where is not None and not isinstance(options.where, Thresholds):
-        asked = replace(asked, notes=())  # a rule has no levels
+        question = replace(question, notes=())  # a rule has no levels
     ratio = texts.ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
-    answer = asked.answer(options, *ratio)
+    answer = question.answer(options, *ratio)
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
     answer = answer.with_excerpts(part) if options.shows_texts else answer
     return answer if options.to is None else answer.written(options.to)
