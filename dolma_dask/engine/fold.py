@@ -1,4 +1,4 @@
-"""Folds: sums over shards that are only read. Shards share tasks, sums are joined with ``+`` in the workers and here, in the order of the shards.
+"""Folds: sums over shards that are only read. They are joined with ``+``, in the workers and here, in the order of the shards if that matters.
 
 A question declares what is counted in one shard (`Fold`); `fold` owns tasks, progress, failures and the order. Nothing is written, no journal is kept.
 `tests/unit/example_fold.py` is a question in half a page.
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -148,12 +148,9 @@ class _InOrder(_Total[Sums]):
 
 def _tasks(shards: Sequence[Readable]) -> list[Task]:
     """Return at most `MAX_TASKS` tasks of equally many shards."""
-    return [Task(group[0].name, (), _inputs(group), tuple(group)) for group in _groups(shards)]
-
-
-def _groups(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    size = max(-(-len(items) // MAX_TASKS), 1)
-    return (items[start : start + size] for start in range(0, len(items), size))
+    size = max(-(-len(shards) // MAX_TASKS), 1)
+    groups = (tuple(shards[start : start + size]) for start in range(0, len(shards), size))
+    return [Task(group[0].name, (), _inputs(group), group) for group in groups]
 
 
 def _inputs(shards: Sequence[Readable]) -> tuple[Input, ...]:

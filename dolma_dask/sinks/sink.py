@@ -26,7 +26,8 @@ class DocumentRows:
     """Some documents of a shard, as they are to be written."""
 
     batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
-    numbers: npt.NDArray[np.int64]  # (n,) rows in the shard
+    # (n,) rows in the shard; none of raw files, which have no shard yet
+    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
 
 

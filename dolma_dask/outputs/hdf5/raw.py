@@ -176,7 +176,7 @@ class RawSource:
             counts["text_bytes_in"] += text_bytes(texts)
             counts["bad_records"] += len(block.bad)
             counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
-            yield DocumentRows(pa.record_batch({"text": texts}), _NO_ROWS)
+            yield DocumentRows(pa.record_batch({"text": texts}))
         facts.inputs = tuple(read)
         if quarantine.skipped:
             counts["skipped_members"] = quarantine.skipped
@@ -194,9 +194,6 @@ class RawSource:
             lines=self.field,
         )
         return source.read(read)
-
-
-_NO_ROWS = np.empty(0, np.int64)
 
 
 def _text_of_value(value: bytes, key: str) -> str:

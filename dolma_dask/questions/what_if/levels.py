@@ -91,7 +91,7 @@ class LevelBounds:
         """Arrange thresholds and those of the levels."""
         labels = _checked_labels(given)
         lower, upper = _ends([given, *levels.values()], labels)
-        named = _named_steps(lower, upper, labels, list(levels), given)
+        own = _steps_by_name(lower, upper, labels, list(levels), given)
         return cls(
             given.signals,
             given.by,
@@ -99,10 +99,10 @@ class LevelBounds:
             given.nulls,
             labels,
             tuple(levels),
-            given.strictness if named is not None or not levels else None,
+            given.strictness if own is not None or not levels else None,
             lower,
             upper,
-            _stricter_steps(lower, upper) if named is None else (named + (named > 0)) % (len(levels) + 1),
+            _stricter_steps(lower, upper) if own is None else (own + (own > 0)) % (len(levels) + 1),
             _shown(labels, sizes, len(given.bounds)),
             sizes,
         )
@@ -182,7 +182,7 @@ def _ends(steps: Sequence[Thresholds], labels: Sequence[str]) -> tuple[Floats, F
     return ends[0], ends[1]
 
 
-def _named_steps(
+def _steps_by_name(
     lower: Floats, upper: Floats, labels: Sequence[str], levels: Sequence[Level], given: Thresholds
 ) -> Counts | None:
     """Return the steps (rules, groups) of the level that the given bounds are called after; None if they are not those of its steps: a person has changed
@@ -196,8 +196,8 @@ def _named_steps(
         for group, label in enumerate(labels, 1):
             steps[rule, group] = levels.index(level_at(known, label, signal)) + 1
     for ends in (lower, upper):
-        named = np.take_along_axis(ends, steps[..., None], axis=-1)
-        if not np.array_equal(named, ends[..., : GIVEN + 1], equal_nan=True):
+        at_steps = np.take_along_axis(ends, steps[..., None], axis=-1)
+        if not np.array_equal(at_steps, ends[..., : GIVEN + 1], equal_nan=True):
             return None
     return steps
 

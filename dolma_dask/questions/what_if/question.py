@@ -6,6 +6,7 @@ texts of examples.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from sys import float_info
 from typing import Annotated
 
 from dolma_dask.dataset import Dataset
@@ -14,7 +15,7 @@ from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import dataset_notes
-from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
     DatasetOptions,
@@ -90,7 +91,10 @@ class WhatIfOptions(DatasetOptions, ShardOptions):
             "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
         ),
     ] = None
-    tokens_per_byte: Annotated[float | None, Opt("By default 0.25.", convert=texts.check_ratio)] = None
+    tokens_per_byte: Annotated[
+        float | None,
+        Opt("By default 0.25.", min=ABOVE_0, max=float_info.max, expected="a number above 0, such as 0.25"),
+    ] = None
     tokenizer: Annotated[
         str | None,
         Opt(
@@ -155,7 +159,7 @@ def what_if(
         check_outside(files.normalize(options.to), found.root)
     part = options.selected(found)
     bounds, given = _requested(thresholds, options.where)
-    asked = ask(
+    question = ask(
         part,
         bounds,
         name=options.name,
@@ -166,9 +170,9 @@ def what_if(
         is_part=len(part.shards) < len(found.shards),
     )
     if options.where is not None and not isinstance(options.where, Thresholds):
-        asked = replace(asked, notes=())  # a rule has no levels
+        question = replace(question, notes=())  # a rule has no levels
     ratio = texts.ratio_of(part, options.tokens_per_byte, options.tokenizer, options.seed)
-    answer = asked.answer(options, *ratio)
+    answer = question.answer(options, *ratio)
     answer = replace(answer, notes=(*dataset_notes(found), *answer.notes))
     answer = answer.with_excerpts(part) if options.shows_texts else answer
     return answer if options.to is None else answer.written(options.to)

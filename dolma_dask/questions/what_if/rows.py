@@ -88,12 +88,8 @@ class Counted:
     @cached_property
     def groups(self) -> dict[str, Groups]:
         """Groups that tables have rows for: all documents, then every group that has any."""
-        named = len(self.bounds.groups) > 2 - (self.bounds.by is not None)
-        own = {
-            name: [group]
-            for group, name in enumerate(self.bounds.groups)
-            if named and self.sums.total[group, 0]
-        }
+        with_rows = enumerate(self.bounds.groups) if self.bounds.by and self.bounds.labels else ()
+        own = {name: [group] for group, name in with_rows if self.sums.total[group, 0]}
         return {ALL: slice(None), **own}
 
     @cached_property
@@ -143,11 +139,9 @@ class Counted:
 
     def overlap(self) -> dict[str, tuple[tuple[int, ...], ...]]:
         """Return the documents that pairs of rules drop, by group."""
-        named = {self.bounds.groups[group]: self.bounds.places[group] for group in self.shown}
-        every = {
-            ALL: self.sums.overlap.sum(axis=0),
-            **{name: self.sums.overlap[at] for name, at in named.items()},
-        }
+        every = {ALL: self.sums.overlap.sum(axis=0)}
+        for group in self.shown:
+            every[self.bounds.groups[group]] = self.sums.overlap[self.bounds.places[group]]
         return {name: tuple(map(tuple, counts.tolist())) for name, counts in every.items()}
 
     def examples(self, shards: Sequence[Shard]) -> Iterator[ExampleRow]:

@@ -353,6 +353,6 @@ class _Counter:
         sums.bins, sums.nearest = Bins.of(self._bins), sums.nearest.pruned()
         if text_bytes is not None:
             groups = np.flatnonzero(sums.total[:, 0])
-            told = [-1, *groups] if len(groups) == 1 else [-1]
-            sums.text_bytes[told] = text_bytes, sums.total[:, 1].sum()
+            at = [-1, *groups] if len(groups) == 1 else [-1]
+            sums.text_bytes[at] = text_bytes, sums.total[:, 1].sum()
         return sums

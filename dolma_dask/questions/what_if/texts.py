@@ -8,12 +8,10 @@ a ratio. Beginnings cost the shards of their documents up to their rows.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.documents import DocumentFile
@@ -125,14 +123,6 @@ def text_bytes_of(dataset: Dataset) -> dict[str, int]:
         if "text_bytes" in record.counts and read == [sizes.get(record.shard)]:
             found[record.shard] = int(record.counts["text_bytes"])
     return found
-
-
-def check_ratio(ratio: Any) -> float | None:
-    """Return a number of tokens per byte; refuse what is none."""
-    is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
-    if ratio is not None and not (is_number and 0 < ratio < float("inf")):
-        raise UsageError(f"tokens_per_byte={ratio!r}; expected a number above 0, such as 0.25.")
-    return ratio  # type: ignore[no-any-return]
 
 
 def ratio_of(

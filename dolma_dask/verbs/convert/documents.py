@@ -25,8 +25,6 @@ from dolma_dask.sources.mapping import place_of
 from dolma_dask.sources.plan import is_text
 from dolma_dask.sources.text import own_fields
 
-_NO_ROWS = np.empty(0, np.int64)
-
 
 @dataclass(frozen=True)
 class Conversion:
@@ -91,7 +89,7 @@ class RawDocuments:
             counts["documents_in"] += block.num_rows
             counts["documents_out"] += batch.num_rows
             counts["text_bytes_out"] += text_bytes(batch.column("text"))
-            yield DocumentRows(batch, _NO_ROWS, batch.column(RAW))
+            yield DocumentRows(batch, lines=batch.column(RAW))
         skipped = quarantine.skipped
         facts.inputs = tuple(inputs)
         facts.counts = {

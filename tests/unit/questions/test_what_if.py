@@ -3,6 +3,8 @@
 import json
 import math
 from collections import Counter
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import xxhash
 
 import dolma_dask as dk
 from dolma_dask import cli
+from dolma_dask.engine import fold
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import documents as documents_module
 from dolma_dask.questions.what_if import levels, sums, texts
@@ -214,6 +217,27 @@ def test_the_same_for_any_number_of_workers(root: str, tmp_path: Path) -> None:
         answer = dk.what_if(root, "regular", to=to, progress=False, **how)
         pages.append((Path(to).read_bytes(), {**answer.to_json(), "page": None}))
     assert pages[0] == pages[1] == pages[2]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 256])
+def test_sums_are_the_same_in_any_order(root: str, monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    monkeypatch.setattr(sums, "SAMPLE_ROWS", 60)
+    expected = page_data(dk.what_if(root, "regular", **HERE))
+
+    def backwards(stage: Any, tasks: Any, options: Any, add: Any) -> None:
+        for task in reversed(tasks):
+            add(stage.run_shard(task))
+
+    monkeypatch.setattr(fold, "MAX_TASKS", tasks)
+    monkeypatch.setattr(fold, "gather", backwards)
+    assert page_data(dk.what_if(root, "regular", **HERE)) == expected
+
+
+def test_bins_stay_few_however_many_are_added(root: str) -> None:
+    bins = dk.what_if(root, "regular", **HERE).counts.sums.bins
+    total = reduce(add, [bins] * 600)
+    assert (total.dense() == 600 * bins.dense()).all()
+    assert len(total.parts) < 600
 
 
 def test_documents_stay_closed_for_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
