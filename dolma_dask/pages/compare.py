@@ -5,16 +5,14 @@ as far as its rule keeps them. Histograms of both sides have the same bins, so t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import isolated, last_name
 from dolma_dask.display import listed as in_words
-from dolma_dask.engine import Input
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, counts_between, display_edges, quantiles
 from dolma_dask.figures.model import SignalHistogram
@@ -22,7 +20,7 @@ from dolma_dask.io import files
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.history import History, public_name, token_origin
 from dolma_dask.pages.model import ComparisonPart, OptionChange, SignalChange
-from dolma_dask.pages.publication import Made
+from dolma_dask.pages.record import Page
 from dolma_dask.pages.subject import PageDataset, Reading, subject
 
 PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
@@ -56,45 +54,20 @@ class Compared:
         """Say what the page would be made of."""
         return f"{self.before.would()}; {self.after.would()}"
 
-    def decides(self) -> Mapping[str, Any]:
-        """Return all that decides the page besides the bytes of its inputs, as JSON-able values."""
-        options = [str(row) for row in option_changes(self.before.history, self.after.history)]
-        return {
-            "title": self.title,
-            "before": self.before.decides(),
-            "after": self.after.decides(),
-            "options": options,
-        }
-
-    def inputs(self) -> Iterator[Input]:
-        """Yield the files that the page is made of; those of the older dataset have a name of their own."""
-        for one in self.before.inputs():
-            yield Input(one.url, replace(one.info, path=_path(one.info.path)))
-        yield from self.after.inputs()
-
-    def make(self, run: RunOptions) -> Made:
+    def draw(self, run: RunOptions) -> Page:
         """Read the documents of both and draw the page."""
         from dolma_dask.pages import comparison_page
 
         before, after = self.before.read(run), self.after.read(run)
         data = _comparison(self, before, after)
-        inputs = (
-            *(msgspec.structs.replace(one, path=_path(one.path)) for one in before.inputs),
-            *after.inputs,
-        )
         documents = {"documents_before": before.findings.documents, "documents": after.findings.documents}
-        return Made(
+        return Page(
             comparison_page.render(data),
             comparison_page.write_json(data),
-            inputs,
-            before.findings.rows + after.findings.rows,
             {**documents, "signals": len(data.signals)},
-            tuple(dict.fromkeys((*before.notes, *after.notes))),
+            len(self.shards),
+            tuple(dict.fromkeys((*self.notes, *before.notes, *after.notes))),
         )
-
-
-def _path(path: str) -> str:
-    return f"compare:{path}"
 
 
 def compared(

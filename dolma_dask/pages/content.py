@@ -16,7 +16,6 @@ import numpy as np
 import dolma_dask
 from dolma_dask.dataset import Shard
 from dolma_dask.display import counted, isolated, listed, shown_name
-from dolma_dask.engine import Input
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
@@ -67,7 +66,7 @@ class RecordedContent:
 
     data: ReportData  # without what documents tell
     recorded: RecordedSelection | None
-    quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
+    quarantine: tuple[tuple[str, str], ...] = ()  # URLs of files of quarantined records, each with its verb
     similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
     token_steps: tuple[Step, ...] = ()  # what made token shards
 
@@ -75,14 +74,6 @@ class RecordedContent:
     def drops(self) -> Tally | None:
         """Documents that the conditions of the page drop by source, if a journal knows them."""
         return self.recorded.drops if self.recorded else None
-
-    def decides(self) -> dict[str, Any]:
-        """Return all of it but the files and datasets as JSON-able values, the same wherever the files lie."""
-        content: dict[str, Any] = msgspec.to_builtins(
-            replace(self, quarantine=(), similar=(), token_steps=()),
-            enc_hook=np.ndarray.tolist,  # arrays of plots
-        )
-        return content
 
 
 def known_content(
@@ -97,7 +88,7 @@ def known_content(
         title=title or f"Report on {isolated(dataset)}",
         dataset=dataset,
         created=shown.created(),
-        version="",  # another version of the package makes no other page
+        version=dolma_dask.__version__,
         stages=tuple(stages) if is_all else tuple(replace(row, cpu_seconds=None) for row in stages),
         where=origin.where,
         results=result_tables(history),
@@ -136,7 +127,6 @@ def report_data(
     drops = known.drops or findings.drops
     return replace(
         known.data,
-        version=dolma_dask.__version__,
         stages=_stages(known, shards, findings, note),
         sources=source_rows(survey, drops, tokens_by_source(known.token_steps, findings)),
         signals=signal_rows(survey, findings),
@@ -408,27 +398,25 @@ class _Quarantined(msgspec.Struct):
     reason: str
 
 
-def quarantine_files(steps: Sequence[Step]) -> list[tuple[str, Input]]:
+def quarantine_files(steps: Sequence[Step]) -> list[tuple[str, str]]:
     """List the files of quarantined records of the shards that the steps show, each once, with its verb."""
-    listed: dict[str, tuple[str, Input]] = {}
+    listed: dict[str, str] = {}
     for step in steps:
         folder = f"{layout.QUARANTINE}/{step.verb}"
         for info in files.list_files(files.join(step.root, folder)):
             shard, _, suffix = info.path.rpartition(".")
             url = files.join(step.root, f"{folder}/{info.path}")
-            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems) and url not in listed:
-                # of several datasets: the number keeps them apart
-                path = f"quarantine:{len(listed)}/{folder}/{info.path}"
-                listed[url] = step.verb, Input(url, replace(info, path=path))
-    return list(listed.values())
+            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems):
+                listed.setdefault(url, step.verb)
+    return [(verb, url) for url, verb in listed.items()]
 
 
-def quarantine_rows(listed: Sequence[tuple[str, Input]]) -> list[QuarantineRow]:
+def quarantine_rows(listed: Sequence[tuple[str, str]]) -> list[QuarantineRow]:
     """Count quarantined records by verb, in the order in which these come first, and reason.
 
     Raises `CorruptFileError`: a quarantine file is damaged.
     """
-    counts = Counter((verb, reason) for verb, file in listed for reason in _reasons(file.url))
+    counts = Counter((verb, reason) for verb, url in listed for reason in _reasons(url))
     verbs = list(dict.fromkeys(verb for verb, _ in listed))
     order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
     return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]

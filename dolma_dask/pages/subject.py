@@ -1,15 +1,10 @@
 """The page of one dataset: its journals, one pass over the documents that it was selected from, and the thresholds beside them."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, shown_name
-from dolma_dask.engine import Input
 from dolma_dask.engine.fold import fold
-from dolma_dask.io import files
-from dolma_dask.io.records import InputRecord
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.pages.content import (
     RecordedContent,
@@ -26,7 +21,7 @@ from dolma_dask.pages.history import (
     read_history,
 )
 from dolma_dask.pages.model import ReportData
-from dolma_dask.pages.publication import Made
+from dolma_dask.pages.record import Page
 from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view
 from dolma_dask.pages.thresholds import Found, find_thresholds
 
@@ -38,7 +33,6 @@ class Reading:
     data: ReportData
     survey: Survey
     findings: Findings
-    inputs: tuple[InputRecord, ...]
     notes: tuple[str, ...]
 
 
@@ -73,17 +67,6 @@ class PageDataset:
         steps = ", ".join(f"{step.verb} in {shown_name(step.root)}" for step in self.history.steps) or "none"
         return f"would read {counted(len(self.view.survey.keys), 'signal')} of {shown_name(self.root)}; journals: {steps}"
 
-    def decides(self) -> Mapping[str, Any]:
-        """Return all that decides the page besides the bytes of its inputs, as JSON-able values."""
-        own = {"view": self.view.decides(), "thresholds": self.thresholds.decides()}
-        return {**self.known.decides(), **own}
-
-    def inputs(self) -> Iterator[Input]:
-        """Yield the files that the page is made of."""
-        read = {item.info.path: item for shard in self.view.shards() for item in shard.inputs}
-        yield from {**self.thresholds.inputs, **read}.values()
-        yield from (file for _, file in self.known.quarantine)
-
     def read(self, run: RunOptions) -> Reading:
         """Read the documents and put the content of a page together."""
         survey = replace(self.view.survey, counts_drops=self.known.drops is None)
@@ -97,20 +80,9 @@ class PageDataset:
         shards, unread = len(self.view.dataset.shards), (*self.view.notes, *left_out)
         is_used = self.thresholds.is_used
         data = report_data(self.known, shards, survey, findings, changed, unread, answer, is_used)
-        inputs = (*findings.inputs, *self._others(findings), *self._quarantined())
-        return Reading(data, survey, findings, inputs, (*left_out, *filter(None, [changed])))
+        return Reading(data, survey, findings, (*left_out, *filter(None, [changed])))
 
-    def _others(self, findings: Findings) -> Iterator[InputRecord]:
-        """Yield the files that were read for the thresholds alone."""
-        read = {one.path for one in findings.inputs}
-        others = (one.info for path, one in self.thresholds.inputs.items() if path not in read)
-        return (InputRecord(info.path, info.bytes, info.stamp, "") for info in others)
-
-    def _quarantined(self) -> Iterator[InputRecord]:
-        for _, file in self.known.quarantine:
-            yield InputRecord(file.info.path, file.info.bytes, file.info.stamp, files.checksum(file.url))
-
-    def make(self, run: RunOptions) -> Made:
+    def draw(self, run: RunOptions) -> Page:
         """Read the documents and draw the page."""
         # brings Bokeh along, which takes half a second: not for --help, nor where the page is there
         from dolma_dask.pages import page
@@ -122,9 +94,8 @@ class PageDataset:
             "signals": len(data.signals),
             "stages": len(data.stages),
         }
-        return Made(
-            page.render(data), page.write_json(data), found.inputs, found.findings.rows, counts, found.notes
-        )
+        notes = (*self.notes, *found.notes)
+        return Page(page.render(data), page.write_json(data), counts, len(self.shards), notes)
 
 
 def subject(

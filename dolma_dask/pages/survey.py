@@ -9,7 +9,7 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -279,19 +279,6 @@ class View:
     fields: Mapping[str, AttributeKind]
     survey: Survey
     notes: tuple[str, ...]
-
-    def decides(self) -> dict[str, Any]:
-        """Return the part of it that decides the page of the same files, as JSON-able values."""
-        kinds = self.sets.kinds if self.sets else {}
-        return {
-            "source": self.dataset.source,
-            "signals": [[key, set_name, kinds[set_name][key]] for key, set_name in self.sets_of_keys.items()],
-            "conditions": [part.canonical() for part in self.survey.parts],
-            "plain": list(self.survey.plain),
-            "fields": dict(self.fields),
-            "examples": self.survey.examples,
-            "left_out": self.notes,
-        }
 
     @property
     def sets_of_keys(self) -> dict[str, str]:

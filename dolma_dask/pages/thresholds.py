@@ -4,13 +4,11 @@ They are those that the selection used, as far as that can be told from its rule
 pass over attributes alone.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
-from dolma_dask.engine import Input
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
 from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats.levels import LEVEL_KEY
@@ -48,19 +46,8 @@ class Found:
     """Thresholds for a page, of which nothing has been read but their files."""
 
     asked: PreparedQuestion | None = None
-    url: str = ""  # of the file that names them
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them
-
-    def decides(self) -> list[Any]:
-        """Return what decides the section besides the attributes, as JSON-able values."""
-        return [files.checksum(self.url), self.is_used] if self.asked else [self.note]
-
-    @property
-    def inputs(self) -> Mapping[str, Input]:
-        """Files that are read, by path."""
-        tasks = self.asked.tasks if self.asked else ()
-        return {one.info.path: one for task in tasks for one in task.inputs}
 
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
@@ -92,7 +79,7 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
             return Found()
         url, thresholds, name = known
         asked = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
-        return Found(asked, url, is_used=bool(of_levels) or _are_parts(url, parts))
+        return Found(asked, is_used=bool(of_levels) or _are_parts(url, parts))
     except DolmaDaskError as error:
         return Found(note=_left_out(dataset, error))
 
