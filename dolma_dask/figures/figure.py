@@ -14,7 +14,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.extras import missing, require
 from dolma_dask.figures.model import Panel, cut, with_short_names
 from dolma_dask.figures.numbers import columns_of, listed_columns, sentence_of, table_of
-from dolma_dask.results import terminal
+from dolma_dask.results.answer import terminal_text
 from dolma_dask.results.parts import Heading, Part, Sentences
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Figure:
             yield table_of(panel, panel.key if len(self.panels) > 1 else "")
 
     def __str__(self) -> str:
-        return terminal.text(self.parts())
+        return terminal_text(self.parts())
 
     __repr__ = __str__
 

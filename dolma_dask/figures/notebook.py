@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.display import printable
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.figures.static import WIDTH
-from dolma_dask.results.plain import script_json
+from dolma_dask.results.answer import script_json
 
 if TYPE_CHECKING:
     from dolma_dask.figures.figure import Figure

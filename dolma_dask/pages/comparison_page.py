@@ -17,7 +17,7 @@ from dolma_dask.pages import page, views
 from dolma_dask.pages.model import ComparisonPart, ReportData, RuleRow, SignalChange
 from dolma_dask.pages.story import Chapter, totals
 from dolma_dask.pages.words import short
-from dolma_dask.results.plain import plain
+from dolma_dask.results.answer import plain
 from dolma_dask.results.table import Column, Kind, Table
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 

@@ -25,7 +25,7 @@ from dolma_dask.pages import markup, story, views
 from dolma_dask.pages.markup import visible
 from dolma_dask.pages.model import VERSION, ReportData
 from dolma_dask.questions.what_if.page import page_script
-from dolma_dask.results.plain import plain, script_json
+from dolma_dask.results.answer import plain, script_json
 from dolma_dask.results.table import MAX_ROWS, written
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1

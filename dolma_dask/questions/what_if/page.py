@@ -20,7 +20,7 @@ from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.cuts import Cuts, cuts_of, ranks_of
 from dolma_dask.questions.what_if.ladder import GIVEN, NO_GROUP
 from dolma_dask.questions.what_if.tables import sentences, unread_note
-from dolma_dask.results.plain import SURROGATE, script_json
+from dolma_dask.results.answer import SURROGATE, script_json
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.thresholds import shown_by
 

@@ -11,8 +11,7 @@ from dolma_dask.display import counted, isolated, shown_name
 from dolma_dask.figures.model import Line, SignalHistogram
 from dolma_dask.formats import layout
 from dolma_dask.journal import Record
-from dolma_dask.results.recorded import Recorded
-from dolma_dask.results.summary import Summary
+from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.sizes import SIZE_EDGES, size_words
