@@ -18,21 +18,21 @@ from dolma_dask.figures.histogram import Histogram, counts_between, display_edge
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
 from dolma_dask.options.groups import RunOptions, ShardOptions
+from dolma_dask.pages.content import DatasetContent, Reading, dataset_content
 from dolma_dask.pages.history import History, public_name, token_origin
 from dolma_dask.pages.model import ComparisonPart, OptionChange, SignalChange
 from dolma_dask.pages.record import Page
-from dolma_dask.pages.subject import PageDataset, Reading, subject
 
 PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 """Parameters that name places: they differ wherever two runs have folders of their own."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonContent:
     """Two datasets of a page, the older one first."""
 
-    before: PageDataset
-    after: PageDataset
+    before: DatasetContent
+    after: DatasetContent
     title: str
 
     @property
@@ -70,7 +70,7 @@ class Compared:
         )
 
 
-def compared(
+def comparison_content(
     datasets: tuple[Dataset, Dataset],
     names: tuple[str, str],
     tokens: Sequence[str],
@@ -78,7 +78,7 @@ def compared(
     *,
     title: str | None = None,
     source: str | None = None,
-) -> Compared:
+) -> ComparisonContent:
     """Find the histories of two datasets, the older one first; `tokens` are token shards of either.
 
     Raises `UsageError`: both are the same, or token shards are of neither.
@@ -91,15 +91,17 @@ def compared(
     own: tuple[list[str], list[str]] = ([], [])
     for folder in tokens:
         own[_side(folder, roots)].append(folder)
-    shown = _told_apart((public_name(names[0]), public_name(names[1])))
+    shown = _distinct((public_name(names[0]), public_name(names[1])))
     before, after = (
-        subject(dataset, name, tuple(folders), options, source=source, is_compared=True)
+        dataset_content(dataset, name, tuple(folders), options, source=source, is_compared=True)
         for dataset, name, folders in zip(datasets, shown, own, strict=True)
     )
-    return Compared(before, after, title or f"{isolated(shown[1])} compared with {isolated(shown[0])}")
+    return ComparisonContent(
+        before, after, title or f"{isolated(shown[1])} compared with {isolated(shown[0])}"
+    )
 
 
-def _told_apart(names: tuple[str, str]) -> tuple[str, str]:
+def _distinct(names: tuple[str, str]) -> tuple[str, str]:
     return names if names[0] != names[1] else (f"{names[0]} (before)", f"{names[1]} (after)")
 
 
@@ -118,15 +120,15 @@ def _side(folder: str, roots: tuple[str, str]) -> int:
 # ------------------------------------------------------------------------------------------------ what is different
 
 
-def _comparison(compared: Compared, before: Reading, after: Reading) -> ComparisonPart:
+def _comparison(content: ComparisonContent, before: Reading, after: Reading) -> ComparisonPart:
     old, new = _signals(before), _signals(after)
     changes = [signal_change(key, old[key], new[key]) for key in old if key in new]
     return ComparisonPart(
-        title=compared.title,
+        title=content.title,
         before=before.data,
         after=after.data,
         signals=sorted(changes, key=lambda change: (-change.change, change.before.key)),
-        options=tuple(option_changes(compared.before.history, compared.after.history)),
+        options=tuple(option_changes(content.before.history, content.after.history)),
         only_before=tuple(key for key in old if key not in new),
         only_after=tuple(key for key in new if key not in old),
     )
@@ -181,7 +183,7 @@ def option_changes(before: History, after: History) -> Iterator[OptionChange]:
     old, new = _options(before), _options(after)
     for name in dict.fromkeys((*old, *new)):
         if name not in old or name not in new:
-            yield OptionChange(name, "", _made(name in old), _made(name in new))
+            yield OptionChange(name, "", _ran(name in old), _ran(name in new))
             continue
         for option in dict.fromkeys((*old[name], *new[name])):
             values = old[name].get(option, ""), new[name].get(option, "")
@@ -189,7 +191,7 @@ def option_changes(before: History, after: History) -> Iterator[OptionChange]:
                 yield OptionChange(name, option, *values)
 
 
-def _made(is_there: bool) -> str:
+def _ran(is_there: bool) -> str:
     return "ran" if is_there else "did not run"
 
 

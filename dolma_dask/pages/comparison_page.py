@@ -45,7 +45,7 @@ def render(data: ComparisonPart) -> str:
         },
         drawn=[change for change in data.signals if is_drawn(change.before, change.after)],
         most=MAX_DRAWN,
-        overlay=overlay,
+        overlay=lambda change: overlay(change.before, change.after),
         key_name=views.key_name,
         words=plot_words,
     )

@@ -23,8 +23,9 @@ from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.pages import markup, story, views
 from dolma_dask.pages.markup import visible
-from dolma_dask.pages.model import VERSION, ReportData
+from dolma_dask.pages.model import ReportData
 from dolma_dask.pages.outlines import is_drawn
+from dolma_dask.pages.record import VERSION
 from dolma_dask.questions.what_if.page import page_script
 from dolma_dask.results.answer import plain, script_json
 from dolma_dask.results.table import MAX_ROWS, written

@@ -42,23 +42,23 @@ MAX_EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Found:
+class PageThresholds:
     """Thresholds for a page, of which nothing has been read but their files."""
 
-    asked: PreparedQuestion | None = None
+    question: PreparedQuestion | None = None
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them
 
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
-        if self.asked is None:
+        if self.question is None:
             return None, self.note
         try:
-            return with_excerpts(self.asked.answer(run, *_token_ratio(stages)), self.asked.dataset), ""
+            return with_excerpts(self.question.answer(run, *_token_ratio(stages)), self.question.dataset), ""
         except InterruptedStageError:  # ctrl-C is for the whole report
             raise
         except DolmaDaskError as error:
-            return None, _left_out(self.asked.dataset, error)
+            return None, _left_out(self.question.dataset, error)
 
 
 def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
@@ -69,19 +69,19 @@ def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
     return made.tokens / made.text_bytes, f"measured by {made.verb}"
 
 
-def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> Found:
+def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> PageThresholds:
     """Find the thresholds of a selection by the conditions `parts` from a dataset; `examples` are shown on each side of a bound."""
     names = frozenset[str]().union(*(part.names for part in parts))
     try:
         of_levels = _of_levels(dataset, parts, names)
         known = of_levels or _of_quantiles(dataset, names)
         if known is None:
-            return Found()
+            return PageThresholds()
         url, thresholds, name = known
-        asked = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
-        return Found(asked, is_used=bool(of_levels) or _are_parts(url, parts))
+        question = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
+        return PageThresholds(question, is_used=bool(of_levels) or _are_parts(url, parts))
     except DolmaDaskError as error:
-        return Found(note=_left_out(dataset, error))
+        return PageThresholds(note=_left_out(dataset, error))
 
 
 def _left_out(dataset: Dataset, error: Exception) -> str:

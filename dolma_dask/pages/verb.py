@@ -11,7 +11,7 @@ size and time stamp, and the page and the JSON beside it are as they were writte
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
@@ -33,11 +33,13 @@ from dolma_dask.options.groups import (
     same,
     target_of,
 )
-from dolma_dask.pages.compare import Compared, compared
 from dolma_dask.pages.history import lineage, public_name
 from dolma_dask.pages.record import PageFiles, json_url, page_key
-from dolma_dask.pages.subject import PageDataset, subject
 from dolma_dask.results.summary import Summary
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.compare import ComparisonContent
+    from dolma_dask.pages.content import DatasetContent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +149,13 @@ def _opened(dataset: DatasetLike, target: str, options: ReportOptions) -> Iterat
             yield _Shown(opened, _name(one, opened))
 
 
-def _content(shown: Sequence[_Shown], options: ReportOptions) -> PageDataset | Compared:
+def _content(shown: Sequence[_Shown], options: ReportOptions) -> "DatasetContent | ComparisonContent":
+    # brings Arrow and the questions along: not for --help, nor where the page is there
+    from dolma_dask.pages.compare import comparison_content
+    from dolma_dask.pages.content import dataset_content
+
     if len(shown) > 1:
-        return compared(
+        return comparison_content(
             (shown[0].dataset, shown[1].dataset),
             (shown[0].name, shown[1].name),
             options.tokens,
@@ -158,7 +164,7 @@ def _content(shown: Sequence[_Shown], options: ReportOptions) -> PageDataset | C
             source=options.source,
         )
     listed, name = shown[0]
-    return subject(
+    return dataset_content(
         listed,
         name,
         tuple(options.tokens),

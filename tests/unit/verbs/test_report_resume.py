@@ -13,8 +13,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.journal import Journal
-from dolma_dask.pages import page, record, subject
-from dolma_dask.pages.content import report_data
+from dolma_dask.pages import content, page, record
 from dolma_dask.pipelines.pipeline import run
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -75,7 +74,7 @@ def test_the_same_command_writes_nothing_and_says_so(world, plain, monkeypatch):
     first = make(world)
     assert (first.done, first.skipped) == (2, 0)
     before = files_of(world)
-    monkeypatch.setattr(subject, "fold", None)  # no document is opened, nothing is started
+    monkeypatch.setattr(content, "fold", None)  # no document is opened, nothing is started
     monkeypatch.setattr(page, "render", None)
     again = make(world)
     assert files_of(world) == before
@@ -91,7 +90,7 @@ def test_drawing_and_clusters_are_not_even_loaded(world, plain):
         "import sys, dolma_dask as dk\n"
         f"summary = dk.report({str(world / 'v1')!r}, to={str(world / 'page.html')!r}, tokens={str(world / 'tokens')!r})\n"
         "assert summary.done == 0, summary\n"
-        "assert not {'bokeh', 'jinja2', 'distributed', 'dask'} & set(sys.modules), sorted(sys.modules)\n"
+        "assert not {'bokeh', 'jinja2', 'distributed', 'dask', 'dolma_dask.pages.content', 'dolma_dask.reading'} & set(sys.modules), sorted(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -321,9 +320,8 @@ GOLDEN = {13: "ec490dc9d81a74ae7d59e339731fa40d"}
 
 def test_a_page_changes_only_with_its_version(world, monkeypatch):
     shown = []
-    monkeypatch.setattr(subject, "report_data", lambda *args: shown.append(report_data(*args)) or shown[0])
     with monkeypatch.context() as patch:
-        patch.setattr(page, "render", drawn)
+        patch.setattr(page, "render", lambda data: shown.append(data) or drawn(data))
         make(world, tokens=())
     stages = [replace(row, seconds=1.0, cpu_seconds=1.0, bytes_out=1) for row in shown[0].stages]
     steady = replace(shown[0], created="", version="", stages=stages)
@@ -331,6 +329,6 @@ def test_a_page_changes_only_with_its_version(world, monkeypatch):
     monkeypatch.setattr(page.interactive, "figure_items", lambda signals: [{} for _ in signals])
     digest = hashlib.sha256(page.write_json(steady) + page.render(steady).encode()).hexdigest()[:32]
     assert GOLDEN.get(record.VERSION) == digest, (
-        "a page tells or looks otherwise than before: raise VERSION in pages/model.py, and write into GOLDEN "
+        "a page tells or looks otherwise than before: raise VERSION in pages/record.py, and write into GOLDEN "
         f"its new number and {digest!r}"
     )

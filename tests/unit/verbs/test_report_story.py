@@ -11,7 +11,6 @@ import pytest
 from dolma_dask.display import isolated
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
-from dolma_dask.pages.content import unfinished
 from dolma_dask.pages.history import Step
 from dolma_dask.pages.model import (
     Example,
@@ -21,6 +20,7 @@ from dolma_dask.pages.model import (
     SourceRow,
     StageRow,
 )
+from dolma_dask.pages.recorded import unfinished
 from dolma_dask.pages.story import chapters, costliest, totals
 from dolma_dask.pages.survey import Findings, Survey
 from dolma_dask.pages.views import funnel, kept_table, rule_table
