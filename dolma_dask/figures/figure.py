@@ -86,8 +86,8 @@ class Figure:
         frames = [pd.DataFrame(columns_of(panel)) for panel in self.panels]
         if len(frames) == 1:
             return frames[0]
-        named = zip(self.panels, frames, strict=True)
-        return pd.concat([frame.assign(panel=panel.key) for panel, frame in named], ignore_index=True)
+        pairs = zip(self.panels, frames, strict=True)
+        return pd.concat([frame.assign(panel=panel.key) for panel, frame in pairs], ignore_index=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return title, notes and numbers as JSON-able values; None stands for what is no finite number."""

@@ -95,7 +95,7 @@ def picture_html(figure: "Figure", picture: bytes) -> str:
 
 
 def _legend(figure: "Figure") -> list[str]:
-    from dolma_dask.figures.interactive_parts import ALL, KEPT
+    from dolma_dask.figures.interactive import ALL, KEPT
 
     if all(getattr(panel, "kept_counts", None) is None for panel in figure.panels):
         return []

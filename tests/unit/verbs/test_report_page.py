@@ -406,11 +406,11 @@ def test_the_kept_share_of_a_signal_is_said_where_it_is_not_that_of_all_document
     few = signal_histogram("s__t__few", Histogram.of([1.0, 2.0]), Histogram.of([1.0]))
     every = signal_histogram("s__t__every", Histogram.of([1.0, 2.0, 3.0, 4.0]), Histogram.of([1.0, 2.0, 3.0]))
     source = SourceRow("a", 4, kept_documents=3)
-    told = text_of(page.render(data_of(sources=[source], signals=[few, every])))
-    assert "2 values, 50.0 % of them in kept documents" in told
-    assert "4 values." in told
-    assert "75.0 % of them" not in told
-    assert "wherever it differs" in told
+    shown = text_of(page.render(data_of(sources=[source], signals=[few, every])))
+    assert "2 values, 50.0 % of them in kept documents" in shown
+    assert "4 values." in shown
+    assert "75.0 % of them" not in shown
+    assert "wherever it differs" in shown
     (view,) = views.signal_views([every], iter([None]), views.kept_of_all(data_of(sources=[source])))
     assert "Kept" not in [column.heading for column in views.signal_table([view]).known.columns]
 

@@ -83,8 +83,8 @@ def test_what_is_not_known_is_not_said():
 
 
 def test_verbs_that_are_unfinished_are_said():
-    def run(**told: Any) -> RunRecord:
-        return RunRecord("r", "tag", {}, ("attributes/a",), 1.0, **told)
+    def run(**more: Any) -> RunRecord:
+        return RunRecord("r", "tag", {}, ("attributes/a",), 1.0, **more)
 
     def words(*runs: RunRecord) -> list[str]:
         return list(unfinished([Step("tag", "/private/v0", runs, ())]))
