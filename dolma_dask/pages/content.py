@@ -201,9 +201,13 @@ def rule_rows(survey: Survey, drops: Tally, recorded: RecordedSelection | None =
     documents = drops.total[0]
     amounts = np.concatenate([drops.dropped, drops.alone], axis=1).tolist()
     plain = survey.plain or ("",) * len(amounts)
+    short = recorded.short if recorded else {}
+    names = [
+        short.get(str(part), spelled) for part, spelled in zip(survey.parts, survey.spelled, strict=True)
+    ]
     rows = [
         _rule_row(rule, documents - amount[0], documents, *amount, words)
-        for rule, words, amount in zip(survey.spelled, plain, amounts, strict=True)
+        for rule, words, amount in zip(names, plain, amounts, strict=True)
     ]
     if recorded is not None:
         rows += [_rule_row(name, count, recorded.documents_in) for name, count in recorded.filters]

@@ -44,6 +44,7 @@ class RecordedSelection:
     # files of the dataset that it read: path to checksum; none if there were several datasets
     inputs: Mapping[str, str] = field(default_factory=dict)
     filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
+    short: Mapping[str, str] = field(default_factory=dict)  # conditions that people are shown in other words
     others: tuple[str, ...] = ()  # what decided besides the rule, in words
     changed: int = 0  # documents whose text was changed
     otherwise: int = 0  # shards that were made with another rule or other options than the newest
@@ -133,6 +134,7 @@ def recorded_selection(
             one.path: one.checksum for record in step.records for one in record.inputs if _is_own(one.path)
         },
         filters=tuple((rule.name, rule.matched) for rule in rules if rule.kind != "where"),
+        short={rule.rule: rule.short for rule in rules if rule.kind == "where" and rule.short},
         others=_others(counts, rules),
         changed=counts["documents_changed"],
         otherwise=len({record.shard for record in step.records} - {record.shard for record in step.current}),
@@ -263,15 +265,21 @@ def _shards(records: Sequence[Record]) -> int:
 
 
 def _totals(records: Sequence[Record]) -> dict[str, int]:
-    """Add up counts; sets of attributes or of signatures of one shard count the same documents, and only once."""
+    """Add up counts; files beside documents, such as sets of attributes of one shard or quantiles, count the same documents, and only once."""
     units: dict[str, Counter[str]] = {}
     for record in records:
-        folder = record.unit.split("/")[0]
-        is_beside = folder != layout.DOCUMENTS
-        known = units.setdefault(f"{folder}/{record.shard}" if is_beside else record.unit, Counter())
+        known = units.setdefault(_counted_by(record), Counter())
         known |= Counter({name: int(count) for name, count in record.counts.items()})  # the larger of both
     names = {name for record in records for name in record.counts}
     return {name: sum(counts[name] for counts in units.values()) for name in names}
+
+
+def _counted_by(record: Record) -> str:
+    """Return a name for the documents that a record counts: its shard, or all of a dataset."""
+    folder = record.unit.split("/")[0]
+    if folder == layout.DOCUMENTS:
+        return record.unit
+    return folder if record.shard == record.unit else f"{folder}/{record.shard}"
 
 
 def _note(step: Step, counts: Mapping[str, int]) -> str:

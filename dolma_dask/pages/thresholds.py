@@ -74,7 +74,7 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
     names = frozenset[str]().union(*(part.names for part in parts))
     try:
         of_levels = _of_levels(dataset, parts, names)
-        known = of_levels or _of_quantiles(dataset, names)
+        known = of_levels or _of_quantiles(dataset, parts, names)
         if known is None:
             return PageThresholds()
         url, thresholds, name = known
@@ -127,9 +127,13 @@ def _least(part: Rule, column: str) -> int:
     return 0
 
 
-def _of_quantiles(dataset: Dataset, names: Collection[str]) -> tuple[str, str, str] | None:
-    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: the newest, but first those of all whose signals a rule reads."""
-    found = sorted(_files(dataset), key=lambda one: (_are_read(one[0], names), one[2]))
+def _of_quantiles(
+    dataset: Dataset, parts: Collection[Rule], names: Collection[str]
+) -> tuple[str, str, str] | None:
+    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: that of the conditions `parts`, else the newest of those whose signals they all read, else the newest."""
+    found = sorted(
+        _files(dataset), key=lambda one: (_are_parts(one[0], parts), _are_read(one[0], names), one[2])
+    )
     return (found[-1][0], found[-1][0], found[-1][1]) if found else None
 
 
@@ -151,8 +155,11 @@ def _are_read(url: str, names: Collection[str]) -> bool:
 
 def _are_parts(url: str, parts: Collection[Rule]) -> bool:
     """Tell whether the conditions of a selection are those of some thresholds, or more."""
-    own = {str(part.canonical()) for part in parts}
-    return all(str(part.canonical()) in own for part in conjuncts(read_thresholds(url)))
+    own = set(map(str, parts))  # parsed from the text of a run, which spells bounds by group out
+    try:
+        return all(str(part) in own for part in conjuncts(read_thresholds(url)))
+    except UsageError:
+        return False
 
 
 # ------------------------------------------------------------------------------------------------ on the page

@@ -543,6 +543,7 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     assert [row[:3] for row in rows] == [[LENGTH, "all", 10], [LENGTH, "s", 10]]
     assert len(results["v0/quantiles/both.json, by source and id"]["rows"]) > 10
     assert len(stages(content)) == 5
+    assert stages(content)["quantiles"]["documents_in"] == 10, "both files are of the same documents"
 
 
 def test_duplicates_say_which_documents_were_compared(dataset, plain):

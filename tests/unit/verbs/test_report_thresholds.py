@@ -79,6 +79,16 @@ def test_bounds_that_selected_nothing_do_not_seem_to_be_the_rule(where, lead, wo
     assert tables(content)["What each rule drops"]["caption"].startswith(f"{lead} the only rule: it drops ")
 
 
+def test_bounds_by_group_that_selected_are_named_and_not_spelled_out(world):
+    options = {"thresholds": str(world / "v0/quantiles/quantiles.regular.json"), "where": "length > 30"}
+    dk.mix(str(world / "v0"), to=str(world / "v1"), **options, **QUIET)
+    content, _ = page_of(world / "v1")
+    assert [row["rule"] for row in content["rules"]] == ["length > 30", "length within regular by source"]
+    shown = (world / "page.html").read_text()
+    assert "What each threshold drops, and what others would" in shown
+    assert "were not selected by them" not in shown
+
+
 def test_tokens_are_estimated_by_those_that_were_made(world):
     model = models.WordLevel({"d": 0, "x": 1}, unk_token="x")
     tokenizer = Tokenizer(model)
