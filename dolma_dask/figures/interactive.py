@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import bokeh
 import numpy as np
-from bokeh.embed import json_item
+from bokeh.document import Document
 from bokeh.embed.bundle import bundle_for_objs_and_resources
 from bokeh.models import (
     Axis,
@@ -440,5 +441,17 @@ def figure_items(drawn: Iterable[Panel]) -> Iterator[dict[str, Any]]:
 
     for one in drawn:
         plot = _FIGURES[type(one)](one)
-        item: dict[str, Any] = json.loads(_MODEL_ID.sub(renumbered, json.dumps(json_item(plot))))
+        item: dict[str, Any] = json.loads(_MODEL_ID.sub(renumbered, json.dumps(_json_item(plot))))
         yield item
+
+
+def _json_item(plot: Any) -> dict[str, Any]:
+    """Return the same as `bokeh.embed.json_item`, which walks over the models three times."""
+    document = Document(title="")
+    document.add_root(plot)
+    return {
+        "target_id": None,
+        "root_id": plot.id,
+        "doc": document.to_json(deferred=False),
+        "version": bokeh.__version__,
+    }
