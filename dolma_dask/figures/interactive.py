@@ -107,6 +107,21 @@ def _empty_figure(
     return plot
 
 
+def _ticks(places: Sequence[float], labels: Iterable[str]) -> dict[str, Any]:
+    """Return the options of an axis that is labelled at some places."""
+    return {
+        "ticker": FixedTicker(ticks=places),
+        "major_label_overrides": dict(zip(places, labels, strict=True)),
+    }
+
+
+def _count_ticks(most: int) -> dict[str, Any]:
+    """Return the options of an axis for log10(1 + count), labelled with the counts."""
+    counts = [0, *(10**power for power in range(len(str(most))))]
+    counts = counts[:1] + counts[1 :: math.ceil(len(counts) / MAX_TICKS)]
+    return _ticks([math.log10(1 + count) for count in counts], map(integer, counts))
+
+
 def _add_bound(plot: Any, location: float) -> None:
     plot.add_layout(
         Span(
@@ -199,9 +214,7 @@ def _source(signal: SignalHistogram) -> ColumnDataSource:
 def _value_axis(plot: Any, signal: SignalHistogram) -> None:
     axis = plot.xaxis[0]
     if (ticks := fixed_ticks(signal)) is not None:
-        locations = positions(np.array(ticks), signal).tolist()
-        axis.ticker = FixedTicker(ticks=locations)
-        axis.major_label_overrides = dict(zip(locations, map(real, ticks), strict=True))
+        axis.update(**_ticks(positions(np.array(ticks), signal).tolist(), map(real, ticks)))
         return
     axis.ticker = BasicTicker(desired_num_ticks=MAX_TICKS)
     largest = float(np.abs(signal.edges).max())
@@ -214,14 +227,7 @@ def _value_axis(plot: Any, signal: SignalHistogram) -> None:
 
 def _log_count_axis(most: int) -> LinearAxis:
     """Axis for log10(1 + count), labelled with the counts."""
-    counts = [0, *(10**k for k in range(len(str(most))))]
-    counts = counts[:1] + counts[1 :: math.ceil(len(counts) / MAX_TICKS)]
-    locations = [math.log10(1 + n) for n in counts]
-    labels: Any = {location: integer(n) for location, n in zip(locations, counts, strict=True)}
-    ticker: Any = FixedTicker(ticks=locations)
-    return LinearAxis(
-        ticker=ticker, major_label_overrides=labels, y_range_name="log", visible=False, name="log"
-    )
+    return LinearAxis(**_count_ticks(most), y_range_name="log", visible=False, name="log")
 
 
 def _line_figure(line: Line) -> Any:
@@ -261,12 +267,7 @@ def _bars_figure(bars: Bars) -> Any:
     names = list(map(row_label, bars.labels))
     plot = _rows(names, (0, 1.06 * max(lengths, default=1)), bars.label_name, bars.value_name)
     if bars.has_log_axis:
-        counts = [0, *(10**power for power in range(len(str(int(max(bars.values))))))]
-        places = [math.log10(1 + count) for count in counts]
-        plot.xaxis[0].update(
-            ticker=FixedTicker(ticks=places),
-            major_label_overrides=dict(zip(places, map(integer, counts), strict=True)),
-        )
+        plot.xaxis[0].update(**_count_ticks(int(max(bars.values))))
     else:
         plot.xaxis[0].formatter = NumeralTickFormatter(format="0,0")
     columns: Columns = {"right": lengths, "value": [real(value) for value in bars.values]}
@@ -282,10 +283,7 @@ def _heat_figure(panel: HeatMap) -> Any:
     numbers = [f"({number})" for number in range(1, count + 1)]
     rows = [f"{row_label(label)} {number}" for label, number in zip(panel.labels, numbers, strict=True)]
     plot = _rows(rows, (0, max(count, 1)), "", "")
-    places = [number + 0.5 for number in range(count)]
-    plot.xaxis[0].update(
-        ticker=FixedTicker(ticks=places), major_label_overrides=dict(zip(places, numbers, strict=True))
-    )
+    plot.xaxis[0].update(**_ticks([number + 0.5 for number in range(count)], numbers))
     plot.xgrid.visible = plot.ygrid.visible = False
     row, column = (part.ravel() for part in np.indices(panel.shares.shape))
     shares = panel.shares.ravel()
@@ -374,12 +372,7 @@ def _rows(names: Sequence[str], ends: tuple[float, float], y_label: str, x_label
     """Return an empty plot with a row for each name, the first at the top."""
     plot = _empty_figure(ends, 1, "linear", 60 + ROW_PX * max(len(names), 1))
     plot.y_range = Range1d(start=len(names) - 0.5, end=-0.5)
-    rows = list(range(len(names)))
-    plot.yaxis[0].update(
-        ticker=FixedTicker(ticks=rows),
-        major_label_overrides={row: _label(name) for row, name in zip(rows, names, strict=True)},
-        axis_label=y_label or None,
-    )
+    plot.yaxis[0].update(**_ticks(list(range(len(names))), map(_label, names)), axis_label=y_label or None)
     plot.xaxis[0].axis_label = x_label or None
     for axis in (*plot.xaxis, *plot.yaxis):
         _style(axis)

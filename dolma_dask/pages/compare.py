@@ -4,9 +4,9 @@ Both are read as for their own pages. Where a dataset has signals of its own, th
 as far as its rule keeps them. Histograms of both sides have the same bins, so that their distance is exact to one bin.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, counts_between, display_edges, quantiles
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
-from dolma_dask.options.groups import RunOptions, ShardOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.content import DatasetContent, Reading, dataset_content
 from dolma_dask.pages.history import History, public_name, token_origin
 from dolma_dask.pages.model import ComparisonPart, OptionChange, SignalChange
 from dolma_dask.pages.record import Page
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.verb import ReportOptions
 
 PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 """Parameters that name places: they differ wherever two runs have folders of their own."""
@@ -71,34 +74,27 @@ class ComparisonContent:
 
 
 def comparison_content(
-    datasets: tuple[Dataset, Dataset],
-    names: tuple[str, str],
-    tokens: Sequence[str],
-    options: ShardOptions,
-    *,
-    title: str | None = None,
-    source: str | None = None,
+    before: tuple[Dataset, str], after: tuple[Dataset, str], options: "ReportOptions"
 ) -> ComparisonContent:
-    """Find the histories of two datasets, the older one first; `tokens` are token shards of either.
+    """Find the histories of two datasets, each with its name for readers; folders of tokens are of either.
 
     Raises `UsageError`: both are the same, or token shards are of neither.
     """
-    roots = datasets[0].root, datasets[1].root
+    roots = before[0].root, after[0].root
     if roots[0] == roots[1]:
         raise UsageError(
             f"compare is {roots[0]}, the dataset itself; expected another version or another run."
         )
     own: tuple[list[str], list[str]] = ([], [])
-    for folder in tokens:
+    for folder in options.tokens:
         own[_side(folder, roots)].append(folder)
-    shown = _distinct((public_name(names[0]), public_name(names[1])))
-    before, after = (
-        dataset_content(dataset, name, tuple(folders), options, source=source, is_compared=True)
-        for dataset, name, folders in zip(datasets, shown, own, strict=True)
-    )
-    return ComparisonContent(
-        before, after, title or f"{isolated(shown[1])} compared with {isolated(shown[0])}"
-    )
+    names = _distinct((public_name(before[1]), public_name(after[1])))
+    contents = [
+        dataset_content(dataset, name, tuple(folders), options, is_compared=True)
+        for (dataset, _), name, folders in zip((before, after), names, own, strict=True)
+    ]
+    title = options.title or f"{isolated(names[1])} compared with {isolated(names[0])}"
+    return ComparisonContent(contents[0], contents[1], title)
 
 
 def _distinct(names: tuple[str, str]) -> tuple[str, str]:

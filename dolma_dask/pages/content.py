@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dolma_dask.display import counted, shown_name
 from dolma_dask.engine.fold import fold
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.options.groups import RunOptions, ShardOptions
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.clusters import cluster_examples
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
@@ -30,6 +30,9 @@ from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make
 from dolma_dask.pages.thresholds import PageThresholds, find_thresholds, threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.rules.tally import Tally
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.verb import ReportOptions
 
 SHOWN_SOURCES = 200
 """Rows of the table of sources; the rest share one more row."""
@@ -152,22 +155,15 @@ class DatasetContent:
 
 
 def dataset_content(
-    listed: Dataset,
-    name: str,
-    tokens: tuple[str, ...],
-    options: ShardOptions,
-    *,
-    title: str | None = None,
-    source: str | None = None,
-    examples: int = 0,
-    is_compared: bool = False,
+    listed: Dataset, name: str, tokens: tuple[str, ...], options: "ReportOptions", is_compared: bool = False
 ) -> DatasetContent:
     """Find the history of a dataset and what it was selected from; `name` is what a reader should see.
 
     One that is compared needs no thresholds and no texts; its own signals come first, where it has any.
     """
+    title, examples = (None, 0) if is_compared else (options.title, options.examples)
     history = read_history(listed.root, tokens)
-    origin = find_origin(listed, history, source)
+    origin = find_origin(listed, history, options.source)
     if is_compared and origin.dataset.root != listed.root:
         origin = _own(listed, history, origin)
     view = make_view(origin, options.selected(origin.dataset), examples)

@@ -155,31 +155,17 @@ def _content(shown: Sequence[_Shown], options: ReportOptions) -> "DatasetContent
     from dolma_dask.pages.content import dataset_content
 
     if len(shown) > 1:
-        return comparison_content(
-            (shown[0].dataset, shown[1].dataset),
-            (shown[0].name, shown[1].name),
-            options.tokens,
-            options,
-            title=options.title,
-            source=options.source,
-        )
-    listed, name = shown[0]
-    return dataset_content(
-        listed,
-        name,
-        tuple(options.tokens),
-        options,
-        title=options.title,
-        source=options.source,
-        examples=options.examples,
-    )
+        return comparison_content(shown[0], shown[1], options)
+    return dataset_content(*shown[0], tuple(options.tokens), options)
 
 
 def _key(shown: Sequence[_Shown], options: ReportOptions) -> str:
     """Return the digest of what decides the page, the same after its datasets were moved together."""
     chosen = ("title", "examples", "source", "only", "share", "prune")
     choices: dict[str, Any] = {name: recorded(getattr(options, name)) for name in chosen}
-    choices["names"] = [public_name(one.name) for one in shown]
+    choices["datasets"] = [
+        [public_name(name), one.source, [shard.path for shard in one.shards]] for one, name in shown
+    ]
     roots = [root for one in shown for root in lineage(one.dataset.root)[0]]
     return page_key(choices, [*roots, *map(files.normalize, options.tokens)])
 

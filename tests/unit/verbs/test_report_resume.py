@@ -194,6 +194,12 @@ def test_other_options_make_it_anew(options, world, plain):
     assert pages(world) == pages(world, "fresh")
 
 
+def test_some_shards_of_an_open_dataset_make_it_anew(world, plain):
+    make(world)
+    some = dk.open_dataset(str(world / "v1")).select(["x/"])
+    assert dk.report(some, to=str(world / "page.html"), tokens=[str(world / "tokens")], **QUIET).done == 1
+
+
 def test_another_version_of_the_stage_makes_it_anew(world, plain, monkeypatch):
     make(world)
     monkeypatch.setattr(record, "VERSION", record.VERSION + 1)
