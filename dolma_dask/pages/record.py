@@ -52,12 +52,16 @@ def page_key(choices: Mapping[str, Any], roots: Sequence[str]) -> str:
 
 
 def _files(root: str) -> Iterator[FileInfo]:
-    """Yield the files below a root but those that pages and their records are."""
+    """Yield the files of a dataset or of a folder of tokens; beside the folders of a dataset lies what others have put there."""
     listed = files.list_files(root)
+    is_dataset = any(info.path.startswith(f"{layout.DOCUMENTS}/") for info in listed)
     pages = {info.path for info in listed if info.path.endswith(".html")}
     left_out = pages | set(map(json_url, pages))
     folders = (f"{layout.WORK}/", *(f"{layout.JOURNAL}/{verb}/" for verb in names_of("page")))
-    return (info for info in listed if info.path not in left_out and not info.path.startswith(folders))
+    for info in listed:
+        is_beside = is_dataset and "/" not in info.path
+        if not is_beside and info.path not in left_out and not info.path.startswith(folders):
+            yield info
 
 
 @dataclass(frozen=True)

@@ -224,10 +224,11 @@ def test_a_copy_with_other_time_stamps_makes_its_page_again(world, tmp_path, pla
     assert make(copy).done == 0
 
 
-def test_pages_inside_of_a_dataset_do_not_make_each_other_anew(world, plain):
-    names = ("v1/one.html", "v1/two.html")
+def test_pages_and_other_files_inside_of_a_dataset_make_no_page_anew(world, plain):
+    names = ("v1/one.html", "v1/pages/two.html")
     for name in names:
         make(world, name)
+    (world / "v1/checks.json").write_text("{}")
     assert [make(world, name).done for name in names] == [0, 0]
 
 
