@@ -1,7 +1,7 @@
 """report: one HTML page that shows what happened to a dataset, and the same content as JSON beside it.
 
 The journals tell which verbs ran. One pass over the dataset that was selected from tells how its signals are distributed, where the rule
-cuts, and which documents lie next to the cut. What the rule dropped is told as the journal has counted it. Nothing else is taken on trust: documents
+cuts, and which documents lie next to the cut. Drops of the rule are those that the journal has counted. Nothing else is taken on trust: documents
 and attributes must line up, and be the files that the rule was applied to.
 
 A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. While the files below its datasets are the same by
