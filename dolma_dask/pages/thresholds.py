@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
-from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats.levels import LEVEL_KEY
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -29,7 +28,6 @@ from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
-from dolma_dask.verbs.filter.job import thresholds_key
 
 SECTION = "Thresholds"
 """Heading of the section of their tables."""
@@ -103,6 +101,10 @@ def _of_levels(
             continue
         if run.params.get("thresholds") or name.endswith(".json"):
             return None
+        # few selections are by levels
+        from dolma_dask.exchange.flagging import dataset_unit
+        from dolma_dask.verbs.filter.job import thresholds_key
+
         url = dataset.url(quantiles_path(name))
         tails = run.params.get("tails")
         levels = [

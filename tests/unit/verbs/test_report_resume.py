@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Journal
 from dolma_dask.pages import content, page, record
 from dolma_dask.pipelines.pipeline import run
@@ -222,6 +223,14 @@ def test_a_copy_with_other_time_stamps_makes_its_page_again(world, tmp_path, pla
     assert make(copy).done == 2
     assert pages(copy) == content
     assert make(copy).done == 0
+
+
+def test_a_store_without_time_stamps_cannot_tell(monkeypatch):
+    stamps = ["mtime:1", ""]
+    monkeypatch.setattr(record.files, "list_files", lambda root: [FileInfo("a", 1, one) for one in stamps])
+    assert record.page_key({}, ["v0"]) == ""
+    stamps.pop()
+    assert record.page_key({}, ["v0"])
 
 
 def test_pages_and_other_files_inside_of_a_dataset_make_no_page_anew(world, plain):
