@@ -1592,7 +1592,7 @@ def report(
 
     Notes
     -----
-    While nothing that the page shows has changed, the same command writes nothing.
+    While no file of the datasets has changed, the same command writes nothing.
     """
 
 def rule_overlap(

@@ -21,7 +21,7 @@ class Verb(NamedTuple):
     writes_with: tuple[str, ...] = ()  # options with which it writes beside the documents too
     makes: Literal["documents", "tokens", "page", ""] = ""  # what readers of journals have to tell apart
     needs: str = ""  # package that only it needs; see `dolma_dask.extras`
-    # what it adds to a report: "module:function", from what its journal tells (`results.recorded`) to `Table`s
+    # what it adds to a report: "module:function", from what its journal tells (`results.summary.Recorded`) to `Table`s
     tables: str = ""
     # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
     toolkit: str = ""

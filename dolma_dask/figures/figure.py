@@ -14,7 +14,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.extras import missing, require
 from dolma_dask.figures.model import Panel, cut, with_short_names
 from dolma_dask.figures.numbers import columns_of, listed_columns, sentence_of, table_of
-from dolma_dask.results import terminal
+from dolma_dask.results.answer import terminal_text
 from dolma_dask.results.parts import Heading, Part, Sentences
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class Figure:
         frames = [pd.DataFrame(columns_of(panel)) for panel in self.panels]
         if len(frames) == 1:
             return frames[0]
-        named = zip(self.panels, frames, strict=True)
-        return pd.concat([frame.assign(panel=panel.key) for panel, frame in named], ignore_index=True)
+        pairs = zip(self.panels, frames, strict=True)
+        return pd.concat([frame.assign(panel=panel.key) for panel, frame in pairs], ignore_index=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return title, notes and numbers as JSON-able values; None stands for what is no finite number."""
@@ -165,7 +165,7 @@ class Figure:
             yield table_of(panel, panel.key if len(self.panels) > 1 else "")
 
     def __str__(self) -> str:
-        return terminal.text(self.parts())
+        return terminal_text(self.parts())
 
     __repr__ = __str__
 

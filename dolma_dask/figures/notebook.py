@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dolma_dask.display import printable
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.figures.static import WIDTH
-from dolma_dask.results.plain import script_json
+from dolma_dask.results.answer import script_json
 
 if TYPE_CHECKING:
     from dolma_dask.figures.figure import Figure
@@ -95,7 +95,7 @@ def picture_html(figure: "Figure", picture: bytes) -> str:
 
 
 def _legend(figure: "Figure") -> list[str]:
-    from dolma_dask.figures.interactive_parts import ALL, KEPT
+    from dolma_dask.figures.interactive import ALL, KEPT
 
     if all(getattr(panel, "kept_counts", None) is None for panel in figure.panels):
         return []

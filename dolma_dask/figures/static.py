@@ -266,11 +266,11 @@ def _draw_bars(axes: Axes, bars: Bars) -> None:
 def _draw_heat(axes: Axes, panel: HeatMap) -> None:
     axes.imshow(panel.shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     count = len(panel.labels)
-    named = [
+    rows = [
         f"{row_label(label)} ({number})" if count > 1 else row_label(label)
         for number, label in enumerate(panel.labels, 1)
     ]
-    _categories(axes, tuple(named))
+    _categories(axes, tuple(rows))
     axes.set_xticks(range(count), [f"({number})" for number in range(1, count + 1)], color=TEXT)
     axes.tick_params(axis="x", length=0, top=False)
     axes.spines[:].set_visible(False)

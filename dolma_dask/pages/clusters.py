@@ -5,19 +5,21 @@ Cost: the table of clusters is read twice in columns for each cluster, and the s
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.display import counted, isolated
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.journal import Record
-from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.pages.history import History, Step
 from dolma_dask.pages.model import ClusterExample, MemberExample
-from dolma_dask.reading.clusters import ClusterMember, ClusterReader
 from dolma_dask.reading.together import datasets_in
 from dolma_dask.results.summary import Summary
-from dolma_dask.verbs.dedupe.comparison import comparison_of
-from dolma_dask.verbs.dedupe.summary import ClusterRow, summarize
+
+if TYPE_CHECKING:
+    from dolma_dask.minhash.schemes import MinHash
+    from dolma_dask.reading.clusters import ClusterMember
+    from dolma_dask.verbs.dedupe.summary import ClusterRow
 
 MAX_CLUSTERS = 5
 """Clusters that are shown: the largest whose documents are not all equal."""
@@ -36,9 +38,9 @@ class SimilarSet:
     root: str  # of its dataset
     source: str | None
     name: str
-    minhash: MinHash
+    minhash: "MinHash"
     record: Record  # of the whole set
-    clusters: tuple[ClusterRow, ...]  # to show
+    clusters: tuple["ClusterRow", ...]  # to show
 
 
 def similar_sets(history: History) -> tuple[SimilarSet, ...]:
@@ -47,6 +49,10 @@ def similar_sets(history: History) -> tuple[SimilarSet, ...]:
 
 
 def _sets(step: Step) -> Iterator[SimilarSet]:
+    # most pages are of datasets without near copies
+    from dolma_dask.verbs.dedupe.comparison import comparison_of
+    from dolma_dask.verbs.dedupe.summary import summarize
+
     for whole in step.records:
         if "comparison" not in whole.info:
             continue
@@ -66,7 +72,9 @@ def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
     return [_example(one, cluster) for one in sets for cluster in one.clusters]
 
 
-def _example(similar: SimilarSet, cluster: ClusterRow) -> ClusterExample:
+def _example(similar: SimilarSet, cluster: "ClusterRow") -> ClusterExample:
+    from dolma_dask.reading.clusters import ClusterReader
+
     title = f"{counted(cluster.size, 'document')} in {isolated(similar.name)}"
     try:
         dataset = open_dataset(similar.root, source=similar.source)
@@ -81,12 +89,12 @@ def _example(similar: SimilarSet, cluster: ClusterRow) -> ClusterExample:
     return ClusterExample(title, [_member(one) for one in _differing(members)])
 
 
-def _differing(members: list[ClusterMember]) -> list[ClusterMember]:
+def _differing(members: list["ClusterMember"]) -> list["ClusterMember"]:
     """Return the survivor and the first copies that differ from it."""
     first, *others = members
     differ = [one for one in others if any(piece.kind in ("removed", "added") for piece in one.pieces)]
     return [first, *(differ or others)[:MAX_COPIES]]
 
 
-def _member(member: ClusterMember) -> MemberExample:
+def _member(member: "ClusterMember") -> MemberExample:
     return MemberExample(member.head(), [(piece.kind, piece.text) for piece in member.pieces])

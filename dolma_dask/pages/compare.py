@@ -4,37 +4,38 @@ Both are read as for their own pages. Where a dataset has signals of its own, th
 as far as its rule keeps them. Histograms of both sides have the same bins, so that their distance is exact to one bin.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import isolated, last_name
 from dolma_dask.display import listed as in_words
-from dolma_dask.engine import Input
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, counts_between, display_edges, quantiles
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.io import files
-from dolma_dask.options.groups import RunOptions, ShardOptions
+from dolma_dask.options.groups import RunOptions
+from dolma_dask.pages.content import DatasetContent, Reading, dataset_content
 from dolma_dask.pages.history import History, public_name, token_origin
 from dolma_dask.pages.model import ComparisonPart, OptionChange, SignalChange
-from dolma_dask.pages.publication import Made
-from dolma_dask.pages.subject import PageDataset, Reading, subject
+from dolma_dask.pages.record import Page
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.verb import ReportOptions
 
 PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 """Parameters that name places: they differ wherever two runs have folders of their own."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonContent:
     """Two datasets of a page, the older one first."""
 
-    before: PageDataset
-    after: PageDataset
+    before: DatasetContent
+    after: DatasetContent
     title: str
 
     @property
@@ -56,77 +57,47 @@ class Compared:
         """Say what the page would be made of."""
         return f"{self.before.would()}; {self.after.would()}"
 
-    def decides(self) -> Mapping[str, Any]:
-        """Return all that decides the page besides the bytes of its inputs, as JSON-able values."""
-        options = [str(row) for row in option_changes(self.before.history, self.after.history)]
-        return {
-            "title": self.title,
-            "before": self.before.decides(),
-            "after": self.after.decides(),
-            "options": options,
-        }
-
-    def inputs(self) -> Iterator[Input]:
-        """Yield the files that the page is made of; those of the older dataset have a name of their own."""
-        for one in self.before.inputs():
-            yield Input(one.url, replace(one.info, path=_path(one.info.path)))
-        yield from self.after.inputs()
-
-    def make(self, run: RunOptions) -> Made:
+    def draw(self, run: RunOptions) -> Page:
         """Read the documents of both and draw the page."""
         from dolma_dask.pages import comparison_page
 
         before, after = self.before.read(run), self.after.read(run)
         data = _comparison(self, before, after)
-        inputs = (
-            *(msgspec.structs.replace(one, path=_path(one.path)) for one in before.inputs),
-            *after.inputs,
-        )
         documents = {"documents_before": before.findings.documents, "documents": after.findings.documents}
-        return Made(
+        return Page(
             comparison_page.render(data),
             comparison_page.write_json(data),
-            inputs,
-            before.findings.rows + after.findings.rows,
             {**documents, "signals": len(data.signals)},
-            tuple(dict.fromkeys((*before.notes, *after.notes))),
+            len(self.shards),
+            tuple(dict.fromkeys((*self.notes, *before.notes, *after.notes))),
         )
 
 
-def _path(path: str) -> str:
-    return f"compare:{path}"
-
-
-def compared(
-    datasets: tuple[Dataset, Dataset],
-    names: tuple[str, str],
-    tokens: Sequence[str],
-    options: ShardOptions,
-    *,
-    title: str | None = None,
-    source: str | None = None,
-) -> Compared:
-    """Find the histories of two datasets, the older one first; `tokens` are token shards of either.
+def comparison_content(
+    before: tuple[Dataset, str], after: tuple[Dataset, str], options: "ReportOptions"
+) -> ComparisonContent:
+    """Find the histories of two datasets, each with its name for readers; folders of tokens are of either.
 
     Raises `UsageError`: both are the same, or token shards are of neither.
     """
-    roots = datasets[0].root, datasets[1].root
+    roots = before[0].root, after[0].root
     if roots[0] == roots[1]:
         raise UsageError(
             f"compare is {roots[0]}, the dataset itself; expected another version or another run."
         )
     own: tuple[list[str], list[str]] = ([], [])
-    for folder in tokens:
+    for folder in options.tokens:
         own[_side(folder, roots)].append(folder)
-    shown = _told_apart((public_name(names[0]), public_name(names[1])))
-    before, after = (
-        subject(dataset, name, tuple(folders), options, source=source, is_compared=True)
-        for dataset, name, folders in zip(datasets, shown, own, strict=True)
-    )
-    return Compared(before, after, title or f"{isolated(shown[1])} compared with {isolated(shown[0])}")
+    names = _distinct((public_name(before[1]), public_name(after[1])))
+    contents = [
+        dataset_content(dataset, name, tuple(folders), options, is_compared=True)
+        for (dataset, _), name, folders in zip((before, after), names, own, strict=True)
+    ]
+    title = options.title or f"{isolated(names[1])} compared with {isolated(names[0])}"
+    return ComparisonContent(contents[0], contents[1], title)
 
 
-def _told_apart(names: tuple[str, str]) -> tuple[str, str]:
+def _distinct(names: tuple[str, str]) -> tuple[str, str]:
     return names if names[0] != names[1] else (f"{names[0]} (before)", f"{names[1]} (after)")
 
 
@@ -145,15 +116,15 @@ def _side(folder: str, roots: tuple[str, str]) -> int:
 # ------------------------------------------------------------------------------------------------ what is different
 
 
-def _comparison(compared: Compared, before: Reading, after: Reading) -> ComparisonPart:
+def _comparison(content: ComparisonContent, before: Reading, after: Reading) -> ComparisonPart:
     old, new = _signals(before), _signals(after)
     changes = [signal_change(key, old[key], new[key]) for key in old if key in new]
     return ComparisonPart(
-        title=compared.title,
+        title=content.title,
         before=before.data,
         after=after.data,
         signals=sorted(changes, key=lambda change: (-change.change, change.before.key)),
-        options=tuple(option_changes(compared.before.history, compared.after.history)),
+        options=tuple(option_changes(content.before.history, content.after.history)),
         only_before=tuple(key for key in old if key not in new),
         only_after=tuple(key for key in new if key not in old),
     )
@@ -208,7 +179,7 @@ def option_changes(before: History, after: History) -> Iterator[OptionChange]:
     old, new = _options(before), _options(after)
     for name in dict.fromkeys((*old, *new)):
         if name not in old or name not in new:
-            yield OptionChange(name, "", _made(name in old), _made(name in new))
+            yield OptionChange(name, "", _ran(name in old), _ran(name in new))
             continue
         for option in dict.fromkeys((*old[name], *new[name])):
             values = old[name].get(option, ""), new[name].get(option, "")
@@ -216,7 +187,7 @@ def option_changes(before: History, after: History) -> Iterator[OptionChange]:
                 yield OptionChange(name, option, *values)
 
 
-def _made(is_there: bool) -> str:
+def _ran(is_there: bool) -> str:
     return "ran" if is_there else "did not run"
 
 

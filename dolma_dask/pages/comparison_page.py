@@ -4,20 +4,16 @@ Plots are outlines of both sides as SVG: the page needs no Bokeh, and has some 5
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
-from markupsafe import Markup
-
 from dolma_dask.display import byte_size, counted, isolated, percent, real
-from dolma_dask.figures import axes
-from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages import page, views
 from dolma_dask.pages.model import ComparisonPart, ReportData, RuleRow, SignalChange
+from dolma_dask.pages.outlines import is_drawn, overlay
 from dolma_dask.pages.story import Chapter, totals
 from dolma_dask.pages.words import short
-from dolma_dask.results.plain import plain
+from dolma_dask.results.answer import plain
 from dolma_dask.results.table import Column, Kind, Table
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
@@ -25,8 +21,6 @@ FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
 
 MAX_DRAWN = 6
 """Plots that are shown at first: those of the signals that have changed most."""
-
-WIDTH, HEIGHT, MAX_TICKS = 480, 150, 5
 
 
 def render(data: ComparisonPart) -> str:
@@ -49,9 +43,9 @@ def render(data: ComparisonPart) -> str:
             "signals": signal_table(data),
             "verbs": verb_table(data),
         },
-        drawn=[change for change in data.signals if _is_drawn(change)],
+        drawn=[change for change in data.signals if is_drawn(change.before, change.after)],
         most=MAX_DRAWN,
-        overlay=overlay,
+        overlay=lambda change: overlay(change.before, change.after),
         key_name=views.key_name,
         words=plot_words,
     )
@@ -316,48 +310,8 @@ def verb_table(data: ComparisonPart) -> Table:
 # ------------------------------------------------------------------------------------------------ plots
 
 
-def _is_drawn(change: SignalChange) -> bool:
-    low = [side.min for side in (change.before, change.after) if side.min is not None]
-    high = [side.max for side in (change.before, change.after) if side.max is not None]
-    return len(low) == 2 and min(low) != max(high)
-
-
 def plot_words(data: ComparisonPart, change: SignalChange) -> str:
     """Say what a plot shows to those who do not see it."""
     medians = [real(side.quantiles.get(0.5)) for side in (change.before, change.after)]
     before, after = names(data)
     return f"Shares of values of {change.before.key}: the median is {medians[0]} in {before}, {medians[1]} in {after}"
-
-
-def overlay(change: SignalChange) -> Markup:
-    """Draw the shares of both sides by value, the older one filled, the newer one as a line before it."""
-    shares = [side.counts / max(int(side.counts.sum()), 1) for side in (change.before, change.after)]
-    most = max(float(share.max(initial=0.0)) for share in shares) or 1.0
-    ends = axes.positions(change.before.edges, change.before)
-    x = (ends - ends[0]) / (ends[-1] - ends[0]) * WIDTH
-    filled, line = (_steps(x, HEIGHT - share / most * (HEIGHT - 4)) for share in shares)
-    marks = Markup("").join(
-        Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
-            f"{at:.1f}", HEIGHT + 16, anchor, real(value)
-        )
-        for at, value, anchor in _ticks(change.before, x)
-    )
-    shape = '<svg viewBox="0 0 {} {}" class="overlay" aria-hidden="true"><path class="dropped" d="{}Z"/><path class="line" d="{}"/><path class="axis" d="M0 {}H{}"/>{}</svg>'
-    return Markup(shape).format(WIDTH, HEIGHT + 20, filled, line, HEIGHT, WIDTH, marks)
-
-
-def _steps(x: Any, y: Any) -> str:
-    steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(y)))
-    return f"M0 {HEIGHT}{steps}V{HEIGHT}"
-
-
-def _ticks(signal: SignalHistogram, x: Sequence[float]) -> Iterator[tuple[float, float, str]]:
-    """Yield places, values and anchors of the labels below a plot."""
-    if signal.scale == "log":
-        values = np.array(axes.log_ticks(signal))
-        places = axes.positions(values, signal) / len(signal.counts) * WIDTH
-    else:
-        chosen = np.unique(np.linspace(0, len(signal.edges) - 1, MAX_TICKS).round().astype(int))
-        values, places = signal.edges[chosen], np.asarray(x)[chosen]
-    for place, value in zip(places.tolist(), values.tolist(), strict=True):
-        yield place, value, "start" if place < 20 else "end" if place > WIDTH - 20 else "middle"

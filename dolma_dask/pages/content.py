@@ -1,296 +1,195 @@
-"""The content of a page, put together from the journals and the sums of one pass over the documents.
+"""The content of a page of one dataset: its journals, one pass over the documents that it was selected from, and the thresholds beside them."""
 
-A page shows what the `where` rule keeps, as the journal has counted it when the rule was applied; where no journal knows it, it is counted in the pass
-over documents and attributes. Filters, samples and a least length of the text decide too where they are given: their effect is shown as the journal counted it.
-"""
-
-import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
-import dolma_dask
-from dolma_dask.dataset import Shard
-from dolma_dask.display import counted, isolated, listed, shown_name
-from dolma_dask.engine import Input
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted, shown_name
+from dolma_dask.engine.fold import fold
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.formats import layout
-from dolma_dask.formats.json import NOT_JSON
-from dolma_dask.io import files
-from dolma_dask.io.records import InputRecord, RuleCount, merge_rules
-from dolma_dask.journal import Record, sum_drops
-from dolma_dask.pages.clusters import SimilarSet, cluster_examples, similar_sets
-from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_packed, stem, stems_of
-from dolma_dask.pages.model import SIDES, QuarantineRow, ReportData, RuleRow, SourceRow, StageRow
-from dolma_dask.pages.survey import Findings, Survey, View
-from dolma_dask.pages.thresholds import threshold_tables, thresholds_part
+from dolma_dask.options.groups import RunOptions
+from dolma_dask.pages.clusters import cluster_examples
+from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
+from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
+from dolma_dask.pages.record import Page
+from dolma_dask.pages.recorded import (
+    RecordedContent,
+    RecordedSelection,
+    outdated,
+    quarantine_rows,
+    recorded_content,
+    recorded_selection,
+    remarks,
+)
+from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view
+from dolma_dask.pages.thresholds import PageThresholds, find_thresholds, threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
-from dolma_dask.reading.sets import CONVERTED
-from dolma_dask.registry import VERBS, load
-from dolma_dask.results.table import Table
-from dolma_dask.rules.tally import OTHER_GROUPS, Tally
-from dolma_dask.verbs.dedupe.signatures import FOLDER as SIGNATURES
+from dolma_dask.rules.tally import Tally
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.verb import ReportOptions
 
 SHOWN_SOURCES = 200
 """Rows of the table of sources; the rest share one more row."""
 
 
 @dataclass(frozen=True)
-class RecordedSelection:
-    """A selection as its records have counted it."""
+class Reading:
+    """Findings of the pass over the documents of a dataset."""
 
-    verb: str
-    name: str  # of the dataset that it wrote
-    stage: int  # its row among the stages
-    documents_in: int = 0  # that could be read
-    documents_out: int = 0
-    # by source; None: not counted of all documents of the page, or not for its conditions
-    drops: Tally | None = None
-    # files of the dataset that it read: path to checksum; none if there were several datasets
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
-    others: tuple[str, ...] = ()  # what decided besides the rule, in words
-    changed: int = 0  # documents whose text was changed
-    otherwise: int = 0  # shards that were made with another rule or other options than the newest
-    gap: str = ""  # why these counts cannot be compared with those of now; empty if they can
+    data: ReportData
+    survey: Survey
+    findings: Findings
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class RecordedContent:
-    """Content of a page that needs no document."""
+class DatasetContent:
+    """A dataset, its history, and how its documents are read."""
 
-    data: ReportData  # without what documents tell
-    recorded: RecordedSelection | None
-    quarantine: tuple[tuple[str, Input], ...] = ()  # files of quarantined records, each with its verb
-    similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
-    token_steps: tuple[Step, ...] = ()  # what made token shards
+    listed: Dataset
+    history: History
+    origin: Origin
+    view: View
+    recorded: RecordedContent
+    thresholds: PageThresholds
 
     @property
-    def drops(self) -> Tally | None:
-        """Documents that the conditions of the page drop by source, if a journal knows them."""
-        return self.recorded.drops if self.recorded else None
+    def root(self) -> str:
+        """Dataset that is read."""
+        return self.view.dataset.root
 
-    def decides(self) -> dict[str, Any]:
-        """Return all of it but the files and datasets as JSON-able values, the same wherever the files lie."""
-        content: dict[str, Any] = msgspec.to_builtins(
-            replace(self, quarantine=(), similar=(), token_steps=()),
-            enc_hook=np.ndarray.tolist,  # arrays of plots
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for a person before anything is read."""
+        return (*self.history.notes, *self.origin.notes, *self.view.notes)
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Shards that are read."""
+        return tuple(shard.path for shard in self.view.dataset.shards)
+
+    def would(self) -> str:
+        """Say what the page would be made of."""
+        steps = ", ".join(f"{step.verb} in {shown_name(step.root)}" for step in self.history.steps) or "none"
+        return f"would read {counted(len(self.view.survey.keys), 'signal')} of {shown_name(self.root)}; journals: {steps}"
+
+    def draw(self, run: RunOptions) -> Page:
+        """Read the documents and draw the page."""
+        from dolma_dask.pages import (
+            page,  # brings Bokeh along, which takes half a second: not for a rehearsal
         )
-        return content
+
+        found = self.read(run)
+        counts = {
+            "documents_in": found.findings.documents,
+            "signals": len(found.data.signals),
+            "stages": len(found.data.stages),
+        }
+        notes = (*self.notes, *found.notes)
+        return Page(page.render(found.data), page.write_json(found.data), counts, len(self.shards), notes)
+
+    def read(self, run: RunOptions) -> Reading:
+        """Read the documents and put the content of a page together."""
+        survey = replace(self.view.survey, counts_drops=self.recorded.drops is None)
+        findings = fold(survey, self.view.shards(), run)
+        survey = survey.without(
+            [key for key, name in self.view.sets_of_keys.items() if name in findings.left_out]
+        )
+        changed = outdated(self.recorded.selection, findings.inputs)
+        answer, why_not = self.thresholds.answer(run, self.recorded.data.stages)
+        left_out = (*left_out_notes(self.root, findings.left_out), *filter(None, [why_not]))
+        data = self._data(survey, findings, answer)
+        data = replace(data, stages=self._stages(findings, changed), left_out=(*self.view.notes, *left_out))
+        return Reading(data, survey, findings, (*left_out, *filter(None, [changed])))
+
+    def _data(self, survey: Survey, findings: Findings, answer: WhatIf | None) -> ReportData:
+        """Put together what the journals, the documents and the thresholds say."""
+        recorded, is_used = self.recorded, self.thresholds.is_used
+        drops = recorded.drops or findings.drops
+        return replace(
+            recorded.data,
+            sources=source_rows(survey, drops, tokens_by_source(recorded.token_steps, findings)),
+            signals=signal_rows(survey, findings),
+            rules=rule_rows(survey, drops, recorded.selection),
+            examples=[
+                near
+                for bound in survey.bounds
+                for side in SIDES
+                for near in findings.near.get((bound, side), ())
+            ],
+            clusters=cluster_examples(recorded.similar),
+            remarks=(
+                *recorded.data.remarks,
+                *remarks(recorded.selection, bool(survey.parts), drops.kept[0]),
+            ),
+            quarantine=quarantine_rows(recorded.quarantine),
+            results=(*threshold_tables(answer, is_used), *recorded.data.results),
+            thresholds=thresholds_part(answer, is_used),
+        )
+
+    def _stages(self, findings: Findings, note: str | None) -> list[StageRow]:
+        """Return the rows of the verbs, that of the selection with a note; of a dataset that other tools made what was read of it."""
+        rows, selection = list(self.recorded.data.stages), self.recorded.selection
+        if not rows:
+            return [
+                StageRow(
+                    verb="read",
+                    documents_in=findings.rows,
+                    documents_out=findings.documents,
+                    text_bytes=findings.text_bytes,
+                    shards=len(self.shards),
+                    bad_records=findings.bad,
+                    note="no journal: counted for this page",
+                )
+            ]
+        if note and selection:
+            row = rows[selection.stage]
+            rows[selection.stage] = replace(row, note="; ".join(filter(None, (row.note, note))))
+        return rows
 
 
-def known_content(
-    title: str | None, dataset: str, history: History, origin: Origin, view: View
-) -> RecordedContent:
-    """Gather from the journals what belongs on the page of the shards of a view."""
-    paths = [shard.path for shard in view.dataset.shards]
-    is_all = len(paths) == len(origin.dataset.shards)
-    shown = history.of_shards(origin.dataset.root, paths, is_all)
-    stages = map(stage_row, shown.steps)
-    data = ReportData(
-        title=title or f"Report on {isolated(dataset)}",
-        dataset=dataset,
-        created=shown.created(),
-        version="",  # another version of the package makes no other page
-        stages=tuple(stages) if is_all else tuple(replace(row, cpu_seconds=None) for row in stages),
-        where=origin.where,
-        results=result_tables(history),
-        unfinished=tuple(unfinished(shown.steps)),
-        remarks=(*history.notes, *origin.notes),
+def dataset_content(
+    listed: Dataset, name: str, tokens: tuple[str, ...], options: "ReportOptions", is_compared: bool = False
+) -> DatasetContent:
+    """Find the history of a dataset and what it was selected from; `name` is what a reader should see.
+
+    One that is compared needs no thresholds and no texts; its own signals come first, where it has any.
+    """
+    title, examples = (None, 0) if is_compared else (options.title, options.examples)
+    history = read_history(listed.root, tokens)
+    origin = find_origin(listed, history, options.source)
+    if is_compared and origin.dataset.root != listed.root:
+        origin = _own(listed, history, origin)
+    view = make_view(origin, options.selected(origin.dataset), examples)
+    recorded = recorded_content(title, public_name(name), history, origin, view)
+    if is_compared:
+        recorded, thresholds = replace(recorded, similar=()), PageThresholds()
+    else:
+        thresholds = find_thresholds(view.dataset, view.survey.parts, examples)
+    return DatasetContent(listed, history, origin, view, recorded, thresholds)
+
+
+def _own(listed: Dataset, history: History, origin: Origin) -> Origin:
+    """Return what is read of a dataset that is compared: its own documents if they have signals, or if more than a rule made them what they are."""
+    if listed.attributes:
+        return Origin(listed, notes=origin.notes)
+    recorded = recorded_selection(history, origin)
+    if recorded is None or not (recorded.others or recorded.changed or recorded.gap or recorded.otherwise):
+        return origin
+    name = shown_name(listed.root)
+    note = (
+        f"more than the rule of {name} decided on its documents: they have no signals until tag has read them"
     )
-    recorded = recorded_selection(shown, origin, view.survey.parts, view.dataset.shards)
-    token_steps = tuple(step for step in shown.steps if step.verb in TOKEN_VERBS)
-    return RecordedContent(
-        data, recorded, tuple(quarantine_files(shown.steps)), similar_sets(history), token_steps
-    )
+    return Origin(listed, notes=(*origin.notes, note))
 
 
-def result_tables(history: History) -> tuple[Table, ...]:
-    """Return the tables that the registry names for the verbs of a history (of all shards), in the order of the registry."""
-    return tuple(
-        table
-        for verb in VERBS.values()
-        for step in history.steps
-        if verb.tables and step.verb == verb.name
-        for table in load(verb.tables)(step)
-    )
-
-
-def report_data(
-    known: RecordedContent,
-    shards: int,
-    survey: Survey,
-    findings: Findings,
-    note: str | None,
-    left_out: Sequence[str],
-    answer: WhatIf | None = None,
-    is_used: bool = True,
-) -> ReportData:
-    """Put the content of a page together; `note` is what `outdated` says, `left_out` names attribute sets that are left out, `answer` is about thresholds, by which the selection was made if `is_used`."""
-    drops = known.drops or findings.drops
-    return replace(
-        known.data,
-        version=dolma_dask.__version__,
-        stages=_stages(known, shards, findings, note),
-        sources=source_rows(survey, drops, tokens_by_source(known.token_steps, findings)),
-        signals=signal_rows(survey, findings),
-        rules=rule_rows(survey, drops, known.recorded),
-        examples=[
-            near for bound in survey.bounds for side in SIDES for near in findings.near.get((bound, side), ())
-        ],
-        clusters=cluster_examples(known.similar),
-        remarks=(*known.data.remarks, *remarks(known.recorded, bool(survey.parts), drops.kept[0])),
-        quarantine=quarantine_rows(known.quarantine),
-        left_out=left_out,
-        results=(*threshold_tables(answer, is_used), *known.data.results),
-        thresholds=thresholds_part(answer, is_used),
-    )
-
-
-def _stages(known: RecordedContent, shards: int, findings: Findings, note: str | None) -> list[StageRow]:
-    rows = list(known.data.stages)
-    if not rows:  # other tools made the dataset
-        return [
-            StageRow(
-                verb="read",
-                documents_in=findings.rows,
-                documents_out=findings.documents,
-                text_bytes=findings.text_bytes,
-                shards=shards,
-                bad_records=findings.bad,
-                note="no journal: counted for this page",
-            )
-        ]
-    if note and known.recorded:
-        row = rows[known.recorded.stage]
-        rows[known.recorded.stage] = replace(row, note="; ".join(filter(None, (row.note, note))))
-    return rows
-
-
-# ------------------------------------------------------------------------------------------------ the selection, then and now
-
-
-def recorded_selection(
-    history: History, origin: Origin, parts: Sequence[object] = (), shards: Sequence[Shard] = ()
-) -> RecordedSelection | None:
-    """Sum up the records of a selection, by the conditions `parts` if all `shards` are in them; None if nothing was selected, or no record is left of it."""
-    step = origin.step and history.step(origin.step.root, origin.step.verb)
-    if origin.step is None or step is None:
-        return None
-    name, stage = shown_name(step.root), history.steps.index(step)
-    if not step.records:
-        gap = f"{name} was cut into files by size: how many documents of some shards it has cannot be told"
-        return RecordedSelection(step.verb, name, stage, gap=gap) if origin.step.packed else None
-    counts: Counter[str] = Counter()
-    for record in step.records:
-        counts.update({key: int(count) for key, count in record.counts.items()})
-    rules = merge_rules(record.rules for record in step.records)
-    is_gap = origin.gone and bool(step.packed)
-    return RecordedSelection(
-        verb=step.verb,
-        name=name,
-        stage=stage,
-        documents_in=counts["documents_in"] - counts["bad_records"],
-        documents_out=counts["documents_out"],
-        drops=None if is_gap else _recorded_drops(step.records, parts, shards),
-        inputs={
-            one.path: one.checksum for record in step.records for one in record.inputs if _is_own(one.path)
-        },
-        filters=tuple((rule.name, rule.matched) for rule in rules if rule.kind != "where"),
-        others=_others(counts, rules),
-        changed=counts["documents_changed"],
-        otherwise=len({record.shard for record in step.records} - {record.shard for record in step.current}),
-        gap=f"{name} was made of shards that are gone: its counts cannot be compared" if is_gap else "",
-    )
-
-
-def _recorded_drops(
-    records: Sequence[Record], parts: Sequence[object], shards: Sequence[Shard]
-) -> Tally | None:
-    """Return what the conditions `parts` dropped by source, if the records know it of each and of all shards."""
-    known = frozenset[str]().union(*(stems_of(record.inputs) for record in records))
-    if not {stem(shard.path) for shard in shards} <= known:
-        return None
-    rules = [rule.rule for rule in records[0].rules if rule.kind == "where"]
-    drops = sum_drops(records) if rules == list(map(str, parts)) else None
-    return None if drops is None or OTHER_GROUPS in drops.groups else drops
-
-
-def _is_own(path: str) -> bool:
-    """Tell whether a path is relative to the dataset that was read, and not that of a file of several."""
-    return path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/"))
-
-
-def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]:
-    others = []
-    if any(rule.kind == "include" or (rule.kind == "exclude" and rule.matched) for rule in rules):
-        others.append("filters")
-    if counts["documents_too_short"]:
-        others.append(
-            f"the least length of a text ({counted(counts['documents_too_short'], 'document')} too short)"
-        )
-    if "documents_beyond_cut" in counts:
-        others.append(f"downsampling ({counted(counts['documents_beyond_cut'], 'document')} left out)")
-    if "documents_not_sampled" in counts:
-        again = f", {counts['documents_again']:,} more than once" if counts["documents_again"] else ""
-        others.append(f"a sample ({counted(counts['documents_not_sampled'], 'document')} not drawn{again})")
-    return tuple(others)
-
-
-def outdated(recorded: RecordedSelection | None, inputs: Sequence[InputRecord]) -> str | None:
-    """Say that a selection was made of other files than those that are there, or in several ways; None if neither can be told."""
-    if recorded is None or recorded.gap:
-        return None
-    if recorded.otherwise:
-        return (
-            f"{counted(recorded.otherwise, 'shard')} {'was' if recorded.otherwise == 1 else 'were'} made with another rule or other options than the "
-            f"newest, which this page shows: run {recorded.verb} again for all shards"
-        )
-    changed = _changed(recorded.inputs, inputs) if recorded.inputs else 0
-    if not changed:
-        return None
-    were = "was" if changed == 1 else "were"
-    return f"{counted(changed, 'file')} of documents or attributes {were} made again since {recorded.verb} ran; run {recorded.verb} again"
-
-
-def _changed(recorded: Mapping[str, str], inputs: Sequence[InputRecord]) -> int:
-    """Count the files that are not those of the records, and the documents that no record knows."""
-    known = frozenset(stem(path.removeprefix(f"{layout.DOCUMENTS}/")) for path in recorded)
-    changed = 0
-    for one in inputs:
-        checksum = recorded.get(one.path)
-        is_other = not stems_of([one]) <= known if checksum is None else checksum not in ("", one.checksum)
-        changed += bool(one.checksum) and is_other
-    return changed
-
-
-def remarks(recorded: RecordedSelection | None, has_rule: bool, kept: int) -> tuple[str, ...]:
-    """Say what the numbers on a page do not show."""
-    if recorded is None:
-        return ()
-    parts = [recorded.gap]
-    others = listed(recorded.others)
-    if others and has_rule:
-        parts.append(
-            f"The rule alone keeps {counted(kept, 'document')}; {recorded.verb} wrote {recorded.documents_out:,}, because {others} decided too. "
-            "Which documents these took is not worked out again: what is called kept on this page is what the rule alone keeps."
-        )
-    elif others:
-        parts.append(
-            f"No rule decided, but {others}: {recorded.verb} wrote {recorded.documents_out:,} of {counted(recorded.documents_in, 'document')}. Which ones is "
-            "not worked out again: this page shows all that were read."
-        )
-    if recorded.changed:
-        parts.append(
-            f"{recorded.verb} changed the text of {counted(recorded.changed, 'document')}: sizes by source, signals and excerpts are of the text before."
-        )
-    return tuple(filter(None, parts))
+# ------------------------------------------------------------------------------------------------ rows
 
 
 def rule_rows(survey: Survey, drops: Tally, recorded: RecordedSelection | None = None) -> list[RuleRow]:
@@ -298,9 +197,13 @@ def rule_rows(survey: Survey, drops: Tally, recorded: RecordedSelection | None =
     documents = drops.total[0]
     amounts = np.concatenate([drops.dropped, drops.alone], axis=1).tolist()
     plain = survey.plain or ("",) * len(amounts)
+    short = recorded.short if recorded else {}
+    names = [
+        short.get(str(part), spelled) for part, spelled in zip(survey.parts, survey.spelled, strict=True)
+    ]
     rows = [
         _rule_row(rule, documents - amount[0], documents, *amount, words)
-        for rule, words, amount in zip(survey.spelled, plain, amounts, strict=True)
+        for rule, words, amount in zip(names, plain, amounts, strict=True)
     ]
     if recorded is not None:
         rows += [_rule_row(name, count, recorded.documents_in) for name, count in recorded.filters]
@@ -309,145 +212,6 @@ def rule_rows(survey: Survey, drops: Tally, recorded: RecordedSelection | None =
 
 def _rule_row(rule: str, matched: int, documents: int, *drops: Any) -> RuleRow:
     return RuleRow(rule, matched, matched / documents if documents else 0.0, *drops)
-
-
-# ------------------------------------------------------------------------------------------------ from the journals
-
-
-def stage_row(step: Step) -> StageRow:
-    """Sum up the records of one verb."""
-    counts = _totals(step.records)
-    documents_in = counts.get("documents_in")
-    written = sum(
-        file.bytes for record in step.records for file in record.files if not file.path.startswith("_")
-    )
-    return StageRow(
-        verb=step.verb,
-        documents_in=documents_in,
-        documents_out=counts.get("documents_out", documents_in),
-        bytes_out=written if step.records else None,
-        text_bytes=counts.get("text_bytes_out", counts.get("text_bytes")),
-        tokens=counts.get("tokens"),
-        seconds=round(sum(record.seconds for record in step.records), 3) or None,
-        shards=_shards(step.records) or None,
-        bad_records=counts.get("bad_records", 0),
-        note=_note(step, counts),
-        cpu_seconds=_cpu_seconds(step),
-    )
-
-
-def _cpu_seconds(step: Step) -> float | None:
-    """Add up the CPU-seconds of the runs that have finished something; None if one of them has not told."""
-    ended = [record.finished for record in step.records]
-    runs = [run for run in step.runs if any(run.started <= end <= (run.finished or end) for end in ended)]
-    return round(sum(run.cpu for run in runs), 3) if runs and all(run.cpu for run in runs) else None
-
-
-def _shards(records: Sequence[Record]) -> int:
-    """Count shards; of files that were cut by size the files, since these are the shards of the new version."""
-    packed = [record for record in records if is_packed(record)]
-    others = {record.shard for record in records if record.shard != record.unit and record not in packed}
-    return len(others) + sum(not file.path.startswith("_") for record in packed for file in record.files)
-
-
-def _totals(records: Sequence[Record]) -> dict[str, int]:
-    """Add up counts; sets of attributes or of signatures of one shard count the same documents, and only once."""
-    units: dict[str, Counter[str]] = {}
-    for record in records:
-        folder = record.unit.split("/")[0]
-        derived = folder in (layout.ATTRIBUTES, SIGNATURES)
-        known = units.setdefault(f"{folder}/{record.shard}" if derived else record.unit, Counter())
-        known |= Counter({name: int(count) for name, count in record.counts.items()})  # the larger of both
-    names = {name for record in records for name in record.counts}
-    return {name: sum(counts[name] for counts in units.values()) for name in names}
-
-
-def _note(step: Step, counts: Mapping[str, int]) -> str:
-    params = step.params
-    parts = [", ".join(sorted({name for record in step.records for name in record.info.get("taggers", ())}))]
-    if step.verb == "dedupe":  # one journal of all sets of flags
-        units = (record.unit.split("/") for record in step.records)
-        parts.append(", ".join(sorted({unit[1] for unit in units if unit[0] == layout.ATTRIBUTES})))
-    if step.verb == CONVERTED:
-        parts.append(", ".join(sorted({_renaming(record) for record in step.records})))
-    if isinstance(params.get("from"), str):
-        parts.append(f"from {shown_name(params['from'])}")
-    parts += [f"{name} {params[name]}" for name in ("tokenizer", "bos", "eos") if params.get(name)]
-    parts += ["shuffled"] if params.get("shuffle") else []
-    parts += [counted(params["shards"], "file")] if params.get("shards") else []
-    parts += [f"files of at most {counted(params['max_size'], 'byte')}"] if params.get("max_size") else []
-    if counts.get("unproved_attribute_files"):
-        parts.append(
-            counted(counts["unproved_attribute_files"], "attribute file")
-            + " without a record of how it was made"
-        )
-    return "; ".join(filter(None, parts))
-
-
-def _renaming(record: Record) -> str:
-    """Tell which attribute set a record's file was made of, and which it belongs to."""
-    old = [item.path.split("/")[1] for item in record.inputs if item.path.startswith(f"{layout.ATTRIBUTES}/")]
-    return f"{', '.join(old)} to {record.unit.split('/')[1]}"
-
-
-def unfinished(steps: Sequence[Step]) -> Iterator[str]:
-    """Yield a sentence for the newest run of each verb that was stopped, or left files undone."""
-    for step in steps:
-        newest = {run.writes: run for run in step.runs}
-        for run in newest.values():
-            what = f"{step.verb} of {shown_name(step.root)}"
-            if not run.finished:
-                yield f"The last {what} was stopped or still goes on."
-            elif run.missing:
-                yield f"{what} left {counted(run.missing, 'file')} undone (failures, --only, --share or --prune)."
-
-
-class _Quarantined(msgspec.Struct):
-    """The part of a quarantined record that is counted."""
-
-    reason: str
-
-
-def quarantine_files(steps: Sequence[Step]) -> list[tuple[str, Input]]:
-    """List the files of quarantined records of the shards that the steps show, each once, with its verb."""
-    listed: dict[str, tuple[str, Input]] = {}
-    for step in steps:
-        folder = f"{layout.QUARANTINE}/{step.verb}"
-        for info in files.list_files(files.join(step.root, folder)):
-            shard, _, suffix = info.path.rpartition(".")
-            url = files.join(step.root, f"{folder}/{info.path}")
-            if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems) and url not in listed:
-                # of several datasets: the number keeps them apart
-                path = f"quarantine:{len(listed)}/{folder}/{info.path}"
-                listed[url] = step.verb, Input(url, replace(info, path=path))
-    return list(listed.values())
-
-
-def quarantine_rows(listed: Sequence[tuple[str, Input]]) -> list[QuarantineRow]:
-    """Count quarantined records by verb, in the order in which these come first, and reason.
-
-    Raises `CorruptFileError`: a quarantine file is damaged.
-    """
-    counts = Counter((verb, reason) for verb, file in listed for reason in _reasons(file.url))
-    verbs = list(dict.fromkeys(verb for verb, _ in listed))
-    order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
-    return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
-
-
-def _reasons(url: str) -> Iterable[str]:
-    decoder = msgspec.json.Decoder(_Quarantined)
-    with io.BufferedReader(files.open_read(url)) as lines:  # type: ignore[type-var]
-        for number, line in enumerate(lines):
-            try:
-                yield decoder.decode(line).reason
-            except NOT_JSON as error:
-                raise CorruptFileError(
-                    f"{url}, line {number}: {error}; expected a quarantined record. Run the verb again, or delete the file.",
-                    url=url,
-                ) from error
-
-
-# ------------------------------------------------------------------------------------------------ from the documents
 
 
 def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:

@@ -171,7 +171,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
 
     Raises `UsageError`: a folder of `tokens` has no journal.
     """
-    roots, notes = _lineage(root)
+    roots, notes = lineage(root)
     steps, outdated, damaged = list[Step](), list[str](), list[str]()
     for one in roots:
         known = _journals(one)
@@ -201,7 +201,7 @@ _VERSIONS = ("mix", "transform")
 """Verbs that make a version of another one."""
 
 
-def _lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
+def lineage(root: str) -> tuple[list[str], tuple[str, ...]]:
     """Return the roots from the first version to `root`, and a note if the first cannot be reached."""
     roots = [root]
     while len(roots) < MAX_LINKS:

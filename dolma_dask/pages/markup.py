@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dolma_dask.display import quoted_if_blank
-from dolma_dask.results.plain import SURROGATE
+from dolma_dask.results.answer import SURROGATE
 
 _CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {0x7F: 0x2421}
 _JOINT = re.compile("(?<=[_/])(?![_/])")

@@ -12,9 +12,6 @@ from typing import Any, Literal
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.results.table import Table
 
-VERSION = 13
-"""Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
-
 Side = Literal["just inside", "just outside"]
 """Side of a bound on which an example lies: kept by a narrow margin, or dropped by one."""
 

@@ -23,9 +23,11 @@ from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.pages import markup, story, views
 from dolma_dask.pages.markup import visible
-from dolma_dask.pages.model import VERSION, ReportData
+from dolma_dask.pages.model import ReportData
+from dolma_dask.pages.outlines import is_drawn
+from dolma_dask.pages.record import VERSION
 from dolma_dask.questions.what_if.page import page_script
-from dolma_dask.results.plain import plain, script_json
+from dolma_dask.results.answer import plain, script_json
 from dolma_dask.results.table import MAX_ROWS, written
 
 FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
@@ -33,7 +35,7 @@ FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
 def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
-    drawn = [signal for signal in data.signals if views.is_drawn(signal)]
+    drawn = [signal for signal in data.signals if is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
     items = (Markup(script_json(item)) for item in interactive.figure_items([*drawn, *drawn_results]))
     signals, results = (

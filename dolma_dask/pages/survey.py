@@ -9,7 +9,7 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -180,9 +180,9 @@ class Survey:
 
 def _set_of(error: DataError, work: AlignedShard) -> str | None:
     """Return the attribute set whose file an error is about."""
-    named = error.details.get("attributes")
+    name = error.details.get("attributes")
     files_of = {files.join(work.root, source.info.path): source.name for source in work.sources}
-    return named if isinstance(named, str) else files_of.get(str(error.details.get("url")))
+    return name if isinstance(name, str) else files_of.get(str(error.details.get("url")))
 
 
 # ------------------------------------------------------------------------------------------------ one block
@@ -280,19 +280,6 @@ class View:
     survey: Survey
     notes: tuple[str, ...]
 
-    def decides(self) -> dict[str, Any]:
-        """Return the part of it that decides the page of the same files, as JSON-able values."""
-        kinds = self.sets.kinds if self.sets else {}
-        return {
-            "source": self.dataset.source,
-            "signals": [[key, set_name, kinds[set_name][key]] for key, set_name in self.sets_of_keys.items()],
-            "conditions": [part.canonical() for part in self.survey.parts],
-            "plain": list(self.survey.plain),
-            "fields": dict(self.fields),
-            "examples": self.survey.examples,
-            "left_out": self.notes,
-        }
-
     @property
     def sets_of_keys(self) -> dict[str, str]:
         """Signals and the attribute sets that they are read from."""
@@ -326,8 +313,8 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
     kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
-    named = selection.rule.names if selection.rule is not None else frozenset()
-    levels = [key for key, kind in kinds.items() if kind == "level" and key in named]
+    rule_names = selection.rule.names if selection.rule is not None else frozenset()
+    levels = [key for key, kind in kinds.items() if kind == "level" and key in rule_names]
     keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)

@@ -4,15 +4,12 @@ They are those that the selection used, as far as that can be told from its rule
 pass over attributes alone.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
-from dolma_dask.engine import Input
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
-from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats.levels import LEVEL_KEY
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -29,7 +26,6 @@ from dolma_dask.rules.levels import Levels
 from dolma_dask.rules.rules import Compare, Rule
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
-from dolma_dask.verbs.filter.job import thresholds_key
 
 SECTION = "Thresholds"
 """Heading of the section of their tables."""
@@ -42,34 +38,23 @@ MAX_EXAMPLES = 2
 
 
 @dataclass(frozen=True)
-class Found:
+class PageThresholds:
     """Thresholds for a page, of which nothing has been read but their files."""
 
-    asked: PreparedQuestion | None = None
-    url: str = ""  # of the file that names them
+    question: PreparedQuestion | None = None
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them
 
-    def decides(self) -> list[Any]:
-        """Return what decides the section besides the attributes, as JSON-able values."""
-        return [files.checksum(self.url), self.is_used] if self.asked else [self.note]
-
-    @property
-    def inputs(self) -> Mapping[str, Input]:
-        """Files that are read, by path."""
-        shards = self.asked.shards if self.asked else ()
-        return {one.info.path: one for shard in shards for one in shard.inputs}
-
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
-        if self.asked is None:
+        if self.question is None:
             return None, self.note
         try:
-            return self.asked.answer(run, *_token_ratio(stages)).with_excerpts(self.asked.dataset), ""
+            return self.question.answer(run, *_token_ratio(stages)).with_excerpts(self.question.dataset), ""
         except InterruptedStageError:  # ctrl-C is for the whole report
             raise
         except DolmaDaskError as error:
-            return None, _left_out(self.asked.dataset, error)
+            return None, _left_out(self.question.dataset, error)
 
 
 def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
@@ -80,19 +65,19 @@ def _token_ratio(stages: Sequence[StageRow]) -> tuple[float, str]:
     return made.tokens / made.text_bytes, f"measured by {made.verb}"
 
 
-def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> Found:
+def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) -> PageThresholds:
     """Find the thresholds of a selection by the conditions `parts` from a dataset; `examples` are shown on each side of a bound."""
     names = frozenset[str]().union(*(part.names for part in parts))
     try:
         of_levels = _of_levels(dataset, parts, names)
-        known = of_levels or _of_quantiles(dataset, names)
+        known = of_levels or _of_quantiles(dataset, parts, names)
         if known is None:
-            return Found()
+            return PageThresholds()
         url, thresholds, name = known
-        asked = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
-        return Found(asked, url, is_used=bool(of_levels) or _are_parts(url, parts))
+        question = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
+        return PageThresholds(question, is_used=bool(of_levels) or _are_parts(url, parts))
     except DolmaDaskError as error:
-        return Found(note=_left_out(dataset, error))
+        return PageThresholds(note=_left_out(dataset, error))
 
 
 def _left_out(dataset: Dataset, error: Exception) -> str:
@@ -114,6 +99,10 @@ def _of_levels(
             continue
         if run.params.get("thresholds") or name.endswith(".json"):
             return None
+        # few selections are by levels
+        from dolma_dask.exchange.flagging import dataset_unit
+        from dolma_dask.verbs.filter.job import thresholds_key
+
         url = dataset.url(quantiles_path(name))
         tails = run.params.get("tails")
         levels = [
@@ -138,9 +127,13 @@ def _least(part: Rule, column: str) -> int:
     return 0
 
 
-def _of_quantiles(dataset: Dataset, names: Collection[str]) -> tuple[str, str, str] | None:
-    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: the newest, but first those of all whose signals a rule reads."""
-    found = sorted(_files(dataset), key=lambda one: (_are_read(one[0], names), one[2]))
+def _of_quantiles(
+    dataset: Dataset, parts: Collection[Rule], names: Collection[str]
+) -> tuple[str, str, str] | None:
+    """Return a file of thresholds that `quantiles` wrote, twice, and the name of the quantiles: that of the conditions `parts`, else the newest of those whose signals they all read, else the newest."""
+    found = sorted(
+        _files(dataset), key=lambda one: (_are_parts(one[0], parts), _are_read(one[0], names), one[2])
+    )
     return (found[-1][0], found[-1][0], found[-1][1]) if found else None
 
 
@@ -162,8 +155,11 @@ def _are_read(url: str, names: Collection[str]) -> bool:
 
 def _are_parts(url: str, parts: Collection[Rule]) -> bool:
     """Tell whether the conditions of a selection are those of some thresholds, or more."""
-    own = {str(part.canonical()) for part in parts}
-    return all(str(part.canonical()) in own for part in conjuncts(read_thresholds(url)))
+    own = set(map(str, parts))  # parsed from the text of a run, which spells bounds by group out
+    try:
+        return all(str(part) in own for part in conjuncts(read_thresholds(url)))
+    except UsageError:
+        return False
 
 
 # ------------------------------------------------------------------------------------------------ on the page

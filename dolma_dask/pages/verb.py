@@ -1,19 +1,17 @@
 """report: one HTML page that shows what happened to a dataset, and the same content as JSON beside it.
 
 The journals tell which verbs ran. One pass over the dataset that was selected from tells how its signals are distributed, where the rule
-cuts, and which documents lie next to the cut. What the rule dropped is told as the journal has counted it. Nothing else is taken on trust: documents
+cuts, and which documents lie next to the cut. Drops of the rule are those that the journal has counted. Nothing else is taken on trust: documents
 and attributes must line up, and be the files that the rule was applied to.
 
-A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. Its key is a digest of what the journals and
-the listing put on the page, of the options and of `VERSION`; its inputs are the documents and attributes that were read and the files of
-quarantined records. While these are the same, and the page and the JSON beside it are as they were written, the same command reads journals and a
-listing and writes nothing: a journal that is merged, or a copy elsewhere, makes no new page.
+A page is a unit of the journal of the dataset that it shows, named by its path as seen from there. While the files below its datasets are the same by
+size and time stamp, and the page and the JSON beside it are as they were written, the same command reads a listing and writes nothing.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
@@ -23,7 +21,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import canonical, dataset_notes
 from dolma_dask.metering import CpuClock
-from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.options.base import OUTPUT, Opt, recorded
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
     DatasetLike,
@@ -35,10 +33,13 @@ from dolma_dask.options.groups import (
     same,
     target_of,
 )
-from dolma_dask.pages.compare import Compared, compared
-from dolma_dask.pages.publication import Page, json_url
-from dolma_dask.pages.subject import PageDataset, subject
+from dolma_dask.pages.history import lineage, public_name
+from dolma_dask.pages.record import PageFiles, json_url, page_key
 from dolma_dask.results.summary import Summary
+
+if TYPE_CHECKING:
+    from dolma_dask.pages.compare import ComparisonContent
+    from dolma_dask.pages.content import DatasetContent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,47 +100,77 @@ def report(
 
     Notes
     -----
-    While nothing that the page shows has changed, the same command writes nothing.
+    While no file of the datasets has changed, the same command writes nothing.
     """
     require("bokeh", "the report")
     started, clock = time.monotonic(), CpuClock()
-    target, tokens, source = _page_url(options), tuple(options.tokens), options.source
-    dataset = of_version(dataset, source, options.version)
-    listed = as_dataset(dataset, source)
-    check_outside(target, listed.root)
-    content: PageDataset | Compared
-    if options.compare is None:
-        name, compare = _shown(dataset, listed), None
-        content = subject(
-            listed, name, tokens, options, title=options.title, source=source, examples=options.examples
-        )
-    else:
-        other = as_dataset(options.compare, source)
-        check_outside(target, other.root)
-        names, compare = (_shown(options.compare, other), _shown(dataset, listed)), other.root
-        content = compared((other, listed), names, tokens, options, title=options.title, source=source)
-    params = options.params(to=target, compare=compare)
+    target = _page_url(options)
+    shown = tuple(_opened(dataset, target, options))
+    params = options.params(to=target, compare=shown[0].dataset.root if len(shown) > 1 else None)
     canonical(params)  # what no journal can write is refused before anything is read
-    page, shards = Page(listed.root, target, content, params), content.shards
-    notes = (*dataset_notes(listed), *content.notes)
-    record, done, lost = page.unchanged(options), 0, None
-    if record is None and options.dry_run:
-        return Summary("report", target, planned=shards, notes=(*notes, content.would()))
-    if record is None:
-        record, done = page.make(options, started), len(shards)
-        lost = page.remember([record], clock.take())
+    listed = shown[-1].dataset
+    page, notes, lost = PageFiles(listed.root, target, _key(shown, options)), dataset_notes(listed), None
+    known = None if options.overwrite else page.unchanged()
+    if known is None:
+        content = _content(shown, options)
+        if options.dry_run:
+            notes = (*notes, *content.notes, content.would())
+            return Summary("report", target, planned=content.shards, notes=notes)
+        record = page.write(content.draw(options), started)
+        lost = page.remember(record, params, clock.take())
+    else:
+        record = known
+    shards = record.info["shards"]
     return Summary(
         "report",
         target,
-        done=done,
-        skipped=len(shards) - done,
+        done=0 if known else shards,
+        skipped=shards if known else 0,
         counts=record.counts,
         notes=(*notes, *record.info["notes"], *filter(None, [lost])),
         seconds=time.monotonic() - started,
     )
 
 
-def _shown(dataset: DatasetLike, listed: Dataset) -> str:
+class _Shown(NamedTuple):
+    """A dataset of the page, and its name as a reader should see it."""
+
+    dataset: Dataset
+    name: str
+
+
+def _opened(dataset: DatasetLike, target: str, options: ReportOptions) -> Iterator[_Shown]:
+    """Yield the datasets of the page, the older one first."""
+    given = of_version(dataset, options.source, options.version)
+    for one in (options.compare, given):
+        if one is not None:
+            opened = as_dataset(one, options.source)
+            check_outside(target, opened.root)
+            yield _Shown(opened, _name(one, opened))
+
+
+def _content(shown: Sequence[_Shown], options: ReportOptions) -> "DatasetContent | ComparisonContent":
+    # brings Arrow and the questions along: not for --help, nor where the page is there
+    from dolma_dask.pages.compare import comparison_content
+    from dolma_dask.pages.content import dataset_content
+
+    if len(shown) > 1:
+        return comparison_content(shown[0], shown[1], options)
+    return dataset_content(*shown[0], tuple(options.tokens), options)
+
+
+def _key(shown: Sequence[_Shown], options: ReportOptions) -> str:
+    """Return the digest of what decides the page, the same after its datasets were moved together."""
+    chosen = ("title", "examples", "source", "only", "share", "prune")
+    choices: dict[str, Any] = {name: recorded(getattr(options, name)) for name in chosen}
+    choices["datasets"] = [
+        [public_name(name), one.source, [shard.path for shard in one.shards]] for one, name in shown
+    ]
+    roots = [root for one in shown for root in lineage(one.dataset.root)[0]]
+    return page_key(choices, [*roots, *map(files.normalize, options.tokens)])
+
+
+def _name(dataset: DatasetLike, listed: Dataset) -> str:
     """Return the dataset's name as the user gave it, if that is a relative path below here; else its root."""
     given = layout.dataset_root(dataset).removeprefix("./") if isinstance(dataset, str) else ""
     return listed.root if not given or "://" in given or given.startswith(("/", "~", ".")) else given

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
 from dolma_dask.display import percent, real
@@ -13,6 +11,7 @@ from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages.markup import beginning, breakable, folded, visible
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
+from dolma_dask.pages.outlines import is_drawn, small_outline
 from dolma_dask.pages.story import CHAPTER_OF, costliest, makes_rows
 from dolma_dask.results.table import Column, Table
 
@@ -276,11 +275,6 @@ def plots(views: Sequence[SignalView]) -> tuple[list[SignalView], list[SignalVie
     return (list(views), []) if len(views) <= MAX_PLOTS else (deciding, others)
 
 
-def is_drawn(signal: SignalHistogram) -> bool:
-    """Tell whether a plot says something: of flags, which are all 1, it does not."""
-    return bool(len(signal.counts)) and signal.min != signal.max
-
-
 def signal_table(views: Sequence[SignalView]) -> Table:
     """Make the table of all signals, each with its outline."""
     return Table.of("Signals", _SIGNALS, views)
@@ -297,7 +291,7 @@ def _bounds(signal: SignalHistogram) -> Markup:
 
 _SIGNALS = (
     Column("signal", "drawing", _signal_link),
-    Column("values by size", "drawing", lambda view: drawing(view.signal)),
+    Column("values by size", "drawing", lambda view: small_outline(view.signal)),
     Column("values", of=lambda view: view.signal.n),
     Column("missing", of=lambda view: view.signal.nulls, is_quiet=True),
     Column("minimum", "real", lambda view: view.signal.min),
@@ -306,25 +300,6 @@ _SIGNALS = (
     Column("kept", "share", "kept_share"),
     Column("rule keeps", "drawing", lambda view: _bounds(view.signal)),
 )
-
-
-def drawing(signal: SignalHistogram) -> Markup:
-    """Draw a signal as two small outlines: all values, and the kept ones before them."""
-    kept = signal.counts if signal.kept_counts is None else signal.kept_counts
-    shape = '<svg viewBox="0 0 120 26" width="120" height="26" preserveAspectRatio="none" aria-hidden="true"><path class="dropped" d="{}"/><path class="kept" d="{}"/></svg>'
-    return Markup(shape).format(outline(signal.counts, signal), outline(kept, signal))
-
-
-def outline(counts: npt.NDArray[np.int64], signal: SignalHistogram) -> str:
-    """Outline the histogram of some counts as an SVG path in a box of 120 by 26."""
-    most = int(signal.counts.max(initial=0))
-    if not most or not is_drawn(signal):
-        return ""
-    ends = axes.positions(signal.edges, signal)
-    x = (ends - ends[0]) / (ends[-1] - ends[0]) * 120
-    y = 26 - counts / most * 26
-    steps = "".join(f"V{y[i]:.1f}H{x[i + 1]:.1f}" for i in range(len(counts)))
-    return f"M0 26{steps}V26Z"
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -1,19 +1,19 @@
-"""The result of a verb: a small object that prints as facts and tables, in a terminal and in a notebook."""
+"""The result of a verb: a small object that prints as facts and tables, in a terminal and in a notebook; and a verb as a journal knows it."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dolma_dask.display import counted
 from dolma_dask.errors import Failure
-from dolma_dask.results.answer import Answer
+from dolma_dask.results.answer import Answer, plain
 from dolma_dask.results.parts import Fact, Facts, Failures, Notes, Part
-from dolma_dask.results.plain import plain
 from dolma_dask.results.table import Table
 
 if TYPE_CHECKING:
     from dolma_dask.io.records import RuleCount
+    from dolma_dask.journal import Record
 
 MAX_RULE = 72
 """Characters of a part of a rule that the facts show; JSON has all of it."""
@@ -146,6 +146,25 @@ class Summary(Answer):
             *(Fact("", path) for path in self.planned[:MAX_PLANNED]),
             *([Fact("", f"and {left:,} more")] if left > 0 else []),
         ]
+
+
+class Recorded(Protocol):
+    """A verb as the journal of a dataset tells it; the registry names a function for each verb that makes its tables of this."""
+
+    @property
+    def root(self) -> str:
+        """Place of the output."""
+
+    @property
+    def records(self) -> "tuple[Record, ...]":
+        """Its finished units."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Parameters of its newest run."""
+
+    def params_of(self, folder: str) -> Mapping[str, Any]:
+        """Return parameters of the newest run that wrote into a folder."""
 
 
 _COMMON = frozenset(one.name for one in dataclasses.fields(Summary))

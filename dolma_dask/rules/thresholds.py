@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 from dolma_dask.display import listed, real
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
-from dolma_dask.results import terminal
+from dolma_dask.results.answer import terminal_text
 from dolma_dask.results.parts import Heading, Part
 from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL, LabelKind, is_label, unspelled
@@ -250,7 +250,7 @@ class Thresholds(And):
         return Table("", columns, rows, max_rows=MAX_SHOWN)
 
     def __repr__(self) -> str:
-        return terminal.text([Heading(f"Thresholds, {self.title}"), self.table()])
+        return terminal_text([Heading(f"Thresholds, {self.title}"), self.table()])
 
     @property
     def title(self) -> str:

@@ -11,8 +11,8 @@ from dolma_dask import cli, registry
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions
-from dolma_dask.pages.content import result_tables
 from dolma_dask.pages.history import History, Step
+from dolma_dask.pages.recorded import result_tables
 from dolma_dask.pipelines.pipeline import run
 from dolma_dask.results.summary import Summary
 from dolma_dask.results.table import Column, Table

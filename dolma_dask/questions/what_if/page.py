@@ -24,7 +24,7 @@ from dolma_dask.questions.what_if.answer import WhatIf, sentences, unread_note
 from dolma_dask.questions.what_if.kernels import bins_of, lower_ends
 from dolma_dask.questions.what_if.levels import GIVEN, NO_GROUP
 from dolma_dask.questions.what_if.rows import Counted, ExampleRow
-from dolma_dask.results.plain import SURROGATE, script_json
+from dolma_dask.results.answer import SURROGATE, script_json
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.thresholds import shown_by
 from dolma_dask.text.kernels import Counts, Floats

@@ -15,8 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.results.parts import Fact
-from dolma_dask.results.recorded import Recorded
-from dolma_dask.results.summary import Summary
+from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.flags import (

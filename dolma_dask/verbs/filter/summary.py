@@ -10,8 +10,7 @@ from dolma_dask.display import isolated, shown_name
 from dolma_dask.formats import layout
 from dolma_dask.formats.levels import LEVEL_KEY
 from dolma_dask.journal import Record
-from dolma_dask.results.recorded import Recorded
-from dolma_dask.results.summary import Summary
+from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.levels import Levels

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dolma_dask.display import counted, shown_name
-from dolma_dask.results.recorded import Recorded
+from dolma_dask.results.summary import Recorded
 from dolma_dask.results.table import Column, Table
 
 _COLUMNS = (

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dolma_dask.display import isolated, shown_name
-from dolma_dask.results.recorded import Recorded
+from dolma_dask.results.summary import Recorded
 from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.downsampling import Cut, GroupCuts
 

@@ -8,7 +8,7 @@ from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io import files
 from dolma_dask.reading.quantiles import quantile_table
 from dolma_dask.reading.thresholds import read_table
-from dolma_dask.results.recorded import Recorded
+from dolma_dask.results.summary import Recorded
 from dolma_dask.results.table import Table
 
 SECTION = "Quantiles"

@@ -6,8 +6,7 @@ from typing import Any
 
 from dolma_dask.display import counted, isolated, shown_name
 from dolma_dask.results.parts import Fact, Heading, Part, Sentences, indented
-from dolma_dask.results.recorded import Recorded
-from dolma_dask.results.summary import Summary
+from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.validate.problems import KINDS, Problem
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dolma_dask.results import terminal
+from dolma_dask.results.answer import table_lines, terminal_text
 from dolma_dask.results.parts import Fact, Facts, Failures, Heading, Listing, Notes, Sentences
 from dolma_dask.results.table import Column, Table, written
 
@@ -39,7 +39,7 @@ def table(**more):
 
 
 def test_numbers_go_to_the_right_and_columns_that_say_nothing_are_left_out():
-    assert terminal.table_lines(table()) == [
+    assert table_lines(table()) == [
         "source           bytes  shard",
         "web            1.23 kB  x",
         "a longer name           2019/a",
@@ -53,7 +53,7 @@ def test_a_quiet_column_is_left_out_where_all_is_0():
 
 
 def test_the_first_rows_are_shown_and_the_rest_is_counted():
-    assert terminal.table_lines(table(max_rows=1))[1:] == [
+    assert table_lines(table(max_rows=1))[1:] == [
         "web         1.23 kB  x",
         "and 1 more",
     ]
@@ -68,15 +68,13 @@ def test_a_report_gets_what_is_known():
 
 
 def test_what_would_control_a_terminal_is_spelled():
-    lines = terminal.table_lines(
-        Table("", [Column("name", "name")], [("a\x1b[31m\nb\u202e\u2028\ud800é",), (" ",)])
-    )
+    lines = table_lines(Table("", [Column("name", "name")], [("a\x1b[31m\nb\u202e\u2028\ud800é",), (" ",)]))
     assert lines[1:] == [r"a\x1b[31m\nb\u202e\u2028\ud800é", "' '"]
 
 
 def test_very_long_names_are_cut_and_words_are_not():
     columns = [Column("id", "name"), Column("path", "words")]
-    (_, line) = terminal.table_lines(Table("", columns, [("i" * 100, "p" * 100)]))
+    (_, line) = table_lines(Table("", columns, [("i" * 100, "p" * 100)]))
     assert line.endswith("p" * 100)
     assert line.startswith("i" * 50)
     assert "i" * 57 not in line
@@ -93,7 +91,7 @@ def test_parts_stand_in_their_order():
         Listing("a script", ["#!/bin/sh"]),
         Table("nothing", [Column("n")], []),
     ]
-    assert terminal.text(parts).splitlines() == [
+    assert terminal_text(parts).splitlines() == [
         "run x",
         "",
         "  by source",

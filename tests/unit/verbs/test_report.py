@@ -63,10 +63,10 @@ def test_packed_rows_are_shown(chain, tmp_path):
         **QUIET,
     }
     made = dk.hdf5(str(chain / "v1"), packed, **options)
-    told, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
-    assert [row["verb"] for row in told["stages"]][-2:] == ["ragged", "hdf5"]
-    assert stages(told)["hdf5"]["tokens"] == made.counts["tokens"]
-    (table,) = (table for table in told["results"] if table["section"] == "Packed rows")
+    content, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
+    assert [row["verb"] for row in content["stages"]][-2:] == ["ragged", "hdf5"]
+    assert stages(content)["hdf5"]["tokens"] == made.counts["tokens"]
+    (table,) = (table for table in content["results"] if table["section"] == "Packed rows")
     ((rows, tokens, padding, efficiency, files, _),) = table["rows"]
     assert (rows, tokens + padding, files) == (made.counts["rows"], 32 * rows, 1)
     assert efficiency == pytest.approx(tokens / (tokens + padding))
@@ -77,36 +77,36 @@ def test_packed_rows_are_shown(chain, tmp_path):
 
 
 def test_the_chain_is_told_as_it_was(chain, plain):
-    told, notes = page_of(chain / "v1", tokens=[str(chain / "tokens")])
+    content, notes = page_of(chain / "v1", tokens=[str(chain / "tokens")])
     every, kept = documents_of(chain / "v0").values(), documents_of(chain / "v1").values()
     size, kept_size = (sum(len(item["text"].encode()) for item in items) for items in (every, kept))
     assert notes == ()
     rows = [
         (row["verb"], row["documents_in"], row["documents_out"], row["text_bytes"], row["bad_records"], row["note"])
-        for row in told["stages"]
+        for row in content["stages"]
     ]  # fmt: skip
     assert rows == [
         ("convert", 62, 60, size, 2, ""),
         ("tag", 60, 60, size, 0, "char_length_v1, whitespace_tokenizer_v1"),
         ("mix", 60, len(kept), kept_size, 0, "from v0"),
-        ("ragged", len(kept), len(kept), kept_size, 0, stages(told)["ragged"]["note"]),
+        ("ragged", len(kept), len(kept), kept_size, 0, stages(content)["ragged"]["note"]),
     ]
-    assert [row["shards"] for row in told["stages"]] == [2, 2, 2, 2]
-    assert stages(told)["ragged"]["tokens"] == sum(map(len, dk.open_ragged(str(chain / "tokens"))))
-    assert stages(told)["mix"]["bytes_out"] == sum(
+    assert [row["shards"] for row in content["stages"]] == [2, 2, 2, 2]
+    assert stages(content)["ragged"]["tokens"] == sum(map(len, dk.open_ragged(str(chain / "tokens"))))
+    assert stages(content)["mix"]["bytes_out"] == sum(
         path.stat().st_size for path in (chain / "v1/documents").rglob("*.gz")
     )
-    assert told["quarantine"] == [
+    assert content["quarantine"] == [
         {"verb": "convert", "reason": "invalid json", "records": 1},
         {"verb": "convert", "reason": "not an object", "records": 1},
     ]
-    assert told["where"] == "30 < length <= 70 and source == 'odd'"
-    assert {(row["source"], row["documents"], row["kept_documents"]) for row in told["sources"]} == {
+    assert content["where"] == "30 < length <= 70 and source == 'odd'"
+    assert {(row["source"], row["documents"], row["kept_documents"]) for row in content["sources"]} == {
         ("even", 30, 0),
         ("odd", 30, len(kept)),
     }
     lengths = [len(item["text"]) for item in every]
-    assert [(row["rule"], row["matched_documents"]) for row in told["rules"]] == [
+    assert [(row["rule"], row["matched_documents"]) for row in content["rules"]] == [
         ("30 < length", sum(length > 30 for length in lengths)),
         ("length <= 70", sum(length <= 70 for length in lengths)),
         ("source == 'odd'", 30),
@@ -128,15 +128,15 @@ def test_signals_have_counts_and_bounds_and_the_deciding_ones_stand_first(chain,
 
 
 def test_examples_are_documents_that_one_condition_decides(chain, plain):
-    told = page_of(chain / "v1", examples=2)[0]["examples"]
+    content = page_of(chain / "v1", examples=2)[0]["examples"]
     every = documents_of(chain / "v0")
-    for example in told:
+    for example in content:
         item = every[example["shard"], example["row"]]
         assert (example["id"], example["source"]) == (item["id"], "odd")
         assert (example["value"], example["excerpt"]) == (len(item["text"]), item["text"])
         held = example["value"] > 30 if example["rule"] == "30 < length" else example["value"] <= 70
         assert held == (example["kind"] == "just inside")
-    assert [(row["rule"], row["kind"]) for row in told] == [
+    assert [(row["rule"], row["kind"]) for row in content] == [
         (rule, side)
         for rule in ("30 < length", "length <= 70")
         for side in ("just inside", "just outside")
@@ -146,7 +146,7 @@ def test_examples_are_documents_that_one_condition_decides(chain, plain):
 
 def test_equal_data_gives_equal_bytes_whatever_runs_it(chain, monkeypatch):
     tokens = [str(chain / "tokens")]
-    told, _ = page_of(chain / "v1", "one", tokens=tokens)
+    content, _ = page_of(chain / "v1", "one", tokens=tokens)
     monkeypatch.setattr(fold, "MAX_TASKS", 1)
     page_of(chain / "v1", "two", tokens=tokens, scheduler="threads")
     for suffix in (".html", ".json"):
@@ -154,7 +154,7 @@ def test_equal_data_gives_equal_bytes_whatever_runs_it(chain, monkeypatch):
         assert data == (chain / f"two{suffix}").read_bytes()
         assert str(chain).encode() not in data
     newest = max(record.finished for record in Journal(str(chain / "tokens"), "ragged").records.values())
-    assert told["created"] == f"{datetime.fromtimestamp(newest, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    assert content["created"] == f"{datetime.fromtimestamp(newest, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @pytest.mark.parametrize(
@@ -186,32 +186,37 @@ def test_a_moved_chain_is_still_followed_and_a_lost_parent_is_said(chain, tmp_pa
     hidden = chain.with_name("hidden")
     chain.rename(hidden)
     try:
-        told, _ = page_of(tmp_path / "moved/v1")
-        assert list(stages(told)) == ["convert", "tag", "mix"]
+        content, _ = page_of(tmp_path / "moved/v1")
+        assert list(stages(content)) == ["convert", "tag", "mix"]
         shutil.rmtree(tmp_path / "moved/v0")
-        told, notes = page_of(tmp_path / "moved/v1")
+        content, notes = page_of(tmp_path / "moved/v1")
     finally:
         hidden.rename(chain)
-    assert list(stages(told)) == ["mix"]
-    assert told["rules"] == told["signals"] == []
+    assert list(stages(content)) == ["mix"]
+    assert content["rules"] == content["signals"] == []
     assert any("made from v0, which is not there" in note for note in notes)
-    assert told["remarks"] == list(notes), "who only sees the page is told too"
+    assert content["remarks"] == list(notes), "who only sees the page is told too"
 
 
 def test_only_some_shards(chain, plain):
-    told, _ = page_of(chain / "v1", tokens=str(chain / "tokens"), only=["b/"])
-    assert [(row["shards"], row["documents_in"]) for row in told["stages"][:3]] == [(1, 35)] * 3
-    assert sum(row["documents"] for row in told["sources"]) == 35
-    assert told["quarantine"] == []
+    content, _ = page_of(chain / "v1", tokens=str(chain / "tokens"), only=["b/"])
+    assert [(row["shards"], row["documents_in"]) for row in content["stages"][:3]] == [(1, 35)] * 3
+    assert sum(row["documents"] for row in content["sources"]) == 35
+    assert content["quarantine"] == []
 
 
 def test_a_dataset_that_nothing_is_known_of_has_a_page_too(dataset, plain):
-    told, _ = page_of(dataset, title="Mine")
+    content, _ = page_of(dataset, title="Mine")
     size = sum(len(text.encode()) for text in (TEXTS * 2)[:10])
-    assert (told["title"], told["created"], told["signals"], told["where"]) == ("Mine", "–", [], None)
-    (row,) = told["stages"]
+    assert (content["title"], content["created"], content["signals"], content["where"]) == (
+        "Mine",
+        "–",
+        [],
+        None,
+    )
+    (row,) = content["stages"]
     assert (row["verb"], row["documents_out"], row["text_bytes"]) == ("read", 10, size)
-    (row,) = told["sources"]
+    (row,) = content["sources"]
     assert (row["source"], row["documents"], row["kept_documents"]) == ("s", 10, None)
 
 
@@ -230,11 +235,11 @@ def test_tokens_straight_from_a_rule(prune, read, tagged, tokenizer, plain):
         "prune": prune,
     }
     tokens = dk.ragged(str(tagged), str(tagged.parent / "out"), **options, **QUIET).target
-    told, notes = page_of(tagged, tokens=[tokens, tokens])
-    assert list(stages(told)) == ["tag", "ragged"]
-    assert told["where"] == "length > 9"
-    assert told["sources"][0]["kept_documents"] == sum(length > 9 for length in read)
-    assert not any("made again" in row["note"] for row in told["stages"])
+    content, notes = page_of(tagged, tokens=[tokens, tokens])
+    assert list(stages(content)) == ["tag", "ragged"]
+    assert content["where"] == "length > 9"
+    assert content["sources"][0]["kept_documents"] == sum(length > 9 for length in read)
+    assert not any("made again" in row["note"] for row in content["stages"])
     assert notes == (("1 shard of v0 is not in out and not counted",) if prune else ())
 
 
@@ -257,15 +262,15 @@ def test_names_that_became_ambiguous_later_still_mean_what_they_meant(tagged, v1
         ids = [json.loads(line)["id"] for line in read_lines(tagged / f"documents/{name}.jsonl.gz")]
         rows = attribute_rows([(identity, {"other__length": 1.0}) for identity in ids])
         write_lines(tagged / f"attributes/other/{name}.jsonl.gz", rows)
-    told, _ = page_of(v1)
-    assert told["signals"][0]["key"] == LENGTH
-    assert "other__length" in {signal["key"] for signal in told["signals"]}
+    content, _ = page_of(v1)
+    assert content["signals"][0]["key"] == LENGTH
+    assert "other__length" in {signal["key"] for signal in content["signals"]}
 
 
 def test_a_set_that_is_not_finished_is_left_out_unless_the_rule_needs_it(tagged, v1, plain):
     (tagged / "attributes/whitespace_tokenizer_v1/x/a.jsonl.gz").unlink()
-    told, notes = page_of(v1)
-    assert [signal["key"] for signal in told["signals"]] == [LENGTH]
+    content, notes = page_of(v1)
+    assert [signal["key"] for signal in content["signals"]] == [LENGTH]
     assert any("whitespace_tokenizer_v1 is left out" in note for note in notes)
     (tagged / "attributes/char_length_v1/x/a.jsonl.gz").unlink()
     with pytest.raises(MissingAttributesError, match="is missing"):
@@ -276,10 +281,10 @@ def test_what_was_deleted_or_replaced_is_not_counted(tagged, plain):
     shutil.rmtree(tagged / "attributes/whitespace_tokenizer_v1")
     path = tagged / "attributes/char_length_v1/x/a.jsonl.gz"
     write_lines(path, [line + " " * number for number, line in enumerate(read_lines(path))])
-    told, _ = page_of(tagged)
-    (row,) = told["stages"]
+    content, _ = page_of(tagged)
+    (row,) = content["stages"]
     assert (row["note"], row["documents_in"], row["shards"]) == ("char_length_v1", 4, 1)
-    assert told["signals"] == [], "a set that is not as it was written is left out"
+    assert content["signals"] == [], "a set that is not as it was written is left out"
 
 
 def change_texts(root: Path) -> None:
@@ -307,24 +312,24 @@ HARM = {
 @pytest.mark.parametrize("harm", HARM)
 def test_a_set_that_does_not_fit_is_left_out(tagged, v1, plain, harm):
     HARM[harm](tagged, tagged / "attributes/whitespace_tokenizer_v1/y/z/b.jsonl.gz")
-    told, notes = page_of(v1)
+    content, notes = page_of(v1)
     (note,) = (note for note in notes if "left out" in note)
     assert note.startswith("attribute set whitespace_tokenizer_v1 is left out: ")
     assert ("is stale" in note) == (harm == "stale")
-    assert [(signal["key"], signal["n"]) for signal in told["signals"]] == [(LENGTH, 10)]
-    assert told["sources"][0]["documents"] == 10
+    assert [(signal["key"], signal["n"]) for signal in content["signals"]] == [(LENGTH, 10)]
+    assert content["sources"][0]["documents"] == 10
 
 
 def test_converted_attributes_are_no_documents_and_may_clash(tagged, v1, plain):
     dk.convert(str(tagged), to=str(tagged), attributes="char_length_v1", form="flat", rename="flat", **QUIET)
-    told, _ = page_of(tagged)
-    assert [(row["verb"], row["documents_in"], row["note"]) for row in told["stages"]] == [
+    content, _ = page_of(tagged)
+    assert [(row["verb"], row["documents_in"], row["note"]) for row in content["stages"]] == [
         ("tag", 10, "char_length_v1, whitespace_tokenizer_v1"),
         ("convert_attributes", 10, "char_length_v1 to flat"),
     ]
-    told, notes = page_of(v1)
+    content, notes = page_of(v1)
     assert any("attribute set flat is left out" in note for note in notes)
-    assert {signal["key"].partition("__")[0] for signal in told["signals"]} == {
+    assert {signal["key"].partition("__")[0] for signal in content["signals"]} == {
         "char_length_v1",
         "whitespace_tokenizer_v1",
     }
@@ -332,8 +337,8 @@ def test_converted_attributes_are_no_documents_and_may_clash(tagged, v1, plain):
 
 def test_a_rule_that_was_changed_for_some_shards_is_said(tagged, v1, plain):
     mixed(tagged, "length > 12", only=["y/"], overwrite=True)
-    told, notes = page_of(v1)
-    for note in (notes[-1], stages(told)["mix"]["note"]):
+    content, notes = page_of(v1)
+    for note in (notes[-1], stages(content)["mix"]["note"]):
         assert "1 shard was made with another rule" in note
         assert "run mix again" in note
         assert "made again since" not in note
@@ -342,12 +347,12 @@ def test_a_rule_that_was_changed_for_some_shards_is_said(tagged, v1, plain):
 
 
 def test_equal_conditions_are_one(tagged, plain):
-    told, _ = page_of(mixed(tagged, f"length > 12 and {LENGTH} > 12 and source == 's' and length > 12"))
-    assert [(row["rule"], row["matched_documents"]) for row in told["rules"]] == [
+    content, _ = page_of(mixed(tagged, f"length > 12 and {LENGTH} > 12 and source == 's' and length > 12"))
+    assert [(row["rule"], row["matched_documents"]) for row in content["rules"]] == [
         ("length > 12", sum(length > 12 for length in LENGTHS)),
         ("source == 's'", 10),
     ]
-    assert {example["rule"] for example in told["examples"]} == {"length > 12"}
+    assert {example["rule"] for example in content["examples"]} == {"length > 12"}
 
 
 # ------------------------------------------------------------------------------------------------ calls
@@ -481,7 +486,7 @@ def test_hostile_documents_stay_text(tmp_path):
     write_lines(tmp_path / "v0/attributes/evil/<script>.jsonl.gz", [*attributes, unreadable])
     where = "evil <= 0 and source != '</style><script>'"
     v1 = dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), where=where, **ODD, **QUIET)
-    told, _ = page_of(v1.target, title="<script>title</script>")
+    content, _ = page_of(v1.target, title="<script>title</script>")
     text = (tmp_path / "page.html").read_text()
     for raw in (
         "<script>alert",
@@ -493,29 +498,29 @@ def test_hostile_documents_stay_text(tmp_path):
         "</style><script>'",
     ):
         assert raw not in text
-    assert [row["documents"] for row in told["sources"]] == [3, 2]
-    assert told["stages"][0]["bad_records"] == 1
-    assert told["quarantine"] == [{"verb": "mix", "reason": "invalid json", "records": 1}]
-    signals = {signal["key"]: signal for signal in told["signals"]}
+    assert [row["documents"] for row in content["sources"]] == [3, 2]
+    assert content["stages"][0]["bad_records"] == 1
+    assert content["quarantine"] == [{"verb": "mix", "reason": "invalid json", "records": 1}]
+    signals = {signal["key"]: signal for signal in content["signals"]}
     assert (signals["evil"]["n"], signals["evil"]["nulls"]) == (4, 1)
     assert (signals["evil"]["min"], signals["evil"]["max"]) == (-1e308, 1e308)
-    inside = [example for example in told["examples"] if example["kind"] == "just inside"]
+    inside = [example for example in content["examples"] if example["kind"] == "just inside"]
     assert [(example["value"], example["row"]) for example in inside] == [(0.0, 0), (0.0, 1), (-1e308, 3)]
     assert inside[0]["excerpt"] == evil[:600] + "…"
-    assert [example["row"] for example in told["examples"] if example["kind"] == "just outside"] == [2]
+    assert [example["row"] for example in content["examples"] if example["kind"] == "just outside"] == [2]
 
 
 def test_a_rule_that_keeps_nothing_and_signals_without_values(tmp_path):
     write_lines(tmp_path / "v0/documents/a.jsonl", [document(number) for number in range(3)])
     rows = attribute_rows([(f"d{number}", {"x": float(number), "y": None}) for number in range(3)])
     write_lines(tmp_path / "v0/attributes/s/a.jsonl", rows)
-    told, _ = page_of(
+    content, _ = page_of(
         dk.mix(str(tmp_path / "v0"), to=str(tmp_path / "v1"), where="x > 10 and x < 0", **QUIET).target
     )
-    assert told["sources"][0]["kept_documents"] == 0
-    assert told["examples"] == []
-    assert [row["matched_documents"] for row in told["rules"]] == [0, 0]
-    assert sum(told["signals"][0]["kept_counts"]) == 0
+    assert content["sources"][0]["kept_documents"] == 0
+    assert content["examples"] == []
+    assert [row["matched_documents"] for row in content["rules"]] == [0, 0]
+    assert sum(content["signals"][0]["kept_counts"]) == 0
 
 
 def test_what_other_verbs_found_stands_in_tables(dataset, plain):
@@ -525,8 +530,8 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     dk.quantiles(root, ["length"], by="source", **QUIET)
     dk.quantiles(root, ["length"], by=["source", "id"], name="both", **QUIET)
     dk.validate(root, **QUIET)
-    told, _ = page_of(dk.mix(root, to=str(dataset.with_name("v1")), where="exact is None", **QUIET).target)
-    results = {table["title"]: table for table in told["results"]}
+    content, _ = page_of(dk.mix(root, to=str(dataset.with_name("v1")), where="exact is None", **QUIET).target)
+    results = {table["title"]: table for table in content["results"]}
     assert results["v0"]["rows"] == []
     assert "nothing is wrong" in results["v0"]["caption"]
     assert results["exact in v0, by source"]["rows"] == [
@@ -537,7 +542,8 @@ def test_what_other_verbs_found_stands_in_tables(dataset, plain):
     rows = results["v0/quantiles/quantiles.json, by source"]["rows"]
     assert [row[:3] for row in rows] == [[LENGTH, "all", 10], [LENGTH, "s", 10]]
     assert len(results["v0/quantiles/both.json, by source and id"]["rows"]) > 10
-    assert len(stages(told)) == 5
+    assert len(stages(content)) == 5
+    assert stages(content)["quantiles"]["documents_in"] == 10, "both files are of the same documents"
 
 
 def test_duplicates_say_which_documents_were_compared(dataset, plain):
@@ -545,13 +551,13 @@ def test_duplicates_say_which_documents_were_compared(dataset, plain):
     dk.tag(root, ["char_length_v1"], **QUIET)
     dk.dedupe(root, name="all", **QUIET)
     dk.dedupe(root, name="long", where="length >= 8", **QUIET)
-    told, _ = page_of(root)
-    captions = {table["title"]: table["caption"] for table in told["results"]}
+    content, _ = page_of(root)
+    captions = {table["title"]: table["caption"] for table in content["results"]}
     assert "took no part" not in captions["all in v0, by source"]
     assert captions["long in v0, by source"].endswith(
         " 2 documents took no part: only those for which length >= 8 holds were compared."
     )
-    assert stages(told)["dedupe"]["note"] == "all, long"
+    assert stages(content)["dedupe"]["note"] == "all, long"
 
 
 @pytest.mark.slow
@@ -560,10 +566,10 @@ def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
     root = str(dataset)
     dk.tag(root, ["char_length_v1"], **QUIET)
     dk.dedupe(root, how=how, **QUIET)
-    told, notes = page_of(dataset)
-    keys = [signal["key"] for signal in told["signals"]]
+    content, notes = page_of(dataset)
+    keys = [signal["key"] for signal in content["signals"]]
     assert keys == [LENGTH, "fuzzy__cluster_size", "fuzzy__similarity"][: 1 if how == "exact" else 3]
-    assert not told["left_out"]
+    assert not content["left_out"]
     assert not any("left out" in note for note in notes)
     (dataset / f"attributes/{how}/x/a.jsonl.gz").unlink()
     change_texts(dataset)
@@ -571,12 +577,12 @@ def test_a_stale_set_of_duplicates_is_left_out_by_name(dataset, plain, how):
     for gone in (True, False):
         if not gone:
             write_lines(dataset / f"attributes/{how}/x/a.jsonl.gz", ["{}"])
-        told, notes = page_of(dataset)
-        assert [signal["key"] for signal in told["signals"]] == [LENGTH]
+        content, notes = page_of(dataset)
+        assert [signal["key"] for signal in content["signals"]] == [LENGTH]
         (note,) = (note for note in notes if "left out" in note)
         assert note.startswith(f"attribute set {how} is left out: ")
         assert f"--name {how}" in note
-        assert told["left_out"] == [note]
+        assert content["left_out"] == [note]
         assert f"attribute set {how} is left out" in dataset.with_name("page.html").read_text().replace(
             "<wbr>", ""
         )
@@ -586,13 +592,13 @@ def test_checks_of_documents_that_were_made_again_are_left_out(dataset, plain):
     root, v1 = str(dataset), str(dataset.with_name("v1"))
     dk.mix(root, to=v1, where="id != 'd0'", **QUIET)
     dk.validate(v1, **QUIET)
-    told, notes = page_of(v1)
-    assert [row["verb"] for row in told["stages"]][-1] == "validate"
+    content, notes = page_of(v1)
+    assert [row["verb"] for row in content["stages"]][-1] == "validate"
     assert not any("made again" in note for note in notes)
     dk.mix(root, to=v1, where="id != 'd0' and id != 'd1'", overwrite=True, **QUIET)
-    told, notes = page_of(v1)
-    assert [row["verb"] for row in told["stages"]][-1] == "mix", "its count is what is left"
-    assert not [table for table in told["results"] if table["section"] == "Checks"]
+    content, notes = page_of(v1)
+    assert [row["verb"] for row in content["stages"]][-1] == "mix", "its count is what is left"
+    assert not [table for table in content["results"] if table["section"] == "Checks"]
     assert any("validate of v1 looked at documents that were made again" in note for note in notes)
 
 

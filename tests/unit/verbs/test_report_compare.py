@@ -40,17 +40,17 @@ def compared(world: Path, name: str, other: str, **options):
 
 
 def test_a_version_beside_the_one_that_it_was_selected_from(world):
-    told, page, summary = compared(world, "long", "v0")
+    content, page, summary = compared(world, "long", "v0")
     lengths = [len(json.loads(line)["text"]) for line in lines_of(range(60))]
     kept = [length for length in lengths if length > 30]
-    assert told["format"] == "dolma_dask.comparison"
-    assert (told["before"]["dataset"], told["after"]["dataset"]) == ("v0", "long")
-    (signal,) = told["signals"]
+    assert content["format"] == "dolma_dask.comparison"
+    assert (content["before"]["dataset"], content["after"]["dataset"]) == ("v0", "long")
+    (signal,) = content["signals"]
     assert (signal["before"]["n"], signal["after"]["n"]) == (60, len(kept))
     assert signal["before"]["edges"] == signal["after"]["edges"]
     assert signal["after"]["counts"] == np.histogram(kept, signal["after"]["edges"])[0].tolist()
     assert signal["distance"] == pytest.approx(1 - len(kept) / 60), "all that are short are gone"
-    assert {"verb": "mix", "option": "", "before": "did not run", "after": "ran"} in told["options"]
+    assert {"verb": "mix", "option": "", "before": "did not run", "after": "ran"} in content["options"]
     assert f"long has {len(kept)} documents, {60 - len(kept)} fewer than v0" in page
     assert "It has " in page
     assert "Copies are those" not in page
@@ -61,21 +61,21 @@ def test_a_version_beside_the_one_that_it_was_selected_from(world):
 
 
 def test_two_runs_with_other_rules_and_the_same_command_twice(world):
-    told, _, summary = compared(world, "odd", "long")
+    content, _, summary = compared(world, "odd", "long")
     assert summary.done
-    (option,) = told["options"]
+    (option,) = content["options"]
     assert (option["verb"], option["option"]) == ("mix", "where")
-    assert [row["rule"] for row in told["after"]["rules"]] == ["length > 30", "source == 'odd'"]
+    assert [row["rule"] for row in content["after"]["rules"]] == ["length > 30", "source == 'odd'"]
     assert compared(world, "odd", "long")[2].done == 0, "nothing has changed"
     assert compared(world, "odd", "v0")[2].done, "that is another page"
 
 
 def test_signals_of_its_own_come_first_and_those_of_one_side_are_said(world):
     dk.tag(str(world / "odd"), ["whitespace_tokenizer_v1"], **QUIET)
-    told, page, _ = compared(world, "odd", "v0")
-    assert told["signals"] == []
-    assert told["only_before"] == [LENGTH]
-    assert len(told["only_after"]) == 1
+    content, page, _ = compared(world, "odd", "v0")
+    assert content["signals"] == []
+    assert content["only_before"] == [LENGTH]
+    assert len(content["only_after"]) == 1
     assert f"Only v0 has 1 signal: {LENGTH}." in page
 
 
@@ -87,10 +87,10 @@ def test_documents_are_those_that_were_written_where_more_than_a_rule_decided(wo
     ):
         written = dk.mix(str(world / "v0"), to=str(world / name), **options, **QUIET).counts["documents_out"]
         assert 0 < written < 60
-        told, page, _ = compared(world, name, "v0")
-        assert sum(row["documents"] for row in told["after"]["sources"]) == written
+        content, page, _ = compared(world, name, "v0")
+        assert sum(row["documents"] for row in content["after"]["sources"]) == written
         assert f"{name} has {written} documents, {60 - written} fewer than v0" in page
-        assert told["signals"] == [], "those of the documents before are of others too"
+        assert content["signals"] == [], "those of the documents before are of others too"
         assert f"more than the rule of {name} decided" in page
 
 
@@ -101,8 +101,8 @@ def test_token_shards_belong_to_one_of_both(world, tmp_path):
         dk.ragged(str(world / Path(folder).name), folder, tokenizer=str(tmp_path / "t.json"), **QUIET).counts["tokens"]
         for folder in folders
     ]  # fmt: skip
-    told, page, _ = compared(world, "long", "v0", tokens=folders)
-    assert [told[side]["stages"][-1]["tokens"] for side in ("before", "after")] == made
+    content, page, _ = compared(world, "long", "v0", tokens=folders)
+    assert [content[side]["stages"][-1]["tokens"] for side in ("before", "after")] == made
     assert f"{made[0]:,}" in page
     with pytest.raises(UsageError, match="expected token shards of"):
         compared(world, "long", "odd", tokens=folders)
@@ -196,6 +196,6 @@ def test_the_distance_is_that_of_kolmogorov_and_smirnov(before, after):
 
 
 def test_the_page_escapes_what_it_shows(world):
-    told, page, _ = compared(world, "long", "v0", title="<script>alert(1)</script>")
+    content, page, _ = compared(world, "long", "v0", title="<script>alert(1)</script>")
     assert "<script>alert" not in page
-    assert told["format_version"] == comparison_page.FORMAT_VERSION
+    assert content["format_version"] == comparison_page.FORMAT_VERSION

@@ -11,7 +11,6 @@ import pytest
 from dolma_dask.display import isolated
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
-from dolma_dask.pages.content import unfinished
 from dolma_dask.pages.history import Step
 from dolma_dask.pages.model import (
     Example,
@@ -21,6 +20,7 @@ from dolma_dask.pages.model import (
     SourceRow,
     StageRow,
 )
+from dolma_dask.pages.recorded import unfinished
 from dolma_dask.pages.story import chapters, costliest, totals
 from dolma_dask.pages.survey import Findings, Survey
 from dolma_dask.pages.views import funnel, kept_table, rule_table
@@ -83,8 +83,8 @@ def test_what_is_not_known_is_not_said():
 
 
 def test_verbs_that_are_unfinished_are_said():
-    def run(**told: Any) -> RunRecord:
-        return RunRecord("r", "tag", {}, ("attributes/a",), 1.0, **told)
+    def run(**more: Any) -> RunRecord:
+        return RunRecord("r", "tag", {}, ("attributes/a",), 1.0, **more)
 
     def words(*runs: RunRecord) -> list[str]:
         return list(unfinished([Step("tag", "/private/v0", runs, ())]))

@@ -32,8 +32,8 @@ def world(made, tmp_path):
     return shutil.copytree(made, tmp_path / "world")
 
 
-def tables(told):
-    return {table["title"]: table for table in told["results"] if table["section"] == "Thresholds"}
+def tables(content):
+    return {table["title"]: table for table in content["results"] if table["section"] == "Thresholds"}
 
 
 @pytest.mark.slow
@@ -54,19 +54,19 @@ def test_they_are_those_of_the_selection_or_the_newest(options, level, name, wor
             path.unlink()
         dk.quantiles(str(world / "v0"), [LENGTH], level="regular", overwrite=True, **QUIET)
     dk.mix(str(world / "v0"), to=str(world / "v1"), **options, **QUIET)
-    told, _ = page_of(world / "v1")
+    content, _ = page_of(world / "v1")
     expected = json.loads(
         json.dumps(dk.what_if(str(world / "v0"), level, name=name, examples=2, **QUIET).to_json())
     )
     for key in ("level", "groups", "rules", "levels", "overlap", "sentences", "examples"):
-        assert told["thresholds"][key] == expected[key], key
-    assert all(row["excerpt"] for row in told["thresholds"]["examples"])
-    kept = tables(told)["What each level keeps"]
+        assert content["thresholds"][key] == expected[key], key
+    assert all(row["excerpt"] for row in content["thresholds"]["examples"])
+    kept = tables(content)["What each level keeps"]
     assert kept["columns"] == ["level", "all", "even", "odd"]
     assert kept["rows"][0] == ["all documents", 80, 40, 40]
     assert [row[0] for row in kept["rows"][2:]] == ["regular", "strict", "even stricter", "strictest"]
     assert kept["rows"][2][1] > kept["rows"][5][1]
-    (row,) = tables(told)["What each rule drops"]["rows"]
+    (row,) = tables(content)["What each rule drops"]["rows"]
     assert [row[0], row[3]] == ["length", 80 - expected["groups"][0]["kept"]["documents"]]
 
 
@@ -75,8 +75,18 @@ def test_they_are_those_of_the_selection_or_the_newest(options, level, name, wor
 )
 def test_bounds_that_selected_nothing_do_not_seem_to_be_the_rule(where, lead, world):
     dk.mix(str(world / "v0"), to=str(world / "v1"), where=where, **QUIET)
-    told, _ = page_of(world / "v1")
-    assert tables(told)["What each rule drops"]["caption"].startswith(f"{lead} the only rule: it drops ")
+    content, _ = page_of(world / "v1")
+    assert tables(content)["What each rule drops"]["caption"].startswith(f"{lead} the only rule: it drops ")
+
+
+def test_bounds_by_group_that_selected_are_named_and_not_spelled_out(world):
+    options = {"thresholds": str(world / "v0/quantiles/quantiles.regular.json"), "where": "length > 30"}
+    dk.mix(str(world / "v0"), to=str(world / "v1"), **options, **QUIET)
+    content, _ = page_of(world / "v1")
+    assert [row["rule"] for row in content["rules"]] == ["length > 30", "length within regular by source"]
+    shown = (world / "page.html").read_text()
+    assert "What each threshold drops, and what others would" in shown
+    assert "were not selected by them" not in shown
 
 
 def test_tokens_are_estimated_by_those_that_were_made(world):
@@ -85,27 +95,27 @@ def test_tokens_are_estimated_by_those_that_were_made(world):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(world / "tokenizer.json"))
     dk.ragged(str(world / "v0"), str(world / "tokens"), tokenizer=str(world / "tokenizer.json"), **QUIET)
-    told, _ = page_of(world / "v0", tokens=[str(world / "tokens")])
-    made = stages(told)["ragged"]
+    content, _ = page_of(world / "v0", tokens=[str(world / "tokens")])
+    made = stages(content)["ragged"]
     ratio = made["tokens"] / made["text_bytes"]
-    assert told["thresholds"]["measure"].endswith(f"tokens are bytes x {ratio:.4g} (measured by ragged)")
+    assert content["thresholds"]["measure"].endswith(f"tokens are bytes x {ratio:.4g} (measured by ragged)")
     assert page_of(world / "v0", "without")[0]["thresholds"]["measure"].endswith("--tokenizer measures it)")
 
 
 def test_a_page_without_thresholds(world):
     shutil.rmtree(world / "v0/quantiles")
-    told, notes = page_of(world / "v0")
-    assert told["thresholds"] is None
-    assert not tables(told)
+    content, notes = page_of(world / "v0")
+    assert content["thresholds"] is None
+    assert not tables(content)
     assert not notes
 
 
 def test_thresholds_that_cannot_be_asked_about_are_left_out_with_the_reason(world):
     shutil.rmtree(world / "v0/attributes/char_length_v1")
     shutil.rmtree(world / "v0/attributes/quality")
-    told, notes = page_of(world / "v0")
-    assert told["thresholds"] is None
-    (note,) = (note for note in told["left_out"] if note.startswith("thresholds are left out: "))
+    content, notes = page_of(world / "v0")
+    assert content["thresholds"] is None
+    (note,) = (note for note in content["left_out"] if note.startswith("thresholds are left out: "))
     assert note in notes
     assert LENGTH in note
 
@@ -137,8 +147,8 @@ def test_other_quantiles_make_another_page(world):
         stamp[(world / "page.html").stat().st_mtime_ns] = True
     assert len(stamp) == 1
     dk.quantiles(str(world / "v0"), [LENGTH], level="strict", name="newest", **QUIET)
-    told, _ = page_of(world / "v0")
-    assert told["thresholds"]["level"] == "strict"
+    content, _ = page_of(world / "v0")
+    assert content["thresholds"]["level"] == "strict"
 
 
 @pytest.mark.slow
@@ -146,13 +156,13 @@ def test_levels_by_tails_of_their_own_and_of_other_thresholds(world):
     root = str(world / "v0")
     dk.filter(root, tails=[f"{LENGTH}=lower"], name="lower", **QUIET)
     dk.mix(root, to=str(world / "v1"), where="lower.level >= 2", **QUIET)
-    told, _ = page_of(world / "v1")
+    content, _ = page_of(world / "v1")
     cuts = dk.thresholds(root, "strict", tails={LENGTH: "lower"})
     kept = dk.what_if(root, cuts, **QUIET).to_json()["groups"]
-    assert told["thresholds"]["groups"] == kept
+    assert content["thresholds"]["groups"] == kept
     assert kept[0]["kept"]["documents"] == 64
     dk.filter(root, [cuts], name="other", **QUIET)
     dk.mix(root, to=str(world / "v2"), where="other.level >= 1", **QUIET)
-    told, notes = page_of(world / "v2")
-    assert told["thresholds"] is None
+    content, notes = page_of(world / "v2")
+    assert content["thresholds"] is None
     assert any("the levels of other are not those of quantiles/quantiles.json" in note for note in notes)
