@@ -180,9 +180,14 @@ class Exchange(ABC):
         """Shards of the exchange."""
         return self.reserved + sum(len(part.dataset.shards) for part in self.parts)
 
-    def renamed(self, number: int, task: Task) -> Task:
-        """Return a task that reads shards of dataset `number` under a name that no task of the others has."""
-        return replace(task, shard=f"{number}/{task.shard}") if len(self.parts) > 1 else task
+    def tasks_of(self, make: Callable[[Self, int], Sequence[Task]]) -> list[Task]:
+        """Return the tasks that are made for each dataset and the number of its first shard, under names that differ."""
+        made = [make(part, first) for part, first in self.numbered()]
+        if len(made) == 1:
+            return list(made[0])
+        return [
+            replace(task, shard=f"{number}/{task.shard}") for number, of in enumerate(made) for task in of
+        ]
 
     # keys and records
 
@@ -277,11 +282,7 @@ class Exchange(ABC):
 
     def tasks(self) -> list[Task]:
         """Return the tasks that read the selected shards of all datasets, small ones together."""
-        return [
-            self.renamed(number, task)
-            for number, (part, first) in enumerate(self.numbered())
-            for task in part._reading(first)
-        ]
+        return self.tasks_of(lambda part, first: part._reading(first))
 
     def _reading(self, first: int) -> list[Task]:
         selected = {shard.path for shard in self.selected.shards}

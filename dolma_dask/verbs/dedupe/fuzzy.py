@@ -232,17 +232,13 @@ class FuzzyDeduplication(Deduplication):
         """Return the records of the choice in all shards, if columns decide."""
         if not self.choice.names:
             return [None] * len(staged)
-        tasks = [
-            self.renamed(number, task)
-            for number, (part, first) in enumerate(self.numbered())
-            for task in part._choices(staged[first : first + len(part.dataset.shards)])
-        ]
+        tasks = self.tasks_of(lambda part, first: part._choices(staged[first:]))
         stage = ChoiceStage(work.url, self.choice, self.policy.max_record_bytes)
         ran: Ran = yield Pass(stage, tasks)
         return [ran.records[choice_path(one.number)] for one in staged]
 
     def _choices(self, staged: Sequence[StagedShard]) -> list[Task]:
-        """Return the tasks of `ChoiceStage` for the shards of this dataset."""
+        """Return the tasks of `ChoiceStage` for the shards of this dataset, with which `staged` begins."""
         deciding = replace(self.columns, names=self.choice.names)
         return [
             choice_task(
@@ -250,7 +246,7 @@ class FuzzyDeduplication(Deduplication):
                 Signed(one.number, deciding.work(shard, exact=True), one),
                 self.inputs_of([shard]),
             )
-            for one, shard in zip(staged, self.dataset.shards, strict=True)
+            for one, shard in zip(staged, self.dataset.shards, strict=False)
         ]
 
     def group_bytes(self, documents: int) -> int:
@@ -284,11 +280,9 @@ class FuzzyDeduplication(Deduplication):
 
     def _tasks(self, work: WorkDir, shards: Sequence[SignedShard]) -> list[Task]:
         """Return tasks that read the signatures of all datasets."""
-        return [
-            self.renamed(number, task)
-            for number, (part, first) in enumerate(self.numbered())
-            for task in signed_tasks(work.url, shards[first : first + len(part.dataset.shards)])
-        ]
+        return self.tasks_of(
+            lambda part, first: signed_tasks(work.url, shards[first : first + len(part.dataset.shards)])
+        )
 
     def _verified(
         self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged
