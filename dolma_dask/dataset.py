@@ -5,8 +5,10 @@ Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per sha
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
@@ -22,8 +24,7 @@ _OVERVIEW = "dolma_dask.questions.status.overview:overview"
 """Function that shows a dataset in notebooks; it reads journals, which are above datasets."""
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One file of documents."""
 
     path: str  # relative to ``documents/``
@@ -31,8 +32,7 @@ class Shard:
     stamp: str  # see `dolma_dask.io.files.FileInfo`
 
 
-@dataclass(frozen=True)
-class Dataset:
+class Dataset(Struct, frozen=True):
     """A root with ``documents/`` and ``attributes/<name>/`` below it.
 
     Attributes

@@ -27,7 +27,8 @@ Each takes one message and keyword-only details, so that it can be pickled back 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
 class DolmaDaskError(Exception):
@@ -113,8 +114,7 @@ class ClusterError(DolmaDaskError):
     """Workers of a cluster do not come, or do not stay; what is finished is kept."""
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """One shard that a stage could not finish.
 
     Attributes

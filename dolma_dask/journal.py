@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -86,8 +87,7 @@ def sum_drops(records: Sequence[Record]) -> "Tally | None":
     return found
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """Smallest thing that is finished or not: an output, known under a key."""
 
     name: str  # path of the main output relative to the output root
@@ -313,7 +313,7 @@ class JournalWriter:
         with self._lock:
             known = self._journal.records.get(record.unit)
             if known is not None and record.finished <= known.finished:
-                record = msgspec.structs.replace(record, finished=known.finished + _TICK)
+                record = replace(record, finished=known.finished + _TICK)
             self._take(_encode(record))
             if len(self._waiting) >= FLUSH_RECORDS:
                 self.flush()
@@ -325,7 +325,7 @@ class JournalWriter:
         if self._announced is None:
             return
         with self._lock:
-            ended = msgspec.structs.replace(
+            ended = replace(
                 self._announced,
                 finished=time.time(),
                 missing=missing,

@@ -9,8 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from dolma_dask.metering import CALLER, caller
 
@@ -35,8 +36,7 @@ _starting = threading.Lock()
 """Held while processes are started."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """State of this process that those it starts take over, however old the server is that forks them."""
 
     environment: dict[str, str]

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dolma_dask.clusters.jobs import MIN_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.local import check_has_threads
@@ -42,8 +43,7 @@ STARTS = 3
 """So many times in a row srun may end before a worker has come."""
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(Struct, frozen=True):
     """Resources that SLURM has given to the job of this process."""
 
     nodes: int

@@ -4,8 +4,9 @@ are dead; what sbatch means when it takes none. Nothing is called, and dask is n
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from dolma_dask.clusters.profiles import JOBQUEUE, Profile
 from dolma_dask.clusters.workers import CONFIG
@@ -27,8 +28,7 @@ _MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([KMGT])(i?B)?\s*", re.IGNOREC
 _WALLTIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
-@dataclass(frozen=True)
-class SlurmJob:
+class SlurmJob(Struct, frozen=True):
     """One job of a profile."""
 
     cores: int
@@ -39,7 +39,7 @@ class SlurmJob:
     local_directory: str | None
     log_folder: str | None
     scheduler_options: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)  # of dask-jobqueue, as they were given
+    options: Mapping[str, Any] = {}  # of dask-jobqueue, as they were given
 
     @property
     def worker_mib(self) -> int:
@@ -292,15 +292,14 @@ class Refusal(NamedTuple):
         ]
 
 
-@dataclass
-class SlurmJobs:
+class SlurmJobs(Struct):
     """Knowledge of the jobs that are held, and conclusions from a look at them. It does nothing by itself."""
 
-    ids: dict[str, str] = field(default_factory=dict)  # of each job by its name in Dask, once it is submitted
-    listed: set[str] = field(default_factory=set)  # jobs that squeue has known
-    unseen_since: dict[str, float] = field(default_factory=dict)  # jobs that it has not known yet
-    arrived: set[str] = field(default_factory=set)  # jobs that have had a worker
-    alone_since: dict[str, float] = field(default_factory=dict)  # jobs without workers that have had some
+    ids: dict[str, str] = {}  # of each job by its name in Dask, once it is submitted
+    listed: set[str] = set()  # jobs that squeue has known
+    unseen_since: dict[str, float] = {}  # jobs that it has not known yet
+    arrived: set[str] = set()  # jobs that have had a worker
+    alone_since: dict[str, float] = {}  # jobs without workers that have had some
     stillborn: int = 0  # rounds in a row in which jobs ended without a worker
     last: str = ""  # job that ended so last
 

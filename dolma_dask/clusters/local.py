@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dolma_dask.clusters.workers import SILENT, client_of, hold_settings
 from dolma_dask.errors import DolmaDaskError, UsageError
@@ -148,14 +149,13 @@ START_ATTEMPTS = 2
 shared_now: ContextVar["Shared | None"] = ContextVar("shared_cluster", default=None)
 
 
-@dataclass
-class Shared:
+class Shared(Struct):
     """Workers that have been started for a block."""
 
     stack: ExitStack
     client: "Client | None" = None
     processes: "ProcessPoolExecutor | None" = None
-    profiles: "dict[str, Client]" = field(default_factory=dict)  # clusters by the name of their profile
+    profiles: "dict[str, Client]" = {}  # clusters by the name of their profile
 
 
 @contextmanager

@@ -6,8 +6,9 @@
 import html
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dolma_dask.clusters.local import (
     active_client,
@@ -45,8 +46,7 @@ _ALIASES = {
 """Further names of Dask's own schedulers."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Place where tasks run."""
 
     client: "Client | None" = None  # of a cluster

@@ -14,11 +14,12 @@ profile, else the default of dask-jobqueue. Reading one costs some milliseconds;
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 from yaml import MappingNode, Node
 
 from dolma_dask.display import near_or_all
@@ -67,8 +68,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     jobqueue: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """Source of workers."""
 
     name: str  # as it was asked for
@@ -76,13 +76,9 @@ class Profile:
     jobs: int = 1  # SLURM jobs to hold
     workers: int | None = None  # processes of kind local
     address: str = ""  # of kind address
-    jobqueue: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # by the names of `JOBQUEUE`: of the user's files, and of the call
-    shipped: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the same, of shipped profiles: what a user has said counts before
-    places: Mapping[str, str] = field(default_factory=dict)  # "file, line 3" of each value
+    jobqueue: Mapping[str, Any] = {}  # by the names of `JOBQUEUE`: of the user's files, and of the call
+    shipped: Mapping[str, Any] = {}  # the same, of shipped profiles: what a user has said counts before
+    places: Mapping[str, str] = {}  # "file, line 3" of each value
     tries: int = 3  # times in a row that jobs may end before a worker has come
 
     def place_of(self, option: str) -> str:

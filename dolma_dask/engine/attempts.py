@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import (
@@ -115,10 +115,7 @@ def _timed(stage: Stage, task: Task) -> Outcome:
         return result
     seconds = (time.perf_counter() - started) / max(len(result), 1)  # added to what earlier passes have taken
     now = time.time()
-    return [
-        msgspec.structs.replace(record, seconds=round(record.seconds + seconds, 4), finished=now)
-        for record in result
-    ]
+    return [replace(record, seconds=round(record.seconds + seconds, 4), finished=now) for record in result]
 
 
 def _is_records(result: Any) -> bool:

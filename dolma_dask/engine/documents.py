@@ -6,8 +6,10 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine.map import Map, MapWork, Source
 from dolma_dask.engine.plan import Plan, Task
@@ -25,22 +27,20 @@ DocumentSource = Source[DocumentRows]
 """Documents of a shard that go on; no column has nulls."""
 
 
-@dataclass(frozen=True)
-class DocumentList:
+class DocumentList(Struct, frozen=True):
     """All documents of a run, in order, and what decides which they are."""
 
     origin: str  # root of what is read
     parts: tuple[DocumentSource, ...]
     shards: tuple[str, ...]  # names of all that there are, also of those that options leave out
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = {}
     """Parameters that decide the documents, besides the bytes of the files."""
-    shown: Mapping[str, Any] = field(default_factory=dict)  # the same for people
+    shown: Mapping[str, Any] = {}  # the same for people
     notes: tuple[str, ...] = ()  # for people
     is_narrowed: bool = False  # options leave shards out
 
 
-@dataclass(frozen=True)
-class DocumentStage(Map[DocumentRows]):
+class DocumentStage(Map[DocumentRows], frozen=True):
     """Reads each shard once, and digests the documents that sinks take."""
 
     def rows(

@@ -5,12 +5,12 @@ A question declares what is counted in one shard (`Fold`); `fold` owns tasks, pr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine.plan import Readable, Task
 from dolma_dask.engine.runs import gather
@@ -106,8 +106,7 @@ def added(sums: Mapping[Key, Value], more: Mapping[Key, Value]) -> dict[Key, Val
     return both
 
 
-@dataclass(frozen=True)
-class _FoldStage(Generic[Piece, Sums]):
+class _FoldStage(Struct, Generic[Piece, Sums], frozen=True):
     """The work on the shards of a task, for `gather`."""
 
     counting: Fold[Piece, Sums]

@@ -6,13 +6,15 @@ damaged or gone, and what is cleared away at the end. When the dataset-wide reco
 tells readers which files belong together, so that a kill at any moment leaves nothing that could be taken for whole.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask import clusters
 from dolma_dask.engine import resume
@@ -33,8 +35,7 @@ ATTEMPTS = 3
 """Times that the passes are driven while they find staging files damaged."""
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """Tasks whose outputs and journal lie in the work folder; answered with its `Ran`."""
 
     stage: Stage
@@ -59,24 +60,21 @@ class Pass:
         )
 
 
-@dataclass(frozen=True)
-class Gather:
+class Gather(Struct, frozen=True):
     """Tasks that only read; answered with their results in order."""
 
     stage: Any
     tasks: Sequence[Task]
 
 
-@dataclass(frozen=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """A record for the journal of the job's verb, on disk before the next step."""
 
     record: Record
     root: str = ""  # of another job that has begun; empty: of this one
 
 
-@dataclass(frozen=True)
-class Free:
+class Free(Struct, frozen=True):
     """Records of a pass whose staging files no later pass reads."""
 
     stage_verb: str
@@ -152,8 +150,7 @@ class Job(Protocol[S_co]):
         ...
 
 
-@dataclass(frozen=True)
-class MapJob:
+class MapJob(Struct, frozen=True):
     """A plan alone as a job without work folder, so that it can share a reading with others."""
 
     plan: Plan
@@ -366,7 +363,7 @@ class _Running(Generic[S]):
             return ran
 
     def _do(self, step: Step) -> Any:
-        inner = replace(self.options, overwrite=False)
+        inner = dataclasses.replace(self.options, overwrite=False)
         match step:
             case Plan():
                 self.rans[step.root] = run(step, self.options)
@@ -411,7 +408,7 @@ class _Running(Generic[S]):
         """Say in the journal of the pass that its files are needed no more, then remove them."""
         held = [record for record in step.records if _has_file(record)]
         Journal(self.work.url, step.stage_verb).append(
-            *(msgspec.structs.replace(record, files=_side_files(record)) for record in held)
+            *(replace(record, files=_side_files(record)) for record in held)
         )
         for record in step.records:
             files.remove(files.join(self.work.url, record.unit))

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json import NOT_JSON
@@ -199,4 +200,4 @@ def _renew(folder: str, own: Lease, stop: threading.Event) -> None:
     while not stop.wait(RENEW_SECONDS):
         with suppress(Exception), _writing:  # a store may be away for a moment; the next renewal may succeed
             if not stop.is_set() and _read(_url(folder, own.id)) is not None:  # else it was taken for dead
-                _write(folder, msgspec.structs.replace(own, renewed=time.time()))
+                _write(folder, replace(own, renewed=time.time()))

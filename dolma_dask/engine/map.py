@@ -7,10 +7,11 @@ Cost: none beyond reading and writing; rows are views of a block.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from dolma_dask.engine.plan import Task
 from dolma_dask.errors import DolmaDaskError
@@ -42,12 +43,11 @@ class Source(Protocol[Read]):
         ...
 
 
-@dataclass(frozen=True)
-class MapWork:
+class MapWork(Struct, frozen=True):
     """Work of a task: a shard, and which output of the stage makes which unit (the first one unless it is listed)."""
 
     source: Source[Any]
-    outputs: Mapping[str, int] = field(default_factory=dict)
+    outputs: Mapping[str, int] = {}
 
 
 @contextmanager
@@ -68,8 +68,7 @@ def _placed(verb: str, shard: str) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True)
-class Map(Generic[Rows]):
+class Map(Struct, Generic[Rows], frozen=True):
     """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
 
     outputs: tuple[Output[Rows], ...]

@@ -1,8 +1,9 @@
 """Plans: tasks with their inputs and outputs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
+
+from msgspec import Struct
 
 import dolma_dask
 from dolma_dask.dataset import Dataset
@@ -21,8 +22,7 @@ class Readable(Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """One shard's work."""
 
     shard: str  # path relative to ``documents/``
@@ -74,8 +74,7 @@ class Stage(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A run as a verb describes it."""
 
     stage: Stage  # the work

@@ -9,11 +9,11 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import counted
 from dolma_dask.engine.plan import Plan, Task
@@ -30,15 +30,14 @@ HASHING_THREADS = 8
 _Pair = tuple[InputRecord, Input]
 
 
-@dataclass(frozen=True)
-class RunState:
+class RunState(Struct, frozen=True):
     """State of a plan: finished and left."""
 
     journal: Journal  # of the verb below the output root
     existing: Mapping[str, int]  # sizes of the files below the folders that the plan may fill
     # records of the units that need no work, by unit
-    finished: Mapping[str, Record] = field(default_factory=dict)
-    left: list[Task] = field(default_factory=list)  # what is to be done, without the units that are finished
+    finished: Mapping[str, Record] = {}
+    left: list[Task] = []  # what is to be done, without the units that are finished
     # finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again
     restamped: tuple[Record, ...] = ()
 
@@ -163,8 +162,8 @@ def _has_same_bytes(pair: _Pair) -> bool:
 def _restamp(record: Record, pairs: Sequence[_Pair]) -> Record:
     if all(recorded.stamp == item.info.stamp for recorded, item in pairs) and not record.stale:
         return record
-    inputs = tuple(msgspec.structs.replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
-    return msgspec.structs.replace(record, inputs=inputs, stale=False)
+    inputs = tuple(replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
+    return replace(record, inputs=inputs, stale=False)
 
 
 def _without(task: Task, finished: Mapping[str, Record]) -> Task:

@@ -4,16 +4,17 @@ Several plans over the same shards are one run: each shard is read once for all 
 However a run ends, the records of finished shards are in the journal and temporary files of dead writers are gone.
 """
 
+import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask import clusters
 from dolma_dask.display import counted
@@ -40,16 +41,14 @@ from dolma_dask.progress import progress_of
 from dolma_dask.results.summary import Summary
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """Outcome of a plan."""
 
     summary: Summary  # counts over all units of the plan, finished now or before
     records: Mapping[str, Record]  # record of each finished unit, in the order of the plan
 
 
-@dataclass(eq=False)
-class _Running:
+class _Running(Struct, eq=False, dict=True):
     """A plan while it runs."""
 
     plan: Plan
@@ -58,7 +57,7 @@ class _Running:
     summary: Summary
     records: dict[str, Record]  # by unit: finished before, or now
     done: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Failure] = []
     writer: JournalWriter | None = None
 
     @property
@@ -127,7 +126,9 @@ def run(plan: Plan, options: RunOptions) -> Ran:
         How to run.
     """
     if plan.is_small:
-        options = replace(options, scheduler="synchronous", workers=None, cluster=None, progress=False)
+        options = dataclasses.replace(
+            options, scheduler="synchronous", workers=None, cluster=None, progress=False
+        )
     (ran,) = run_together([plan], plan.stage, options)
     return ran
 
@@ -389,7 +390,7 @@ def _mark_stale(each: _Running, writer: JournalWriter) -> None:
     known = each.state.journal.records
     for name in sorted(each.units & known.keys()):
         if known[name].files:
-            writer.add(msgspec.structs.replace(known[name], stale=True))
+            writer.add(replace(known[name], stale=True))
     writer.flush()
 
 

@@ -1,15 +1,15 @@
 """Work folders of jobs, ``<root>/_work/<verb>-<name>/<key>``: staging files and the journals of the passes that make them."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dolma_dask.engine import lease
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 
 
-@dataclass(frozen=True)
-class WorkDir:
+class WorkDir(Struct, frozen=True):
     """Folder for what a job makes on the way; removed when the job has ended."""
 
     root: str  # output root of the job

@@ -17,12 +17,12 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.exchange import kernels
@@ -38,8 +38,7 @@ Histogram = npt.NDArray[np.int64]
 """Records by bucket, shape (n_buckets,)."""
 
 
-@dataclass(frozen=True)
-class Bucketing:
+class Bucketing(Struct, frozen=True):
     """Bucket of a record = ``(its first word >> shift) - first``; there are `count` buckets."""
 
     shift: int
@@ -52,8 +51,7 @@ class Bucketing:
         return np.uint64(self.first << self.shift)
 
 
-@dataclass(frozen=True)
-class BucketRange:
+class BucketRange(Struct, frozen=True):
     """Neighbouring buckets ``first`` to ``last - 1`` and the number of records in each."""
 
     first: int
@@ -284,8 +282,7 @@ class Slice(NamedTuple):
     column: Column
 
 
-@dataclass(frozen=True)
-class BucketFile:
+class BucketFile(Struct, frozen=True):
     """A bucket file to read."""
 
     url: str

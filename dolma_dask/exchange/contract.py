@@ -6,11 +6,11 @@ every type.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError, UsageError
@@ -29,8 +29,7 @@ ROW_BITS = 32
 """Bits of the row in a location."""
 
 
-@dataclass(frozen=True)
-class Emitted:
+class Emitted(Struct, frozen=True):
     """Facts about a task that an emitter returns besides its records.
 
     Attributes
@@ -49,8 +48,8 @@ class Emitted:
 
     inputs: tuple[InputRecord, ...]
     rows: int
-    counts: dict[str, float] = field(default_factory=dict)
-    info: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, float] = {}
+    info: dict[str, Any] = {}
     files: tuple[FileRecord, ...] = ()
 
 

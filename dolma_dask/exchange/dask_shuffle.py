@@ -6,7 +6,6 @@ a partition in memory several times, and one key cannot be spread over partition
 
 import uuid
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from dolma_dask import clusters
 from dolma_dask.engine import Step, Task, WorkDir
@@ -39,16 +39,14 @@ RANGE = "range"
 """Column of the range of keys that a record belongs to: the top bits of its first word."""
 
 
-@dataclass(frozen=True)
-class _Sent:
+class _Sent(Struct, frozen=True):
     """Tasks whose records wait for a reducer: emitters and reducers are in one graph of Dask."""
 
     emitter: Emitter
     tasks: tuple[Task, ...]
 
 
-@dataclass(frozen=True)
-class DaskTransport:
+class DaskTransport(Struct, frozen=True):
     """See `dolma_dask.exchange.passes.Transport`."""
 
     work: WorkDir
@@ -104,8 +102,7 @@ def _compute(
             return list(dask.compute(*(reduce(part, number) for number, part in enumerate(moved))))
 
 
-@dataclass(frozen=True)
-class _Shuffle:
+class _Shuffle(Struct, frozen=True):
     """The work of both sides, on workers."""
 
     work: WorkDir

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange.contract import Emitted, Records
@@ -48,8 +49,7 @@ STAGED = pa.schema(
 """Schema of rows that wait until they are flagged."""
 
 
-@dataclass(frozen=True)
-class FlagRows:
+class FlagRows(Struct, frozen=True):
     """Consecutive rows of a shard, as far as flags need them."""
 
     first: int  # row of the first
@@ -71,8 +71,7 @@ class StagedShard(msgspec.Struct, frozen=True):
     staging: FileRecord | None = None  # the Arrow file, below the work folder
 
 
-@dataclass(frozen=True)
-class ShardKeys:
+class ShardKeys(Struct, frozen=True):
     """One shard of a task of the exchange; `number` is that of its locations."""
 
     number: int

@@ -5,12 +5,12 @@ A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other 
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.exchange.contract import ROW_BITS, Records
 from dolma_dask.exchange.flag_rows import Counts, FlagRows, StagedShard, read_staged
@@ -24,8 +24,7 @@ from dolma_dask.sinks.sink import ShardFacts
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class FoundRows:
+class FoundRows(Struct, frozen=True):
     """Consecutive rows of a shard, and what was found out about some of them."""
 
     rows: FlagRows
@@ -73,8 +72,7 @@ class ShardCursor:
             self._held = next(self._chunks, None)
 
 
-@dataclass(frozen=True)
-class StagedSource:
+class StagedSource(Struct, frozen=True):
     """Rows of a shard that an earlier pass has read, with the records that an exchange has sent back; see `dolma_dask.engine.map.Source`."""
 
     staged: StagedShard
@@ -104,8 +102,7 @@ class StagedSource:
         facts.seconds = known.seconds
 
 
-@dataclass(frozen=True)
-class FlagOutput:
+class FlagOutput(Struct, frozen=True):
     """Flags of all documents, beside each shard; see `dolma_dask.sinks.sink.Output`."""
 
     root: str  # of the dataset

@@ -11,12 +11,13 @@ readers of one see that another has changed.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar, Self
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import (
@@ -57,8 +58,7 @@ GROUP_SHARDS = 256
 """Shards that are read by one task at most: opening one costs as much as reading 100 kB or more, on a store far more."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """What was found out about all documents, by dataset of the call."""
 
     sources: Sequence[Mapping[str, StagedSource]]  # by shard
@@ -66,7 +66,7 @@ class Found:
     records: ShardRecords
     seconds: float = 0.0  # that reading has taken, where no record says so
     files: tuple[FileRecord, ...] = ()  # of all datasets, below the root of the first
-    info: Mapping[str, Any] = field(default_factory=dict)  # for readers of the dataset-wide records
+    info: Mapping[str, Any] = {}  # for readers of the dataset-wide records
 
     @property
     def read(self) -> list[list[InputRecord]]:
@@ -310,7 +310,7 @@ class Exchange(ABC):
         for number, (part, inputs) in enumerate(zip(self.parts, found.read, strict=True)):
             record = part.dataset_record(unit, inputs, **found.info, **self.announced(number, key))
             if number == 0:
-                record = msgspec.structs.replace(record, files=found.files, seconds=found.seconds)
+                record = replace(record, files=found.files, seconds=found.seconds)
             yield Announce(record, part.root)
 
     def summarize(self, ran: Ran, known: Record | None) -> Summary:

@@ -10,12 +10,12 @@ not below it.
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.exchange import kernels
 from dolma_dask.exchange.contract import Words, bytes_of
@@ -163,8 +163,7 @@ def _open_spill(folder: str) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=local, prefix=".spill-", buffering=0)
 
 
-@dataclass
-class _Run:
+class _Run(Struct):
     """A sorted run in the spill file: what of it is read, and the bytes that follow."""
 
     block: Words

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.engine import Input, Pass, Step, Task, Unit, WorkDir
 from dolma_dask.errors import DolmaDaskError, UsageError
@@ -52,8 +54,7 @@ Part = Callable[[int, int], Reducer]
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Exchanged:
+class Exchanged(Struct, frozen=True):
     """The outcome of an exchange.
 
     Attributes
@@ -138,8 +139,7 @@ class Transport(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FileTransport:
+class FileTransport(Struct, frozen=True):
     """Transport through staging files."""
 
     work: WorkDir
@@ -264,7 +264,7 @@ def _facts(records: Sequence[Record]) -> tuple[FileFacts, ...]:
 
 def _key(name: str, dtype: np.dtype[Any] | None, limits: Limits, *more: Any) -> str:
     described = None if dtype is None else str(dtype.descr)
-    return work_key(name, VERSION, {"dtype": described, "limits": vars(limits), "more": more})
+    return work_key(name, VERSION, {"dtype": described, "limits": asdict(limits), "more": more})
 
 
 @dataclass(frozen=True)
@@ -292,8 +292,7 @@ class _Scatter:
         return [task.record(made, emitted.inputs, emitted.rows, counts=emitted.counts, info=info)]
 
 
-@dataclass(frozen=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """Work of `_Reduce`."""
 
     span: BucketRange
@@ -331,8 +330,7 @@ class _Reduce:
         return [task.record(written, task.listed, info={"reduced": reduced, **info})]
 
 
-@dataclass(frozen=True)
-class PassOn:
+class PassOn(Struct, frozen=True):
     """Gives out the records of a range as they are."""
 
     dtype: np.dtype[Any]

@@ -6,11 +6,11 @@ Cost: a range is one array into which the slices of all files are copied, and wh
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Free
 from dolma_dask.errors import CorruptFileError
@@ -30,8 +30,7 @@ from dolma_dask.io import files
 from dolma_dask.journal import Record
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds of memory, in bytes of records."""
 
     range: int = (
@@ -49,8 +48,7 @@ class Limits:
 DEFAULT = Limits()
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """Bucket files that a pass leaves."""
 
     folder: str  # URL of the work folder
@@ -151,19 +149,17 @@ class Staged:
 
 def _emitted(record: Record) -> Record:
     side = tuple(file for file in record.files if file.path != record.unit)
-    return msgspec.structs.replace(record, files=side, info=record.info["emitted"])
+    return replace(record, files=side, info=record.info["emitted"])
 
 
-@dataclass(frozen=True)
-class Reduced:
+class Reduced(Struct, frozen=True):
     """Results of the reducers for each range of keys, in their order, and the records that they gave out."""
 
     infos: tuple[dict[str, Any], ...]
     staged: Staged | None = None
 
 
-@dataclass(frozen=True)
-class ShardRecords:
+class ShardRecords(Struct, frozen=True):
     """The records that a reducer gave out, by shard; a few hundred bytes, for workers."""
 
     folder: str

@@ -4,10 +4,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import printable
 from dolma_dask.errors import UsageError
@@ -49,8 +51,7 @@ def require_for(format: Format) -> None:
         require("bokeh", "a page of a figure")
 
 
-@dataclass(frozen=True, repr=False)
-class Figure:
+class Figure(Struct, frozen=True):
     """Numbers and their picture: shows itself in a notebook, prints as a table, and is saved by `save`.
 
     With ``DOLMA_DASK_STATIC=1`` in the environment notebooks show the picture alone, which suits those that are kept.

@@ -10,10 +10,12 @@ Cost: at most 48 KB per histogram (12 bytes per used bin); about 50 million valu
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.figures.model import Scale, SignalHistogram
 
@@ -52,14 +54,13 @@ def _sum_by_key(keys: Keys, counts: Ints) -> tuple[Keys, Ints]:
     return used, sums
 
 
-@dataclass(frozen=True, eq=False)
-class Histogram:
+class Histogram(Struct, frozen=True, eq=False):
     """Counts of float64 values in bins that are the same for every shard."""
 
     # (n_used_bins,) Ascending bin numbers: the ordered bit pattern shifted right by `shift`
-    keys: Keys = field(default_factory=lambda: np.empty(0, np.int32))
+    keys: Keys = msgspec.field(default_factory=lambda: np.empty(0, np.int32))
     # (n_used_bins,) Finite values per bin
-    counts: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: Ints = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     shift: int = FINEST_SHIFT  # 40 (finest) to 52 (one bin per power of two)
     # missing (NaN) and infinite values; they are in no bin
     nulls: int = 0

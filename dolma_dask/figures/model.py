@@ -1,11 +1,12 @@
 """Content of a figure, as plain frozen records with no idea of how it looks: one record for each panel."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import printable
 
@@ -13,8 +14,7 @@ Scale = Literal["linear", "log"]
 """Spacing of the bins of a histogram; ``log`` bins are drawn equally wide."""
 
 
-@dataclass(frozen=True)
-class SignalHistogram:
+class SignalHistogram(Struct, frozen=True):
     """The values of one signal in at most some 60 bins, and where the rule cuts."""
 
     key: str  # attribute key, such as ``gopher_v2__gopher_v2__word_count``
@@ -29,7 +29,7 @@ class SignalHistogram:
     # smallest and largest finite value
     min: float | None = None
     max: float | None = None
-    quantiles: Mapping[float, float] = field(default_factory=dict)  # probability to value
+    quantiles: Mapping[float, float] = {}  # probability to value
     # (str, float) What the rule keeps: operator and bound, such as ``(">=", 50.0)``
     threshold: Sequence[tuple[str, float]] = ()
     scale: Scale = "linear"  # how `edges` are spaced
@@ -37,8 +37,7 @@ class SignalHistogram:
     count_scale: Scale | None = None  # axis of the counts; None: as the reader chooses
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """A share as a function of another, both in 0..1."""
 
     key: str  # name of the figure
@@ -50,8 +49,7 @@ class Line:
     threshold: Sequence[tuple[str, float]] = ()  # as in `SignalHistogram`, of `x`
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """A number for each of some categories, in their order."""
 
     key: str  # name of the panel
@@ -62,19 +60,17 @@ class Bars:
     has_log_axis: bool = False
 
 
-@dataclass(frozen=True)
-class HeatMap:
+class HeatMap(Struct, frozen=True):
     """A share in 0..1 for each pair of a row and a column; NaN where there is none."""
 
     key: str
     labels: tuple[str, ...]  # of the rows, and in the same order of the columns
     shares: npt.NDArray[np.float64]  # (n, n)
     label_name: str  # what a row is, such as "condition"
-    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the rows, by name
+    counts: Mapping[str, tuple[int, ...]] = {}  # of the rows, by name
 
 
-@dataclass(frozen=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """Ranges of one signal that bounds keep, for each group; infinite where there is no bound, NaN where it is not known."""
 
     key: str  # name of the signal
@@ -103,7 +99,7 @@ def cut(name: str, max_characters: int = MAX_CHARACTERS) -> str:
 
 def with_short_names(panel: Panel) -> Panel:
     """Return the same panel with the beginnings of very long names."""
-    values = {each.name: _cut_each(getattr(panel, each.name)) for each in fields(panel)}
+    values = {name: _cut_each(getattr(panel, name)) for name in panel.__struct_fields__}
     return replace(panel, **values)
 
 

@@ -10,12 +10,12 @@ the rows in one pass, into a buffer that is large enough for the longest numbers
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError, UsageError
@@ -47,8 +47,7 @@ AttributeKind = Literal["document", "spans", "scalar", "dict"]
 """Form of a column in JSON; see `AttributeColumn`."""
 
 
-@dataclass(frozen=True)
-class AttributeColumn:
+class AttributeColumn(Struct, frozen=True):
     """One key of the attribute rows, and its value for every document."""
 
     key: str  # as written, such as ``gopher_v2__gopher_v2__word_count``; see `attribute_key`

@@ -6,11 +6,12 @@ what ModelZoo's iterable loader trusts, ``features`` in ``data_params.json`` wha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, UsageError
@@ -57,8 +58,7 @@ def part_name(partition: int, index: int = 0) -> str:
     return f"part-{partition:06d}-{index:05d}.h5"
 
 
-@dataclass(frozen=True)
-class RowShape:
+class RowShape(Struct, frozen=True):
     """The array of one file."""
 
     rows: int  # rows of the file, at least 1
@@ -85,8 +85,7 @@ class RowShape:
             raise DataError(f"{done + len(rows)} rows for a file of {self.rows}; expected no more than that.")
 
 
-@dataclass(frozen=True)
-class RowCounts:
+class RowCounts(Struct, frozen=True):
     """Counts of rows, taken as they were written."""
 
     rows: int = 0  # rows
@@ -101,11 +100,10 @@ class RowCounts:
     detokenized_chars: int = 0
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
-        return RowCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        return RowCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
-@dataclass(frozen=True)
-class TextCounts:
+class TextCounts(Struct, frozen=True):
     """Counts of documents, taken as they were tokenized."""
 
     documents: int = 0  # documents that were read
@@ -118,7 +116,7 @@ class TextCounts:
     normalized_bytes: int = 0
 
     def __add__(self, other: "TextCounts") -> "TextCounts":
-        return TextCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+        return TextCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 def data_params(

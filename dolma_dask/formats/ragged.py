@@ -14,13 +14,13 @@ tools ignore it. It holds no time and no absolute path, so the same input gives 
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
@@ -87,8 +87,7 @@ def check_lengths(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     return lengths.astype(LENGTH_DTYPE, copy=False)
 
 
-@dataclass(frozen=True)
-class RaggedNames:
+class RaggedNames(Struct, frozen=True):
     """The three file names of one token shard."""
 
     stem: str  # what the three share, such as ``wiki.00003-of-00040``
@@ -140,8 +139,7 @@ def ragged_names(sources: Sequence[str], dataset: str) -> list[RaggedNames]:
 NPY_MAGIC = b"\x93NUMPY"
 
 
-@dataclass(frozen=True)
-class NpyHeader:
+class NpyHeader(Struct, frozen=True):
     """Description of a 1-D array in the head of an npy file."""
 
     dtype: np.dtype[Any]  # type of one item
@@ -196,16 +194,14 @@ SIDECAR_VERSION = 1
 MAX_SIDECAR_BYTES = 1 << 20  # a larger file of this name is something else
 
 
-@dataclass(frozen=True)
-class SpecialToken:
+class SpecialToken(Struct, frozen=True):
     """A token that the writer put around every document."""
 
     token: str  # its name in the vocabulary
     id: int  # its id
 
 
-@dataclass(frozen=True)
-class TokenizerRecord:
+class TokenizerRecord(Struct, frozen=True):
     """Tokenizer that made the ids."""
 
     fingerprint: str  # xxh3-128 of the tokenizer's JSON bytes, hex
@@ -221,24 +217,21 @@ class TokenizerRecord:
         return token_dtype(self.vocab_size - 1)
 
 
-@dataclass(frozen=True)
-class SourceRecord:
+class SourceRecord(Struct, frozen=True):
     """Document shard that the tokens come from."""
 
     path: str  # path relative to the dataset, so that moving the dataset changes no byte
     digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``
 
 
-@dataclass(frozen=True)
-class Checksums:
+class Checksums(Struct, frozen=True):
     """xxh3-128 (hex) of the two npy files, headers included."""
 
     data: str
     len: str
 
 
-@dataclass(frozen=True)
-class RaggedSidecar:
+class RaggedSidecar(Struct, frozen=True):
     """Content of ``<stem>.json``."""
 
     dtype: str  # npy name of the id type, such as ``<u2``

@@ -9,12 +9,11 @@ big-endian uint32; the bands in a row are a prefix of the signature, so that ``s
 of fewer than 13 words are null.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
@@ -53,8 +52,7 @@ MINHASH_SCHEMA = pa.schema(
 DUPLICATES_SCHEMA = pa.schema([(name, pa.string()) for name in ("shard_id", "doc_id", "digest")])
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(Struct, frozen=True):
     """A kind of files that are published beside those of the documents, a table for each."""
 
     name: str  # its folder, as published

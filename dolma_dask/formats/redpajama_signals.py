@@ -11,12 +11,12 @@ Written lines have keys, order and JSON types of the published ones; upstream wr
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.formats.attribute_columns import column_texts, float_values, quote
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -267,8 +267,7 @@ def _skip_digits(data: Bytes, at: int) -> int:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """A signal of some documents."""
 
     name: str

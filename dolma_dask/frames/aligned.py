@@ -8,12 +8,12 @@ writes its file from all of them. Cost: reading the documents again, 440 MB of t
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError
@@ -45,8 +45,7 @@ _PROVED = ("id", "source", "text")
 """Columns that must be those of the documents, as far as they are there."""
 
 
-@dataclass(frozen=True)
-class StagedRows:
+class StagedRows(Struct, frozen=True):
     """Rows of a range of a shard, as an Arrow stream."""
 
     url: str
@@ -101,8 +100,7 @@ def _one_schema(schemas: Sequence[pa.Schema], where: str) -> pa.Schema:
     return pa.schema([field for field in schema if not pa.types.is_null(field.type)])
 
 
-@dataclass(frozen=True)
-class AttributesWriter:
+class AttributesWriter(Struct, frozen=True):
     """Writes the attribute files of one set; goes to workers with each partition."""
 
     root: str  # of the dataset

@@ -9,12 +9,13 @@ file.
 import warnings
 from collections import UserList
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 
 import xxhash
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
@@ -39,8 +40,7 @@ TEXT_PER_STORED_BYTE: Mapping[FileFormat, float] = {
 """Bytes of lines for a stored byte where nothing tells them; measured on 22 MB of web text in many languages (gzip level 6, zstd level 3)."""
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """The size of a document file, and where it can be cut."""
 
     text_bytes: int  # of its lines, decompressed; an estimate where nothing tells it
@@ -160,8 +160,7 @@ class LargePartitionWarning(UserWarning):
     """A file that cannot be cut makes a partition that may not fit into the memory of a worker."""
 
 
-@dataclass(frozen=True)
-class ShardPart:
+class ShardPart(Struct, frozen=True):
     """Part of a partition that lies in one shard."""
 
     shard: Shard  # the documents
@@ -172,8 +171,7 @@ class ShardPart:
     """Checksum of the document file that the number of rows is about; empty: the listed one is known to be that."""
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """Rows of one task: some shards, or a range of one."""
 
     pieces: tuple[ShardPart, ...]

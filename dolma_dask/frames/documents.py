@@ -4,10 +4,11 @@ Documents are spelled anew from columns: the order of fields and the spelling of
 them. Memory: one partition per thread of a worker, and some blocks. Files appear when all partitions are written.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dask.delayed import Delayed
+from msgspec.structs import replace
 
 from dolma_dask.engine.documents import file_plan
 from dolma_dask.formats import layout

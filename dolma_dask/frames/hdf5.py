@@ -8,12 +8,13 @@ on the documents in the same order, however they are partitioned. Disk: the stag
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 from dask.delayed import Delayed
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Pass, Plan, Task, Unit, WorkDir, lease, run_job
 from dolma_dask.errors import SourceChangedError
@@ -90,8 +91,7 @@ def write_hdf5(
     return computed(last_task(job.verb, finish, _tasks(job, work, tokens)), work, job.root, options)
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(Struct, frozen=True):
     """Turns both passes of `hdf5` into moves of files that tasks of Dask have written."""
 
     root: str  # of the output
@@ -147,7 +147,7 @@ def _job_of(job: Hdf5Job, tokens: StagedFiles) -> Hdf5Job:
 
 def _rows_plan(job: Hdf5Job, tokens: StagedFiles) -> Plan:
     """Return the plan of all files, as `hdf5` has it."""
-    records = [msgspec.structs.replace(record, key=job.key) for record in tokens.records]
+    records = [replace(record, key=job.key) for record in tokens.records]
     known = job.summed(records, sum_counts(record.counts for record in records))
     return job.rows_plan(known, tokens.folder, {record.unit: record for record in records})
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -24,8 +26,7 @@ ALL = "all"
 """Stands for every attribute set."""
 
 
-@dataclass(frozen=True)
-class FrameColumn:
+class FrameColumn(Struct, frozen=True):
     """One column."""
 
     name: str  # in the dataframe

@@ -6,13 +6,13 @@ bag are Python objects anyway. Memory: one partition, and its columns in Arrow w
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.engine import Input
 from dolma_dask.errors import BadRecordError, SchemaError, UsageError
@@ -38,8 +38,7 @@ BLOCK_BYTES = 2 << 20
 """Bytes of a block of rows, as readers of files have them."""
 
 
-@dataclass(frozen=True)
-class Collection:
+class Collection(Struct, frozen=True):
     """A dataframe or bag that is to be written."""
 
     frame: Any  # dask.dataframe.DataFrame or dask.bag.Bag
@@ -187,8 +186,7 @@ def blocks_of(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
         first += batch.num_rows
 
 
-@dataclass(frozen=True)
-class PartitionDocuments:
+class PartitionDocuments(Struct, frozen=True):
     """The documents of one partition; see `dolma_dask.engine.documents.DocumentSource`."""
 
     name: str  # the shard that it becomes

@@ -10,10 +10,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Plan, Task, Unit, WorkDir, lease, run
 from dolma_dask.errors import CorruptFileError, InterruptedStageError
@@ -33,23 +34,21 @@ ORIGIN = "dask://collection"
 """Stands for the root of what is read: files made from a dataset are not replaced silently."""
 
 
-@dataclass(frozen=True)
-class StagedFiles:
+class StagedFiles(Struct, frozen=True):
     """Files that one attempt of a task has written, and their place."""
 
     folder: str
     records: tuple[Record, ...]
 
 
-@dataclass(frozen=True)
-class Writing:
+class Writing(Struct, frozen=True):
     """One call of a function that writes a collection; small, goes to workers."""
 
     plan: Plan  # a task for each unit; keys of what was requested
     work: WorkDir
     overwrite: bool = False
     notes: tuple[str, ...] = ()
-    started: float = field(default_factory=time.time)
+    started: float = msgspec.field(default_factory=time.time)
 
     def check(self) -> None:
         """Refuse what is in the way, before anything is computed."""
@@ -93,8 +92,7 @@ def _moving(task: Task, found: Mapping[str, tuple[str, Record]]) -> Task:
     return replace(task, units=(Unit(unit.name, key),), work=StagedFiles(folder, (record,)))
 
 
-@dataclass(frozen=True)
-class MoveStage:
+class MoveStage(Struct, frozen=True):
     """Moves files that tasks of Dask have written; see `dolma_dask.engine.Stage`."""
 
     verb: str
@@ -107,7 +105,7 @@ class MoveStage:
         staged: StagedFiles = task.work
         (unit,), (record,) = task.units, staged.records
         moved = tuple(self._move(staged.folder, file) for file in record.files)
-        return [msgspec.structs.replace(record, key=unit.key, files=moved)]
+        return [replace(record, key=unit.key, files=moved)]
 
     def _move(self, folder: str, file: FileRecord) -> FileRecord:
         root = (self.quarantine or self.root) if file.path.startswith("_") else self.root
@@ -122,7 +120,7 @@ class MoveStage:
                     url=source,
                 ) from None
         info = files.stat(target) if file.stamp else None
-        return msgspec.structs.replace(file, stamp=info.stamp) if info else file
+        return replace(file, stamp=info.stamp) if info else file
 
     def _holds(self, url: str, file: FileRecord) -> bool:
         info = files.stat(url)

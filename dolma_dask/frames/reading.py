@@ -4,11 +4,12 @@ Memory: the requested columns of one partition, and a few blocks. A file must st
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import shard_info
 from dolma_dask.errors import BadRecordError, SchemaError, SourceChangedError
@@ -29,8 +30,7 @@ from dolma_dask.reading.reader import AlignedReader, AlignedShard
 OnBadRow = Literal["fail", "null"]
 
 
-@dataclass(frozen=True)
-class PartitionSource:
+class PartitionSource(Struct, frozen=True):
     """Reads partitions of one dataset; goes to workers with every task."""
 
     root: str  # of the dataset

@@ -5,9 +5,11 @@ A task returns records alone. It is fused with what computes its partition (`pub
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Plan, Stage, Task, WorkDir
 from dolma_dask.engine.documents import DocumentList, DocumentStage
@@ -31,8 +33,7 @@ def documents_of(
     return DocumentList(ORIGIN, parts, tuple(shards), {**known, **(params or {})}, known)
 
 
-@dataclass(frozen=True)
-class PartitionWriter:
+class PartitionWriter(Struct, frozen=True):
     """Writes the files of partitions; goes to workers with each."""
 
     stage: DocumentStage  # with one output

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 _PLAIN = (
     *(type(None), bool, int, float, complex, str, bytes, type(Ellipsis), bytearray, range, slice),
@@ -99,8 +100,7 @@ def surroundings(function: Callable[..., object]) -> dict[str, object]:
     return {name: _Seen(value, function.__module__) for name, value in facts.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A value that code of a module reads: functions, classes and objects of that module count with their source, others by name."""
 
     value: object
@@ -186,7 +186,7 @@ class _Spelling:
         is_own = module is not None and cls.__module__ == module
         if value is cls and is_own:
             return f"class({cls.__qualname__}, {_sha(self(list(cls.__bases__), module) + self(_members(cls), module))})"
-        if value is not cls and (is_own or dataclasses.is_dataclass(cls)):
+        if value is not cls and (is_own or isinstance(value, Struct) or dataclasses.is_dataclass(cls)):
             return f"object({self(cls, module)}, {self(_state(value), module)})"
         named = value if hasattr(value, "__qualname__") else cls
         return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', cls.__qualname__)}"

@@ -5,10 +5,11 @@ the tagger made of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from threading import Lock
+
+from msgspec import Struct
 
 from dolma_dask.errors import SourceChangedError, UsageError
 from dolma_dask.io import files
@@ -19,8 +20,7 @@ _loaded: dict[tuple[str, ...], ViewTagger] = {}
 _loading = Lock()
 
 
-@dataclass(frozen=True)
-class Artifacts:
+class Artifacts(Struct, frozen=True):
     """Files that taggers use."""
 
     folder: str = ""

@@ -7,7 +7,6 @@ and of maps the first rows.
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.documents import is_string
@@ -72,8 +72,7 @@ _TYPES: dict[AttributeKind, pa.DataType] = {
 }
 
 
-@dataclass(frozen=True)
-class AttributeBlock:
+class AttributeBlock(Struct, frozen=True):
     """Consecutive rows of an attribute file."""
 
     # null for a row whose document could not be read; sources null where the file has none

@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from stat import S_ISDIR
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import unquote
 
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io.stores import RemoteFile, at_once, check_bucket, check_url, filesystem, is_s3, patiently
@@ -33,8 +33,7 @@ _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified
 """Names that stores use for the tag that changes with every write, best first."""
 
 
-@dataclass(frozen=True)
-class FileInfo:
+class FileInfo(Struct, frozen=True):
     """A file and its identity."""
 
     path: str  # relative to what was listed, with ``/``
@@ -42,8 +41,7 @@ class FileInfo:
     stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(Struct, frozen=True):
     """A file that is read: where it is now, and what the listing said."""
 
     url: str

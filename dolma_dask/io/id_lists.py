@@ -7,7 +7,6 @@ A bare id stands for the documents of that id in any source. The suffix says the
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, UsageError
 from dolma_dask.formats.documents import is_string
@@ -54,8 +54,7 @@ _SHOWN = 80
 Lines = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class IdBlock:
+class IdBlock(Struct, frozen=True):
     """Consecutive entries of a list."""
 
     ids: pa.LargeStringArray  # (n,) without nulls
@@ -70,8 +69,7 @@ class IdBlock:
         return IdBlock(self.ids.take(indices), self.sources.take(indices), self.lines[indices])
 
 
-@dataclass(frozen=True)
-class ListFacts:
+class ListFacts(Struct, frozen=True):
     """Facts about a list that was read once."""
 
     url: str  # where it was

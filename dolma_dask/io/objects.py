@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from dolma_dask.display import counted
 from dolma_dask.errors import StoreError, StoreUnreachableError
@@ -53,8 +53,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.stamp) and self == other
 
 
-@dataclass(frozen=True)
-class ObjectBytes:
+class ObjectBytes(Struct, frozen=True):
     """Bytes of an object as they come."""
 
     version: Version
@@ -112,8 +111,7 @@ def rest(seconds: float) -> None:
         time.sleep(min(left, _SLICE_SECONDS))
 
 
-@dataclass
-class _Row:
+class _Row(Struct):
     """Attempts in a row that brought nothing new."""
 
     best: int  # bytes that were there before
@@ -139,8 +137,7 @@ class _Row:
         return longest * random.uniform(0.5, 1)
 
 
-@dataclass(frozen=True)
-class ObjectSource:
+class ObjectSource(Struct, frozen=True):
     """Origin of objects: by default files of this machine and of stores, read by the package's own functions."""
 
     connections: int = 8  # at once to one host, in one process

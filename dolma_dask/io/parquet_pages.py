@@ -7,12 +7,12 @@ Cost: a read of 1 kB per page, and the dictionaries once more.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Int, kernel
@@ -48,8 +48,7 @@ _DEEPEST = 8
 Fields = dict[int, Any]
 
 
-@dataclass(frozen=True)
-class _Page:
+class _Page(Struct, frozen=True):
     kind: int
     at: int  # where it begins, behind its header
     size: int  # bytes when decompressed
@@ -58,8 +57,7 @@ class _Page:
     encoding: int
 
 
-@dataclass(frozen=True)
-class ColumnPages:
+class ColumnPages(Struct, frozen=True):
     """Pages of one column of a row group."""
 
     name: str

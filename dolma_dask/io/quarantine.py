@@ -4,11 +4,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -33,8 +34,7 @@ _READ_BYTES = 64 << 20
 """Bytes of quarantine files that are read to find the commonest reason."""
 
 
-@dataclass(frozen=True)
-class RecordPolicy:
+class RecordPolicy(Struct, frozen=True):
     """Limits of records, and the treatment of bad ones.
 
     Raises `UsageError`: a value is none of these.
@@ -104,7 +104,7 @@ def commonest(folder: str, shards: Iterable[str]) -> str:
         return ""
     ((kind, count),) = counts.most_common(1)
     most = max((place for place in first if place[0] == kind), key=of_files.__getitem__)
-    example = BadRecord(**msgspec.structs.asdict(first[most]), raw=b"")
+    example = BadRecord(**asdict(first[most]), raw=b"")
     return f" Most often ({count:,} of {counts.total():,} looked at): {example}."
 
 

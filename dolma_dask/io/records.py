@@ -6,11 +6,12 @@ that side files keep lining up with it.
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import BadRecordError
 
@@ -29,8 +30,7 @@ def too_large(found: int, max_record_bytes: int) -> str:
     return f"at most {max_record_bytes:,} bytes (max_record_bytes), found {found:,}; raise the limit or drop the record"
 
 
-@dataclass(frozen=True)
-class BadRecord:
+class BadRecord(Struct, frozen=True):
     """One line that is not a valid record."""
 
     url: str  # file it stands in
@@ -64,8 +64,7 @@ class BadRecord:
         }
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Consecutive rows of one file."""
 
     batch: pa.RecordBatch  # one row per line; bad rows are null in every column
@@ -127,13 +126,10 @@ def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:
     """Return the sums over shards, each rule once."""
     sums: dict[RuleCount, tuple[int, int]] = {}
     for rule in (rule for rules in each for rule in rules):
-        one = msgspec.structs.replace(rule, matched=0, missing=0)
+        one = replace(rule, matched=0, missing=0)
         matched, missing = sums.get(one, (0, 0))
         sums[one] = matched + rule.matched, missing + rule.missing
-    return tuple(
-        msgspec.structs.replace(rule, matched=matched, missing=missing)
-        for rule, (matched, missing) in sums.items()
-    )
+    return tuple(replace(rule, matched=matched, missing=missing) for rule, (matched, missing) in sums.items())
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):

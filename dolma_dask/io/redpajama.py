@@ -1,11 +1,11 @@
 """Read the tables that RedPajama-V2 publishes beside its documents: MinHash signatures, quality signals and duplicates."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -31,16 +31,14 @@ _LARGE = {"string": pa.large_string(), "list<item: binary>": pa.large_list(pa.la
 _MEND = "Write it anew in smaller pages, with pyarrow.parquet.write_table(..., data_page_size=1 << 20)"
 
 
-@dataclass(frozen=True)
-class TableBlock:
+class TableBlock(Struct, frozen=True):
     """Consecutive rows of a table, one or more."""
 
     shard_id: str  # of all documents
     rows: Counts  # (n,) row of each document in its shard, from its id
 
 
-@dataclass(frozen=True)
-class MinHashBlock(TableBlock):
+class MinHashBlock(TableBlock, frozen=True):
     """Rows of a MinHash table."""
 
     ids: pa.StringArray  # (n,)
@@ -48,8 +46,7 @@ class MinHashBlock(TableBlock):
     valid: Bools  # (n,) whether there is one
 
 
-@dataclass(frozen=True)
-class SignalBlock(TableBlock):
+class SignalBlock(TableBlock, frozen=True):
     """Rows of a table of quality signals."""
 
     members: pa.LargeStringArray  # (n,) see `dolma_dask.formats.redpajama_signals`

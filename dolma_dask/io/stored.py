@@ -4,18 +4,17 @@ xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is de
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
 from dolma_dask.io.records import InputRecord
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(Struct, frozen=True):
     """Start of a gzip member, zstd frame, line or row group, where a file can be split."""
 
     offset: int = 0  # stored byte offset; in a table the number of the row group
@@ -27,8 +26,7 @@ START = Member()
 """Start of any file."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part of a file that starts and ends at members; by default all of it."""
 
     start: Member = START

@@ -5,11 +5,11 @@ than allowed is never held: only its length and head are kept.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.formats.json.strings import line_starts
 from dolma_dask.io.decompress import Compression, compression_of, read_pieces
@@ -39,8 +39,7 @@ MAX_RECORD_BYTES = 64_000_000
 """Default for the longest line, with its newline, that is held in memory."""
 
 
-@dataclass(frozen=True)
-class LineBlock:
+class LineBlock(Struct, frozen=True):
     """Complete lines."""
 
     # the lines, each with its final newline (one is added to a last line without)

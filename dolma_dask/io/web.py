@@ -5,7 +5,6 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from http.client import InvalidURL
 
@@ -37,8 +36,7 @@ _READ_BYTES = 1 << 18
 """Maximum of bytes read at a time."""
 
 
-@dataclass(frozen=True)
-class Web(ObjectSource):
+class Web(ObjectSource, frozen=True):
     """Objects of web servers, besides those of files and stores."""
 
     def look(self, url: str) -> Version | None:

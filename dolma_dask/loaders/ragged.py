@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import AlignmentError, CorruptFileError, DataError, UsageError
@@ -33,8 +34,7 @@ from dolma_dask.io.files import checksum, is_local, local_path
 _HEAD_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class TokenShard:
+class TokenShard(Struct, frozen=True):
     """One pair of files, its headers read and checked; pickles in bytes."""
 
     folder: str  # absolute path of the folder

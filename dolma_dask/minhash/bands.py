@@ -6,11 +6,11 @@ are polynomials in J of a degree of at most `num_perm`: Gauss-Legendre quadratur
 and the discrete Fourier transform of a generating function the distribution of agreeing values.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.text.bits import absorb, address_of, half_at, high_product, mix, word_at
@@ -24,8 +24,7 @@ _SECOND = np.uint64(0xD6E8FEB86659FD93)
 _NO_SALTS = np.empty(0, np.uint64)
 
 
-@dataclass(frozen=True)
-class Bands:
+class Bands(Struct, frozen=True):
     """Shape of the bands: ``num_bands`` keys of ``rows_per_band`` signature values each, from the first value on."""
 
     num_bands: int
@@ -147,8 +146,7 @@ def _recall(similarities: Floats, bands: Bands, num_perm: int, least_matches: in
     return recall.clip(0, 1)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """Summary of the probability to find and accept a pair, as a function of its Jaccard similarity.
 
     Attributes

@@ -4,12 +4,13 @@ Two signatures can be compared only if they were made with the same parameters, 
 Unicode tables included.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.errors import UsageError
 from dolma_dask.text.tables import table_versions
@@ -28,16 +29,14 @@ VERSION = 1
 """Raised when a scheme gives another signature for the same text and parameters."""
 
 
-@dataclass(frozen=True)
-class Signatures:
+class Signatures(Struct, frozen=True):
     """Signatures of some texts."""
 
     values: npt.NDArray[np.uint32]  # (n, num_perm); undefined where a text has no signature
     kinds: npt.NDArray[np.uint8]  # (n,) SIGNED, SHORT, EMPTY or ABSENT
 
 
-@dataclass(frozen=True)
-class MinHash:
+class MinHash(Struct, frozen=True):
     """Parameters of signatures.
 
     Attributes
@@ -89,7 +88,7 @@ class MinHash:
 
     def params(self) -> dict[str, Any]:
         """Return all that decides a signature, for keys of the journal."""
-        return {**vars(self), "version": VERSION, "tables": table_versions()}
+        return {**asdict(self), "version": VERSION, "tables": table_versions()}
 
     def sign(self, texts: pa.LargeStringArray) -> Signatures:
         """Return the signatures of texts without nulls (n,)."""

@@ -6,12 +6,12 @@ of a long one: minima of parts and runs together are those of the whole.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.minhash.permutations import NOTHING, Halves
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
@@ -32,8 +32,7 @@ RUN = 1 << 14
 """Shingles that are hashed together."""
 
 
-@dataclass(frozen=True)
-class TokenKind:
+class TokenKind(Struct, frozen=True):
     """A way to make tokens of texts."""
 
     find: Callable[[pa.LargeStringArray], JoinedTokens]
@@ -109,8 +108,7 @@ def _joined(one: JoinedTokens, other: JoinedTokens) -> JoinedTokens:
     )
 
 
-@dataclass(frozen=True)
-class Permutations:
+class Permutations(Struct, frozen=True):
     """Permutations of 32-bit hashes; ``lower(hashes, bounds, a, b, values, row)`` lowers the minima ``values[row]``, ``values[row + 1]`` and so on
     to those that also cover ``hashes[bounds[0]:bounds[1]]`` and so on. It may change the hashes.
     """

@@ -2,9 +2,10 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import Any
+
+from msgspec import Struct
 
 from dolma_dask.engine import Task, grouped
 from dolma_dask.errors import UsageError
@@ -41,8 +42,7 @@ _SUFFIX: Mapping[FileFormat, str] = {
 """Suffixes that the Dolma toolkit gives the last file of a stream."""
 
 
-@dataclass(frozen=True)
-class FilePacking:
+class FilePacking(Struct, frozen=True):
     """Rule by which output files are cut and named."""
 
     prefix: str  # of their paths, with the folder and the name: ``documents/part``
@@ -96,8 +96,7 @@ class FilePacking:
         }
 
 
-@dataclass(frozen=True)
-class PieceMember:
+class PieceMember(Struct, frozen=True):
     """A member of a piece."""
 
     path: str  # of the piece
@@ -113,8 +112,7 @@ def runs_of(members: Sequence[PieceMember]) -> list[list[PieceMember]]:
     return [list(run) for _, run in groupby(members, lambda member: member.path)]
 
 
-@dataclass(frozen=True)
-class JoinStage:
+class JoinStage(Struct, frozen=True):
     """The last pass: output files as members of pieces, byte for byte."""
 
     target: str

@@ -1,8 +1,10 @@
 """The documents of a dataset that a rule keeps, for outputs of a file for each shard, and the run that makes the files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset

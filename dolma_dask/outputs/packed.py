@@ -6,11 +6,11 @@ a dataset-wide record holds all inputs and outputs, and as long as these are as 
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
@@ -39,8 +39,7 @@ _PIECES = "pieces"
 _SORTED = "sorted"
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A shard of the input, with what is done to it, and its name in this run."""
 
     mixture: Mixture
@@ -53,8 +52,7 @@ class Part:
         return self.mixture.source(self.shard, self.name)
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Struct, frozen=True, dict=True):
     """A call of mix with packed output; see `dolma_dask.engine.Job`."""
 
     root: str
@@ -239,7 +237,7 @@ class Packed:
         state = resume.look_back(plan, overwrite=True)  # of all that is there
         record = state.journal.records.get(self.record)
         if record is not None:
-            yield Announce(msgspec.structs.replace(record, stale=True))
+            yield Announce(replace(record, stale=True))
         for path in state.existing.keys() - {task.shard for task in plan.tasks}:
             if self.packing.is_output(path):
                 files.remove(files.join(self.root, path))

@@ -8,7 +8,6 @@ scattered, three times `BUCKET_BYTES` while a bucket is sorted.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from isal import igzip, isal_zlib
+from msgspec import Struct
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.formats.documents import RAW
@@ -29,8 +29,7 @@ from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.text.columns import large_bytes, string_parts
 
 
-@dataclass(frozen=True)
-class PieceOutput:
+class PieceOutput(Struct, frozen=True):
     """A piece for each shard, in the work folder of a packed or shuffled mix."""
 
     root: str  # of the output, for the quarantine
@@ -200,8 +199,7 @@ def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
     return hashes, large_bytes(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
 
 
-@dataclass(frozen=True)
-class SortStage:
+class SortStage(Struct, frozen=True):
     """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
 
     folder: str  # where pieces wait

@@ -1,8 +1,10 @@
 """Tables as RedPajama-V2 publishes them, one for each shard of documents, beside those of other components."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine.documents import file_plan

@@ -5,8 +5,11 @@ Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Unit
@@ -53,8 +56,7 @@ class ArrayOptions(Options):
         return RaggedOutput(files.normalize(to), engine, Framing.of(engine, self.bos, self.eos))
 
 
-@dataclass(frozen=True)
-class RaggedOutput:
+class RaggedOutput(Struct, frozen=True):
     """A token shard for each shard of documents, of `ragged` itself or beside the documents of a mix."""
 
     root: str

@@ -4,8 +4,9 @@ Cost: the table of clusters is read twice in columns for each cluster, and the s
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.display import counted, isolated
@@ -31,8 +32,7 @@ MAX_READ = 5
 """Members of a cluster whose texts are read, to find copies that differ."""
 
 
-@dataclass(frozen=True)
-class SimilarSet:
+class SimilarSet(Struct, frozen=True):
     """An attribute set of near duplicates."""
 
     root: str  # of its dataset

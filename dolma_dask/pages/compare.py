@@ -5,10 +5,10 @@ as far as its rule keeps them. Histograms of both sides have the same bins, so t
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import isolated, last_name
@@ -30,8 +30,7 @@ PLACES = ("from", "to", "dataset", "inputs", "compare", "tokens", "tokenizer")
 """Parameters that name places: they differ wherever two runs have folders of their own."""
 
 
-@dataclass(frozen=True)
-class ComparisonContent:
+class ComparisonContent(Struct, frozen=True):
     """Two datasets of a page, the older one first."""
 
     before: DatasetContent

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, shown_name
@@ -38,8 +39,7 @@ SHOWN_SOURCES = 200
 """Rows of the table of sources; the rest share one more row."""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Findings of the pass over the documents of a dataset."""
 
     data: ReportData
@@ -48,8 +48,7 @@ class Reading:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class DatasetContent:
+class DatasetContent(Struct, frozen=True):
     """A dataset, its history, and how its documents are read."""
 
     listed: Dataset

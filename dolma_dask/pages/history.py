@@ -8,12 +8,12 @@ of them were made of. Cost: one listing per dataset and some 10 us per record.
 
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import UNKNOWN, counted, last_name, shown_name
@@ -50,8 +50,7 @@ def public_name(dataset: str) -> str:
     return dataset.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One verb of the history."""
 
     verb: str
@@ -84,8 +83,7 @@ class Step:
         return tuple(record for record in self.records if record.key == key)
 
 
-@dataclass(frozen=True)
-class History:
+class History(Struct, frozen=True):
     """The steps that led to a dataset and to token shards made of it."""
 
     steps: tuple[Step, ...]  # in the order in which they ran
@@ -285,12 +283,11 @@ def _together(records: Sequence[Record]) -> list[Record]:
     for number, record in enumerate(kept):
         if is_packed(record):  # it ended with the last of its files
             last = max((ended.get(file.path, 0.0) for file in record.files), default=0.0)
-            kept[number] = msgspec.structs.replace(record, finished=max(record.finished, last))
+            kept[number] = replace(record, finished=max(record.finished, last))
     return kept
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Documents that a selection was made from."""
 
     dataset: Dataset  # the shards that were selected from; the dataset itself if no earlier version is known

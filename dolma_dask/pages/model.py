@@ -6,8 +6,9 @@ Unknown numbers are None, never 0: the page shows a dash for them. Sizes are byt
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.results.table import Table
@@ -18,8 +19,7 @@ Side = Literal["just inside", "just outside"]
 SIDES: tuple[Side, ...] = ("just inside", "just outside")
 
 
-@dataclass(frozen=True)
-class StageRow:
+class StageRow(Struct, frozen=True):
     """One verb of the run, with what went in and what came out, in the order in which the verbs ran."""
 
     verb: str
@@ -36,8 +36,7 @@ class StageRow:
     cpu_seconds: float | None = None  # of all processes
 
 
-@dataclass(frozen=True)
-class SourceRow:
+class SourceRow(Struct, frozen=True):
     """One source of the documents, before and after the selection."""
 
     source: str
@@ -49,8 +48,7 @@ class SourceRow:
     dropped: Sequence[int] = ()  # documents that each condition of the rule drops, in the order of the rules
 
 
-@dataclass(frozen=True)
-class RuleRow:
+class RuleRow(Struct, frozen=True):
     """One condition of the selection and how many documents it alone matches; `share` lies in 0..1.
 
     What it drops is known of conditions, not of filters, which the journal has counted.
@@ -66,8 +64,7 @@ class RuleRow:
     plain: str = ""  # which documents it drops, in plain words
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(Struct, frozen=True):
     """A document near the line that a rule draws: where it lies, the deciding value, and some of its text."""
 
     kind: Side
@@ -81,8 +78,7 @@ class Example:
     excerpt: str
 
 
-@dataclass(frozen=True)
-class FailureRow:
+class FailureRow(Struct, frozen=True):
     """One shard that a verb could not finish, and why."""
 
     verb: str
@@ -90,8 +86,7 @@ class FailureRow:
     error: str
 
 
-@dataclass(frozen=True)
-class QuarantineRow:
+class QuarantineRow(Struct, frozen=True):
     """Number of records of one verb that went to the quarantine for one reason."""
 
     verb: str
@@ -99,16 +94,14 @@ class QuarantineRow:
     records: int
 
 
-@dataclass(frozen=True)
-class MemberExample:
+class MemberExample(Struct, frozen=True):
     """A document of a cluster: a line on it, and its text in pieces (kind, text) as `dolma_dask.text.differences` makes them."""
 
     head: str
     pieces: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class ClusterExample:
+class ClusterExample(Struct, frozen=True):
     """Some documents of a cluster, the survivor first; or why they cannot be shown."""
 
     title: str
@@ -116,8 +109,7 @@ class ClusterExample:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class ThresholdsPart:
+class ThresholdsPart(Struct, frozen=True):
     """Drops by thresholds: the answer of what-if."""
 
     answer: Mapping[str, Any]  # JSON-able
@@ -125,8 +117,7 @@ class ThresholdsPart:
     is_used: bool = True  # whether the selection was made by them
 
 
-@dataclass(frozen=True)
-class ReportData:
+class ReportData(Struct, frozen=True):
     """Everything on the page.
 
     `dataset` is the name a reader should see: a relative path, a URL or a given name. `created` is a time stamp as text and
@@ -155,8 +146,7 @@ class ReportData:
     thresholds: ThresholdsPart | None = None
 
 
-@dataclass(frozen=True)
-class SignalChange:
+class SignalChange(Struct, frozen=True):
     """A signal of two datasets, in the same bins."""
 
     before: SignalHistogram
@@ -176,8 +166,7 @@ class SignalChange:
         return max(distance, self.share_change("nulls"), self.share_change("infinite"))
 
 
-@dataclass(frozen=True)
-class OptionChange:
+class OptionChange(Struct, frozen=True):
     """An option of a verb that two datasets were made with differently; of a verb that only one has, the option is empty."""
 
     verb: str
@@ -186,8 +175,7 @@ class OptionChange:
     after: str
 
 
-@dataclass(frozen=True)
-class ComparisonPart:
+class ComparisonPart(Struct, frozen=True):
     """Everything on a page that compares two datasets."""
 
     title: str

@@ -5,10 +5,10 @@ Files are compared by path, size and time stamp, as a listing tells them: no byt
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 import dolma_dask
 from dolma_dask.display import last_name
@@ -27,8 +27,7 @@ VERSION = 14
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(Struct, frozen=True):
     """A page that was drawn, not written yet."""
 
     html: str
@@ -64,8 +63,7 @@ def _files(root: str) -> Iterator[FileInfo]:
             yield info
 
 
-@dataclass(frozen=True)
-class PageFiles:
+class PageFiles(Struct, frozen=True):
     """A page and the JSON beside it, as the journal of a dataset knows them."""
 
     root: str  # of the dataset that it shows; the journal is there

@@ -7,9 +7,10 @@ Filters, samples and a least length of the text decide too where they are given:
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 import dolma_dask
 from dolma_dask.dataset import Shard
@@ -30,8 +31,7 @@ from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 
 
-@dataclass(frozen=True)
-class RecordedSelection:
+class RecordedSelection(Struct, frozen=True):
     """A selection as its records have counted it."""
 
     verb: str
@@ -42,17 +42,16 @@ class RecordedSelection:
     # by source; None: not counted of all documents of the page, or not for its conditions
     drops: Tally | None = None
     # files of the dataset that it read: path to checksum; none if there were several datasets
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = {}
     filters: tuple[tuple[str, int], ...] = ()  # with the documents that each matched
-    short: Mapping[str, str] = field(default_factory=dict)  # conditions that people are shown in other words
+    short: Mapping[str, str] = {}  # conditions that people are shown in other words
     others: tuple[str, ...] = ()  # what decided besides the rule, in words
     changed: int = 0  # documents whose text was changed
     otherwise: int = 0  # shards that were made with another rule or other options than the newest
     gap: str = ""  # why these counts cannot be compared with those of now; empty if they can
 
 
-@dataclass(frozen=True)
-class RecordedContent:
+class RecordedContent(Struct, frozen=True):
     """Content of a page that needs no document."""
 
     data: ReportData  # without what documents tell

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dolma_dask.display import byte_size, counted, isolated, percent, seconds
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
@@ -23,8 +24,7 @@ CHAPTER_OF = {
 """Chapter that the tables of a section of results stand in; those of other sections stand with the signals."""
 
 
-@dataclass(frozen=True)
-class Chapter:
+class Chapter(Struct, frozen=True):
     """A part of the page."""
 
     id: str
@@ -33,8 +33,7 @@ class Chapter:
     is_alarm: bool = False
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Sums of a run; None is unknown."""
 
     came: int | None  # documents, records that could not be read included

@@ -8,13 +8,15 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import isolated
@@ -50,8 +52,7 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A condition that compares one signal with one number."""
 
     part: int  # number of the condition in the rule
@@ -74,25 +75,24 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
     return tuple(bounds)
 
 
-@dataclass
-class Findings:
+class Findings(Struct):
     """Sums over rows, and the documents nearest to each bound."""
 
     examples: int = EXAMPLES  # documents to keep on each side of a bound
     rows: int = 0
     bad: int = 0  # rows that could not be read
     # by source; of no condition if the journal knows what they drop
-    drops: Tally = field(default_factory=lambda: Tally(0))
+    drops: Tally = msgspec.field(default_factory=lambda: Tally(0))
     # shard to the source of all its documents; those of several sources are left out
-    single_sources: dict[str, str] = field(default_factory=dict)
-    signals: dict[str, Histogram] = field(default_factory=dict)
-    kept_signals: dict[str, Histogram] = field(default_factory=dict)  # of kept documents; none without a rule
+    single_sources: dict[str, str] = {}
+    signals: dict[str, Histogram] = {}
+    kept_signals: dict[str, Histogram] = {}  # of kept documents; none without a rule
     # nearest documents on both sides of a bound, in order
-    near: dict[tuple[Bound, Side], list[Example]] = field(default_factory=dict)
+    near: dict[tuple[Bound, Side], list[Example]] = {}
     # attribute sets that do not belong to some shard, and why; their signals are incomplete
-    left_out: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = {}
     # files as they were read; those of sets that were left out have no checksum
-    inputs: list[InputRecord] = field(default_factory=list)
+    inputs: list[InputRecord] = []
 
     @property
     def documents(self) -> int:
@@ -120,8 +120,7 @@ class Findings:
         )
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """Signals, conditions and bounds to count for a report; see `dolma_dask.engine.fold.Fold`."""
 
     keys: tuple[str, ...] = ()  # signals to count
@@ -270,8 +269,7 @@ def left_out_notes(root: str, left_out: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """Reading for a page: shards, attribute sets, and fields of the metadata that the rule names."""
 
     dataset: Dataset

@@ -5,7 +5,9 @@ pass over attributes alone.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import last_name
@@ -37,8 +39,7 @@ MAX_EXAMPLES = 2
 """Documents on each side of each bound in each group."""
 
 
-@dataclass(frozen=True)
-class PageThresholds:
+class PageThresholds(Struct, frozen=True):
     """Thresholds for a page, of which nothing has been read but their files."""
 
     question: PreparedQuestion | None = None

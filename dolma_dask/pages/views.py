@@ -1,10 +1,10 @@
 """Parts of a page as its template needs them: tables, the funnel, and the plots of signals and results."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from dolma_dask.display import percent, real
 from dolma_dask.figures import axes
@@ -208,8 +208,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 # ------------------------------------------------------------------------------------------------ signals and results
 
 
-@dataclass(frozen=True)
-class SignalView:
+class SignalView(Struct, frozen=True):
     """One signal as the page needs it."""
 
     signal: SignalHistogram
@@ -220,8 +219,7 @@ class SignalView:
     figure: Markup | None  # None: there is nothing to draw
 
 
-@dataclass(frozen=True)
-class ResultView:
+class ResultView(Struct, frozen=True):
     """One table of a result as the page needs it."""
 
     table: Table

@@ -4,11 +4,12 @@ The raw files are collected, a tokenizer is trained on some of them, and the pip
 back and a sample is decoded. The second run finds everything done and says so at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 from dolma_dask.clusters import check_workers

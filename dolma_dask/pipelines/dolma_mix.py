@@ -6,13 +6,15 @@ by size, and the key ``seed`` (not known to the toolkit) shuffles; numbers compa
 toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 from yaml import MappingNode, Node, SequenceNode
 
 from dolma_dask import clusters
@@ -210,7 +212,7 @@ class ConfigOptions(ReadOptions):
 
     def over(self, read: Config) -> "ConfigOptions":
         """Return the options with those of a file where they say nothing."""
-        return replace(
+        return dataclasses.replace(
             self,
             workers=self.workers or self.processes or read.processes,
             dry_run=self.dry_run or self.dryrun or read.dryrun,

@@ -7,9 +7,9 @@ stand in a file as well (``-c FILE tag``); those of the command line come before
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct
 
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -20,14 +20,13 @@ Options = Mapping[str, Sequence[str]]
 _YES, _NO = ["true"], ["false"]
 
 
-@dataclass(frozen=True)
-class ToolkitCommand:
+class ToolkitCommand(Struct, frozen=True):
     """A command of the toolkit."""
 
     verb: str  # that does the same here
     takes: Mapping[str, Callable[[Options], list[str]]]  # option -> words here
     # option or the beginning of several -> why it has no counterpart
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = {}
     remark: str = ""
     inputs: str = "documents"  # option with the files that are read
     selects: str = "only"  # option for a part of the dataset; empty: there is none

@@ -6,11 +6,11 @@ default of the command line. How to run and what this package adds goes under it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from dolma_dask.errors import UsageError

@@ -5,7 +5,6 @@ Cost of a display: a dry run of each stage, which lists what it reads and asks t
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dolma_dask.display import counted
@@ -22,8 +21,7 @@ from dolma_dask.results.table import Column, Table
 _COLUMNS = [Column(name, "words") for name in ("stage", "reads", "verb", "writes", "state")]
 
 
-@dataclass(frozen=True, repr=False)
-class Pipeline(Answer):
+class Pipeline(Answer, frozen=True):
     """A pipeline: its file, with values for its variables.
 
     Attributes

@@ -2,8 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dolma_dask.dataset import datasets_below
 from dolma_dask.display import counted
@@ -14,8 +15,7 @@ OF_ONE = ("to", "against")
 """Options of `validate` that name something of one dataset."""
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """Answers of a command for each dataset of a root."""
 
     verb: str

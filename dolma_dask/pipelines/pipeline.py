@@ -6,8 +6,12 @@ none of its own: the same command does only what is left.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask import clusters
 from dolma_dask.clusters import check_cluster, check_workers
@@ -39,8 +43,7 @@ _DOCUMENTS = ("documents_out", "documents_in", "documents")
 _TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
 
 
-@dataclass(frozen=True)
-class StageOutcome:
+class StageOutcome(Struct, frozen=True):
     """The outcome of one stage."""
 
     name: str
@@ -69,7 +72,7 @@ class StageOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
-        return {**vars(self), "summary": None if self.summary is None else self.summary.to_json()}
+        return {**asdict(self), "summary": None if self.summary is None else self.summary.to_json()}
 
 
 def _summaries(summary: Any) -> list[Any]:
@@ -82,8 +85,7 @@ def _first(summaries: Sequence[Any], names: Sequence[str]) -> float | None:
     return next((known[name] for known in counts for name in names if name in known), None)
 
 
-@dataclass(frozen=True, repr=False)
-class PipelineSummary(Answer):
+class PipelineSummary(Answer, frozen=True):
     """The outcome of a pipeline; prints as a table."""
 
     file: str  # the pipeline
@@ -277,8 +279,7 @@ def run(
     return going.rehearse() if options.dry_run else going.work()
 
 
-@dataclass
-class _Run:
+class _Run(Struct):
     """A run of the `active` ones of some stages, and their outcomes so far."""
 
     file: str
@@ -286,8 +287,8 @@ class _Run:
     active: Sequence[StagePlan]
     options: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    outcomes: list[StageOutcome] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    outcomes: list[StageOutcome] = []
+    started: float = msgspec.field(default_factory=time.monotonic)
 
     def work(self) -> PipelineSummary:
         """Run the stages until one fails."""

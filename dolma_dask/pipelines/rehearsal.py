@@ -5,8 +5,9 @@ read. A dataset that some stage writes beside (``tag``, ``dedupe``...) gets a tw
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.formats import layout

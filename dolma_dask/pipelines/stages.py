@@ -1,10 +1,11 @@
 """The stages of a pipeline: a verb with its arguments, what it reads and writes, and the stages that a run is to do."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from yaml import Node
 
 from dolma_dask.dataset import version_root
@@ -16,15 +17,14 @@ from dolma_dask.pipelines.signatures import Argument, arguments_of
 from dolma_dask.registry import VERBS, Verb
 
 
-@dataclass(frozen=True)
-class StagePlan:
+class StagePlan(Struct, frozen=True, dict=True):
     """One stage."""
 
     name: str  # by which --only and --from know it
     verb: str
     arguments: Mapping[str, Any]  # by name, as in Python
     at: Node | None = None  # in the file
-    nodes: Mapping[str, Node] = field(default_factory=dict)  # of the arguments
+    nodes: Mapping[str, Node] = {}  # of the arguments
 
     @property
     def line(self) -> int:

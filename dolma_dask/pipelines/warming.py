@@ -63,8 +63,7 @@ def warm_up(*, options: WarmUpOptions) -> Summary:
     return WarmUpSummary("warm-up", "", seconds=time.monotonic() - started)
 
 
-@dataclass(frozen=True, repr=False)
-class WarmUpSummary(Summary):
+class WarmUpSummary(Summary, frozen=True):
     """The outcome of a warm-up."""
 
     def facts(self) -> list[Fact]:

@@ -1,9 +1,11 @@
 """show_cluster: the documents that are similar to one, the survivor first, with their differences to it."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, listed, near_or_all
@@ -20,6 +22,7 @@ from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
 from dolma_dask.reading.together import datasets_in
 from dolma_dask.results import notebook
+from dolma_dask.results.answer import plain
 from dolma_dask.results.summary import Summary
 from dolma_dask.text.differences import TextPiece
 
@@ -27,8 +30,7 @@ MAX_SEARCHED = 1 << 30
 """Stored bytes of documents that are searched for an id that is in no cluster, to tell whether there is such a document."""
 
 
-@dataclass(frozen=True, repr=False)
-class ClusterView:
+class ClusterView(Struct, frozen=True):
     """A cluster of documents; prints as their texts with differences marked, in notebooks in colours.
 
     Attributes
@@ -48,7 +50,7 @@ class ClusterView:
 
     def to_json(self) -> dict[str, Any]:
         """Return the cluster as JSON-able values."""
-        return {"name": self.name, "size": self.size, "members": [asdict(member) for member in self.members]}
+        return {"name": self.name, "size": self.size, "members": plain(self.members)}
 
     def _head(self) -> str:
         return f"cluster of {counted(self.size, 'document')} in {self.name}"

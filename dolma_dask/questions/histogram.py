@@ -5,11 +5,12 @@ Attribute columns alone are read, in one pass. The counts are exact: bins can be
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.display import counted, last_name, percent
 from dolma_dask.engine.fold import added, fold, mask_of, readable_rows, shards_of
@@ -131,8 +132,7 @@ def histogram(
     return options.save(figure)
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Values of some documents, and those of the kept ones; None without a rule."""
 
     every: Histogram
@@ -167,12 +167,11 @@ Codes = npt.NDArray[np.uint16]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Spreads:
+class Spreads(Struct, frozen=True):
     """Values by group; None stands for documents without one."""
 
     label: str | None  # column of the groups
-    by_group: Mapping[str | None, Spread] = field(default_factory=dict)
+    by_group: Mapping[str | None, Spread] = {}
 
     def __add__(self, other: "Spreads") -> "Spreads":
         both = added(self.by_group, other.by_group)
@@ -181,8 +180,7 @@ class Spreads:
         return Spreads(self.label, both)
 
 
-@dataclass(frozen=True)
-class CountValues:
+class CountValues(Struct, frozen=True):
     """Counts the values of shards by group; see `dolma_dask.engine.fold.Fold`."""
 
     signal: str  # full name of its column

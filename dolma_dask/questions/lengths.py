@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.display import counted, integer, percent
 from dolma_dask.engine import Input
@@ -44,8 +45,7 @@ MIN_TOKENS = 2
 """Tokens of the shortest row: one to read and one to predict."""
 
 
-@dataclass(frozen=True, eq=False)
-class TokenCounts:
+class TokenCounts(Struct, frozen=True, eq=False):
     """Documents by their number of tokens."""
 
     values: Counts  # (n,) ascending, each once
@@ -85,8 +85,7 @@ class TokenCounts:
         return Histogram.of_counts(self.values.astype(np.float64), self.documents)
 
 
-@dataclass(frozen=True)
-class LengthFile:
+class LengthFile(Struct, frozen=True):
     """The lengths of a token shard, as a file to read."""
 
     shard: TokenShard
@@ -104,8 +103,7 @@ class LengthFile:
         return (Input(url, info),) if info else ()
 
 
-@dataclass(frozen=True)
-class CountLengths:
+class CountLengths(Struct, frozen=True):
     """Counts the documents of token shards by length; see `dolma_dask.engine.fold.Fold`."""
 
     verb: ClassVar[str] = "lengths"
@@ -129,8 +127,7 @@ def _group(shard: TokenShard) -> str:
     return numbered[0] if numbered else shard.names.stem
 
 
-@dataclass(frozen=True, repr=False)
-class Lengths(Answer):
+class Lengths(Answer, frozen=True, dict=True):
     """Numbers of tokens of documents; prints as a table by group.
 
     Attributes
@@ -139,7 +136,7 @@ class Lengths(Answer):
         First folder of the documents, or the name of the token shards, to the counts of its documents.
     """
 
-    groups: Mapping[str, TokenCounts] = field(default_factory=dict)
+    groups: Mapping[str, TokenCounts] = {}
 
     def __add__(self, other: "Lengths") -> "Lengths":
         return Lengths(dict(sorted(added(self.groups, other.groups).items())))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from dolma_dask.display import counted, last_name, percent
 from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
@@ -104,8 +105,7 @@ def _conditions(rule: Rule | None, written: Rule) -> dict[Rule, Rule]:
     return {all_of(*same): all_of(*(pairs[part] for part in same)) for same in by_names.values()}
 
 
-@dataclass(frozen=True)
-class CountDrops:
+class CountDrops(Struct, frozen=True):
     """Counting of `rule_overlap` in a shard; see `dolma_dask.engine.fold`."""
 
     conditions: tuple[Rule, ...]  # over full names

@@ -1,8 +1,9 @@
 """list: the taggers, built in and from plug-ins, or the attributes of one."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
@@ -17,8 +18,7 @@ KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "num
 """Kinds of attributes as people call them."""
 
 
-@dataclass(frozen=True)
-class AttributeRow:
+class AttributeRow(Struct, frozen=True):
     """One attribute that a tagger makes of each document."""
 
     name: str
@@ -26,8 +26,7 @@ class AttributeRow:
     meaning: str  # empty if the tagger does not say
 
 
-@dataclass(frozen=True)
-class TaggerRow:
+class TaggerRow(Struct, frozen=True):
     """One tagger as it is listed."""
 
     name: str
@@ -38,8 +37,7 @@ class TaggerRow:
     attributes: tuple[AttributeRow, ...] = ()
 
 
-@dataclass(frozen=True, repr=False)
-class TaggerTable(Answer):
+class TaggerTable(Answer, frozen=True):
     """Taggers; prints as a table."""
 
     taggers: tuple[TaggerRow, ...]
@@ -52,8 +50,7 @@ class TaggerTable(Answer):
         yield Table("", columns, rows, max_rows=len(rows))
 
 
-@dataclass(frozen=True, repr=False)
-class AttributeTable(TaggerTable):
+class AttributeTable(TaggerTable, frozen=True):
     """One tagger; prints as the table of its attributes."""
 
     def parts(self) -> Iterator[Part]:

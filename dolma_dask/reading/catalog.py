@@ -6,10 +6,11 @@ knows.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard, open_dataset
 from dolma_dask.errors import (
@@ -60,14 +61,13 @@ def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> 
             )
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(Struct, frozen=True, dict=True):
     """The attribute sets of a dataset; each file is looked into at most once."""
 
     dataset: Dataset  # its attribute sets are listed on first use
-    _listed: dict[str, dict[str, FileInfo]] = field(default_factory=dict, repr=False)
-    _merged: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
-    _declared: dict[str, Mapping[str, AttributeKind]] = field(default_factory=dict, repr=False)
+    _listed: dict[str, dict[str, FileInfo]] = {}
+    _merged: dict[str, Mapping[str, AttributeKind]] = {}
+    _declared: dict[str, Mapping[str, AttributeKind]] = {}
 
     @cached_property
     def _journals(self) -> list[Journal]:

@@ -5,12 +5,13 @@ Cost: a lookup reads the table in columns; texts cost the shards of the members 
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import CorruptFileError, DataError
@@ -53,8 +54,7 @@ ClusterName = tuple[str | int, ...]
 """Shard and row of the first document of a cluster and, where several datasets were deduplicated together, which of them it is in."""
 
 
-@dataclass(frozen=True)
-class ClusterMember:
+class ClusterMember(Struct, frozen=True):
     """A document of a cluster.
 
     Attributes
@@ -90,8 +90,7 @@ class ClusterMember:
         return f"{role} {self.id} ({self.source}), {shard} row {self.row:,}{alike}"
 
 
-@dataclass(frozen=True)
-class ClusterReader:
+class ClusterReader(Struct, frozen=True, dict=True):
     """Clusters of an attribute set of duplicates."""
 
     dataset: Dataset

@@ -6,9 +6,11 @@ Only what is requested is read: attributes alone leave the documents closed wher
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
@@ -46,8 +48,7 @@ NUMERIC = ("document", "number", "dict")
 """Kinds of columns with one number per document."""
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """Columns of a dataset; see `find_columns`."""
 
     dataset: Dataset  # all of its shards
@@ -55,7 +56,7 @@ class Columns:
     kinds: Mapping[str, Kind]  # what each holds
     fields: Mapping[str, AttributeKind]  # those of the metadata
     sets: AttributeSets | None  # the attribute sets that the others are read from
-    computed: Mapping[str, Value] = field(default_factory=dict)  # metrics among `names`, over full names
+    computed: Mapping[str, Value] = {}  # metrics among `names`, over full names
 
     def work(self, shard: Shard, *, exact: bool = False, identities: bool = False) -> AlignedShard:
         """Return these columns of `shard`; with `exact`, numbers keep all digits; with `identities`, id and source come first, and no document is

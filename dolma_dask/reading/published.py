@@ -6,13 +6,14 @@ published files has the tables of all of them, one after another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.formats import layout
@@ -36,8 +37,7 @@ PLACED = (
 """Description in errors of the folders of tables."""
 
 
-@dataclass(frozen=True)
-class PublishedTables:
+class PublishedTables(Struct, frozen=True):
     """The tables of some shards."""
 
     component: Component
@@ -100,8 +100,7 @@ def missing_table(component: Component, folder: str, shard: str) -> CorruptFileE
     )
 
 
-@dataclass(frozen=True)
-class Stretch(Generic[B]):
+class Stretch(Struct, Generic[B], frozen=True):
     """Consecutive documents beside rows of one block of their table."""
 
     start: int  # of the first, among the documents that were asked for

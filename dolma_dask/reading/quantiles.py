@@ -1,8 +1,9 @@
 """The outcome of `quantiles`: a table of signals and groups, and the thresholds of a level, as a rule."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
@@ -21,8 +22,7 @@ MAX_SHOWN = 40
 _USUAL = ("0.01", "0.1", "0.5", "0.9", "0.99")
 
 
-@dataclass(frozen=True, repr=False)
-class QuantilesSummary(Summary):
+class QuantilesSummary(Summary, frozen=True):
     """The outcome of `quantiles`; joins with rules by ``& | ~`` if a level was requested.
 
     Attributes
@@ -38,8 +38,8 @@ class QuantilesSummary(Summary):
     """
 
     file: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    quantiles: QuantileTable = field(default_factory=dict)
+    parameters: Mapping[str, Any] = {}
+    quantiles: QuantileTable = msgspec.field(default_factory=dict)
     thresholds: Thresholds | None = None
 
     def inside(self, signals: Sequence[str] | str | None = None) -> Thresholds:

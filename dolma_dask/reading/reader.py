@@ -8,11 +8,13 @@ them. Some rows of a large shard are entered at members of its files; what only 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.errors import (
@@ -43,8 +45,7 @@ _DIGESTED = ("id", "text", "source")
 IDENTITY = ("id", "source")
 
 
-@dataclass(frozen=True)
-class RowRange:
+class RowRange(Struct, frozen=True):
     """Consecutive rows of a shard."""
 
     section: Section = WHOLE  # of the document file
@@ -57,8 +58,7 @@ class RowRange:
         return self.section.start.row
 
 
-@dataclass
-class ReadState:
+class ReadState(Struct):
     """Facts about a shard, complete after its last block; without inputs and digests for a range of rows."""
 
     rows: int = 0
@@ -70,22 +70,21 @@ class ReadState:
     bad_records: int = 0
 
 
-@dataclass(frozen=True)
-class AlignedShard:
+class AlignedShard(Struct, frozen=True):
     """Columns of one shard that are read side by side: documents, fields of their metadata, attributes. Small; goes to workers."""
 
     root: str
     shard: Shard
     documents: tuple[str, ...] = ()  # columns of documents
     sources: tuple[AttributeSource, ...] = ()  # attribute files with the keys to read
-    fields: Mapping[str, AttributeKind] = field(default_factory=dict)  # metadata.<field>
+    fields: Mapping[str, AttributeKind] = {}  # metadata.<field>
     default_source: str | None = None  # of documents that lack the field
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
-    computed: Mapping[str, Value] = field(default_factory=dict)  # columns in `order`, from others
+    computed: Mapping[str, Value] = {}  # columns in `order`, from others
     identities: bool = False  # id and source come first, from the attributes where documents are not opened
 
     @property
@@ -144,8 +143,7 @@ class AlignedShard:
         facts.counts = {"documents_in": state.rows, "bad_records": state.bad_records}
 
 
-@dataclass
-class AlignedReader:
+class AlignedReader(Struct):
     """Blocks of one shard with the requested columns.
 
     Strings and text are large_string; "document", "number" and "dict" attributes float64, or with `exact`
@@ -160,7 +158,7 @@ class AlignedReader:
     max_record_bytes: int = MAX_RECORD_BYTES  # rows of attributes may always have `MAX_RECORD_BYTES`
     block_bytes: int = BLOCK_BYTES
     quarantine: Quarantine | None = None
-    state: ReadState = field(default_factory=ReadState)
+    state: ReadState = msgspec.field(default_factory=ReadState)
     first_unreadable: int | None = None
     """Row of the first document of the last block that could not be read, now or when attributes that are read alone were made."""
 

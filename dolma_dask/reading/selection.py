@@ -4,9 +4,9 @@ The rule is evaluated in `dolma_dask.reading.kept.transform`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -25,14 +25,13 @@ DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
 """Document columns that a rule may name besides attribute keys and fields of the metadata."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """A dataset with a rule over its documents."""
 
     dataset: Dataset  # all of its shards
     rule: Rule | None  # None keeps every document
     sets: AttributeSets | None  # the attribute sets read beside the documents
-    fields: Mapping[str, AttributeKind] = field(default_factory=dict)
+    fields: Mapping[str, AttributeKind] = {}
     """Fields of the metadata that the rule names."""
 
 

@@ -1,8 +1,9 @@
 """Attribute sets of a dataset when they were opened: files, keys and proofs; and the advice where one is wrong."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct
 
 from dolma_dask.dataset import Shard, shard_info
 from dolma_dask.errors import StaleAttributesError
@@ -17,8 +18,7 @@ CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Record of an attribute file in the journal: the bytes that it must have, and what proves alignment."""
 
     file: InputRecord  # the attribute file as it was written
@@ -41,13 +41,12 @@ class Proof:
     """Keys of levels, in the order of their bits; see `dolma_dask.formats.levels`."""
 
 
-@dataclass(frozen=True)
-class AttributeSource:
+class AttributeSource(Struct, frozen=True):
     """One attribute file of one shard, ready to be read in a worker."""
 
     name: str  # attribute set
     info: FileInfo  # the file, relative to the dataset
-    kinds: Mapping[str, AttributeKind] = field(hash=False)  # keys to read
+    kinds: Mapping[str, AttributeKind]  # keys to read
     proof: Proof | None  # None: unproved
     maker: str | None = None  # verb that made files of the set; None: no journal knows it
     prefix: str = ""  # what is put before the keys, so that two sets may have one
@@ -57,14 +56,13 @@ class AttributeSource:
     """Read all attributes of each row too, as one JSON object: the column `OBJECT`."""
 
 
-@dataclass(frozen=True)
-class AttributeSets:
+class AttributeSets(Struct, frozen=True, dict=True):
     """Attribute sets of a dataset that were opened."""
 
     files: Mapping[str, Mapping[str, FileInfo]]  # set name to shard path to attribute file
     kinds: Mapping[str, Mapping[str, AttributeKind]]  # set name to key to kind, over all shards
     proofs: Mapping[str, Proof]  # by path of the attribute file
-    makers: Mapping[str, str] = field(default_factory=dict)
+    makers: Mapping[str, str] = {}
     """Set name to the verb that made files of it, for those that a journal knows."""
 
     @cached_property

@@ -3,12 +3,14 @@
 In a terminal, characters that would move or color others are spelled as Python does.
 """
 
-import dataclasses
 import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dolma_dask.display import printable
 from dolma_dask.results.parts import Facts, Failures, Heading, Listing, Notes, Part, Sentences
@@ -21,8 +23,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no UTF-8 can hold."""
 
 
-class Answer:
-    """Base of outcomes; a dataclass that has `parts` prints, shows itself in notebooks, and becomes JSON."""
+class Answer(Struct, frozen=True):
+    """Base of outcomes; one that has `parts` prints, shows itself in notebooks, and becomes JSON."""
 
     @property
     def exit_status(self) -> int:
@@ -35,7 +37,7 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Return all that is known as JSON-able values."""
-        known = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        known = {name: plain(getattr(self, name)) for name in self.__struct_fields__}
         return {**known, "exit_status": self.exit_status}
 
     def __str__(self) -> str:
@@ -132,8 +134,10 @@ def plain(value: Any) -> Any:
     """Turn records, arrays and mappings into what JSON knows; infinite numbers are the strings ``Infinity`` and ``-Infinity``."""
     if hasattr(value, "to_json"):
         return plain(value.to_json())
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if hasattr(value, "tolist"):  # of NumPy
         return plain(value.tolist())
     if isinstance(value, Mapping):

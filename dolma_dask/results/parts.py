@@ -1,8 +1,9 @@
 """Parts of an outcome, beside its tables: titles, facts, sentences, notes, failures and texts."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from dolma_dask.results.table import Kind, Table, written
 
@@ -25,45 +26,39 @@ def indented(facts: Iterable[Fact]) -> list[Fact]:
     return [fact._replace(label=f"  {fact.label}") for fact in facts]
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """A line above other parts."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Facts below a title."""
 
     title: str
     facts: Sequence[Fact]
 
 
-@dataclass(frozen=True)
-class Sentences:
+class Sentences(Struct, frozen=True):
     """Sentences, one in a line."""
 
     lines: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """Notes that a person should read."""
 
     lines: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Failures:
+class Failures(Struct, frozen=True):
     """Things that failed: name, error and message of each."""
 
     rows: Sequence[tuple[str, str, str]]
     noun: str = "shard"
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Lines that stand as they are, such as a script; notebooks fold those that have a title."""
 
     title: str

@@ -1,9 +1,9 @@
 """The result of a verb: a small object that prints as facts and tables, in a terminal and in a notebook; and a verb as a journal knows it."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import asdict
 
 from dolma_dask.display import counted
 from dolma_dask.errors import Failure
@@ -33,8 +33,7 @@ _ORDER = (  # of the facts; other counts come behind these, in their own order
 )
 
 
-@dataclass(frozen=True, repr=False)
-class Summary(Answer):
+class Summary(Answer, frozen=True):
     """The outcome of a run of one verb.
 
     Attributes
@@ -67,7 +66,7 @@ class Summary(Answer):
     skipped: int = 0
     failed: int = 0
     seconds: float = 0.0
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = {}
     rules: tuple["RuleCount", ...] = ()
     notes: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -81,7 +80,7 @@ class Summary(Answer):
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values: what all verbs have, then what only this one has."""
-        own = [one.name for one in dataclasses.fields(self) if one.name not in _COMMON]
+        own = [name for name in self.__struct_fields__ if name not in _COMMON]
         return {
             "verb": self.verb,
             "target": self.target,
@@ -101,7 +100,7 @@ class Summary(Answer):
                 for rule in self.rules
             ],
             "notes": list(self.notes),
-            "failures": [vars(failure) for failure in self.failures],
+            "failures": [asdict(failure) for failure in self.failures],
             "planned": list(self.planned),
             "lost": self.lost,
             "exit_status": self.exit_status,
@@ -167,7 +166,7 @@ class Recorded(Protocol):
         """Return parameters of the newest run that wrote into a folder."""
 
 
-_COMMON = frozenset(one.name for one in dataclasses.fields(Summary))
+_COMMON = frozenset(Summary.__struct_fields__)
 
 
 def count_fact(name: str, value: float) -> Fact:

@@ -1,8 +1,10 @@
 """Tables of typed cells: each column has a kind, and all that shows a table writes its cells by that."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import byte_size, moment, percent, quoted_if_blank, real, seconds
 
@@ -52,8 +54,7 @@ def written(value: Any, kind: Kind) -> str:
     return _WRITERS[kind](value) if kind in _WRITERS else quoted_if_blank(str(value))
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table."""
 
     heading: str
@@ -81,8 +82,7 @@ class Column:
         )
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table of an outcome."""
 
     title: str

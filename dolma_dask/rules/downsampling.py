@@ -6,13 +6,13 @@ know is the first document of each group that is left out, its `Cut`. Cost: a ha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.rules.groups import ALL, label_of, places_of
@@ -29,8 +29,7 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class Downsampling:
+class Downsampling(Struct, frozen=True):
     """Amount of each group that is kept."""
 
     amounts: Amount | Mapping[str, Amount]  # of every group, or of some by label: the others are kept whole
@@ -106,8 +105,7 @@ def _amount(value: Any, is_named: bool = True) -> Amount:
     return amount
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The first document of a group that is left out, and all behind it with it."""
 
     hash: int
@@ -115,8 +113,7 @@ class Cut:
     row: int
 
 
-@dataclass(frozen=True)
-class GroupCuts:
+class GroupCuts(Struct, frozen=True):
     """Cut of each group; documents before it are kept."""
 
     by: str | None  # column of the groups

@@ -10,12 +10,12 @@ columns do not tell from nothing, so that its filters on the mere presence of a 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.formats.json.attributes import AttributeKind, path_of, value_kind
 from dolma_dask.formats.metadata import PREFIX as METADATA_PREFIX
@@ -41,8 +41,7 @@ PARTS = ("start", "end", "score")
 """Parts of a span, by their position in the JSON array."""
 
 
-@dataclass(frozen=True)
-class SpanItem(Value):
+class SpanItem(Value, Struct, frozen=True):
     """``column[index][part]``: start (0), end (1) or score (2) of a span; missing where there are not so many."""
 
     column: Name
@@ -60,8 +59,7 @@ class SpanItem(Value):
         return f"{self.column}[{self.index}][{self.part}]"
 
 
-@dataclass(frozen=True)
-class SpanCount(Value):
+class SpanCount(Value, Struct, frozen=True):
     """The number of spans; where the attribute is missing, missing or 0."""
 
     column: Name
@@ -100,21 +98,19 @@ LISTS = ("document", "spans")
 Steps = Sequence[str | int]
 
 
-@dataclass(frozen=True)
-class RowKinds:
+class RowKinds(Struct, frozen=True):
     """Kinds of the values in the documents that a filter is about."""
 
     attributes: Mapping[str, AttributeKind]
     """Keys of all attribute sets and of the documents' own attributes; those of objects as
     ``outer.inner``."""
     odd: frozenset[str] = frozenset()  # keys whose values no column can hold
-    fields: Callable[[str], AttributeKind | None] = field(default=lambda name: None)
+    fields: Callable[[str], AttributeKind | None] = lambda name: None
     """Kind of a field of the metadata (``metadata.<field>``), None if it has none."""
     always: bool = True  # whether every document has attributes, if only an empty object
 
 
-@dataclass(frozen=True)
-class PathColumn:
+class PathColumn(Struct, frozen=True):
     """The value at a path."""
 
     kind: str  # "number", "string", "bool", "spans" or "span"
@@ -263,8 +259,7 @@ def _column_at(steps: Steps, kinds: RowKinds) -> PathColumn:
     return column
 
 
-@dataclass(frozen=True)
-class _Compiler:
+class _Compiler(Struct, frozen=True):
     """From conditions to rules; `_NoColumnError` where there is none."""
 
     kinds: RowKinds
@@ -310,7 +305,7 @@ class _Compiler:
         raise _NoColumnError
 
 
-class _JsonPathCompiler(_Compiler):
+class _JsonPathCompiler(_Compiler, frozen=True):
     """JSONPath: a comparison with a missing value is false, but for ``!=``."""
 
     def rule(self, condition: Condition) -> Rule:
@@ -354,7 +349,7 @@ class _JsonPathCompiler(_Compiler):
         return Compare(sign, left.value, right.value)
 
 
-class _JqCompiler(_Compiler):
+class _JqCompiler(_Compiler, frozen=True):
     """jq: null comes before everything else, so that ``.attributes.k[0][2] < 1`` holds for documents without k; null has length 0."""
 
     zero_if_missing = True

@@ -5,9 +5,10 @@ merged in, which costs some microseconds each (`Filter.is_slow`). Both give the 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, cast
+
+from msgspec import Struct
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.rules.filter_columns import ATTRIBUTES, RowKinds, compile_jq, compile_path
@@ -37,8 +38,7 @@ Row = Mapping[str, Any]
 """A document as Python's JSON values, its attributes merged in."""
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """One expression: a filter, or a part of a `where` rule."""
 
     text: str  # as it was written

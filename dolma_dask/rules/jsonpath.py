@@ -16,30 +16,28 @@ turns what people usually write into column operations.
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from dolma_dask.display import pointed
 from dolma_dask.errors import ExpressionError
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """The value of a key; several keys: of each."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(Struct, frozen=True):
     """Elements of an array by their index, from its end if negative."""
 
     indexes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class ArraySlice:
+class ArraySlice(Struct, frozen=True):
     """Elements of an array, as in Python."""
 
     start: int | None
@@ -47,27 +45,23 @@ class ArraySlice:
     step: int | None
 
 
-@dataclass(frozen=True)
-class Every:
+class Every(Struct, frozen=True):
     """All elements of an array or values of an object; ``deep``: also all below them."""
 
     deep: bool = False
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(Struct, frozen=True):
     """The values of a key at any depth."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Length:
+class Length(Struct, frozen=True):
     """Number of elements of an array."""
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Struct, frozen=True):
     """Values that a condition holds for: elements of an array, or anything else itself."""
 
     condition: "Condition"
@@ -76,16 +70,14 @@ class Where:
 Step = Keys | Items | ArraySlice | Every | Below | Length | Where
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(Struct, frozen=True):
     """Steps from the row (``$``) or from the value that is tested (``@``)."""
 
     from_row: bool
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True)
-class JsonValue:
+class JsonValue(Struct, frozen=True):
     """A literal."""
 
     value: Any
@@ -94,8 +86,7 @@ class JsonValue:
 Operand = Path | JsonValue
 
 
-@dataclass(frozen=True)
-class Test:
+class Test(Struct, frozen=True):
     """``left sign right``."""
 
     sign: str
@@ -103,22 +94,19 @@ class Test:
     right: Operand
 
 
-@dataclass(frozen=True)
-class No:
+class No(Struct, frozen=True):
     """``!condition``."""
 
     condition: "Condition"
 
 
-@dataclass(frozen=True)
-class Both:
+class Both(Struct, frozen=True):
     """``a && b && ...``."""
 
     parts: tuple["Condition", ...]
 
 
-@dataclass(frozen=True)
-class Either:
+class Either(Struct, frozen=True):
     """``a || b || ...``."""
 
     parts: tuple["Condition", ...]

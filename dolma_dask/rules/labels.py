@@ -1,10 +1,10 @@
 """Groups by several columns: the labels of all as one, such as ``en/head``; 30 ns per row and column."""
 
 import re
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.rules.groups import MAX_GROUPS, LabelKind, label_of, too_many
@@ -16,8 +16,7 @@ BETWEEN = "/"
 _PART = re.compile(r"(?:\\.|[^/\\])*", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Labels(Value):
+class Labels(Value, Struct, frozen=True):
     """Labels of several columns, joined; missing where one is."""
 
     columns: tuple[Value, ...]

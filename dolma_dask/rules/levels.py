@@ -6,7 +6,6 @@ the document's group. Cost: 5 ns per rule and document, and 10 ns per document f
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.exact_numbers import nearest
@@ -28,8 +29,7 @@ from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 Limits = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class LevelRule:
+class LevelRule(Struct, frozen=True):
     """The bounds of one signal at all levels."""
 
     name: str  # short
@@ -37,8 +37,7 @@ class LevelRule:
     bounds: tuple[tuple[tuple[float, float], ...], ...]  # of each level in each group
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(Struct, frozen=True, dict=True):
     """Rules, and the groups in whose bounds they are looked at; make them with `Levels.of`."""
 
     rules: tuple[LevelRule, ...]

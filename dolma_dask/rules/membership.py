@@ -5,11 +5,11 @@ lower than those of all documents, so that an entry comes before what it may mat
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Counts, Int, Positions, Words, kernel
@@ -124,8 +124,7 @@ def match_sorted(records: Words, first_document: np.uint64, state: Words, out: W
     return written
 
 
-@dataclass(frozen=True)
-class MembershipReducer:
+class MembershipReducer(Struct, frozen=True):
     """Reduces sorted records of a list and of documents to the locations of matched documents and of unmatched entries."""
 
     first_document: int  # lower locations are those of list entries

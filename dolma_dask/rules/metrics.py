@@ -9,12 +9,12 @@ Cost: 10 ns for each line of a document.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.rules.values import Arithmetic, Columns, Name, Operand, Value, doubles
@@ -32,8 +32,7 @@ _WORDS_OF_LINES = Name("rps_lines_num_words")
 _ENDS_OF_LINES = Name("rps_lines_ending_with_terminal_punctution_mark")
 
 
-@dataclass(frozen=True)
-class ScoredLines:
+class ScoredLines(Struct, frozen=True):
     """Lines of some documents that have a score (n,)."""
 
     rows: npt.NDArray[np.int64]  # (n,) their documents, ascending
@@ -45,8 +44,7 @@ class ScoredLines:
         return np.asarray(np.bincount(self.rows, chosen, len(self.numbers)), np.float64)
 
 
-@dataclass(frozen=True)
-class OfLines(Value):
+class OfLines(Value, Struct, frozen=True):
     """A number of each document, from the scores of its lines; missing where there are no lines."""
 
     column: Value  # a list of spans for each row
@@ -68,7 +66,7 @@ class OfLines(Value):
         return f"{type(self).__name__}({self.column})"
 
 
-class MeanOfLines(OfLines):
+class MeanOfLines(OfLines, frozen=True):
     """Mean score of the lines."""
 
     def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
@@ -76,15 +74,14 @@ class MeanOfLines(OfLines):
         return sums / np.maximum(lines.numbers, 1)
 
 
-class MarkedLines(OfLines):
+class MarkedLines(OfLines, frozen=True):
     """Number of lines whose score is 1."""
 
     def of_lines(self, lines: ScoredLines, columns: Columns) -> npt.NDArray[np.float64]:
         return lines.among(lines.scores == 1)
 
 
-@dataclass(frozen=True)
-class ShortLines(OfLines):
+class ShortLines(OfLines, frozen=True):
     """Number of lines with fewer words than make `SHORT_LINE` in the language of the document."""
 
     language: Value = _LANGUAGE
@@ -114,8 +111,7 @@ class ShortLines(OfLines):
         return words[which] if names else np.full(len(which), np.nan)
 
 
-@dataclass(frozen=True)
-class Metric(Value):
+class Metric(Value, Struct, frozen=True):
     """A computed value that is spelled by its name."""
 
     name: str

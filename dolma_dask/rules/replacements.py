@@ -8,7 +8,6 @@ inserts, unless a replaced span ends where it stands.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import ExpressionError, SchemaError, UsageError
@@ -35,8 +36,7 @@ HOLE = "{}"
 """Text of the span, in a replacement."""
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(Struct, frozen=True, dict=True):
     """Replace the spans of an attribute."""
 
     span: str  # where they are, such as ``$.attributes.pii__pii__EMAIL_ADDRESS``
@@ -97,7 +97,7 @@ class Replacement:
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys that were given, as JSON-able values."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        given = asdict(self)
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -109,7 +109,7 @@ def make_replacement(given: Mapping[str, Any] | Replacement) -> Replacement:
         raise UsageError(
             f"the replacement {given!r} is of type {type(given).__name__}; expected keys such as span, min_score and replacement."
         )
-    names = [item.name for item in fields(Replacement)]
+    names = Replacement.__struct_fields__
     for name in given:
         if name not in names:
             raise UsageError(f"a replacement has no key {name!r}; {near_or_all(name, names)}")
@@ -142,8 +142,7 @@ def _text(given: Mapping[str, Any], name: str, default: str) -> str:
     return value
 
 
-@dataclass(frozen=True)
-class SpanColumn:
+class SpanColumn(Struct, frozen=True):
     """Spans that one rule replaces in a batch of documents."""
 
     rule: Replacement
@@ -152,8 +151,7 @@ class SpanColumn:
     """(1,) for all documents, or (n,) one for each; null where a document has none."""
 
 
-@dataclass(frozen=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     """Texts after replacement, and what is needed to move other spans with them."""
 
     texts: pa.LargeStringArray  # (n,)

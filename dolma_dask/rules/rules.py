@@ -9,11 +9,11 @@ Numbers are compared exactly; arithmetic is in float64.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError, SchemaError
 from dolma_dask.formats.layout import check_name
@@ -111,8 +111,7 @@ def _as_rule(rule: Rule | str) -> Rule:
     return parse(rule)
 
 
-@dataclass(frozen=True, repr=False)
-class Compare(Rule):
+class Compare(Rule, Struct, frozen=True):
     """``left sign right``."""
 
     sign: str
@@ -135,8 +134,7 @@ class Compare(Rule):
         return f"{self._spell(self.left, 5)} {self.sign} {self._spell(self.right, 5)}"
 
 
-@dataclass(frozen=True, repr=False)
-class Membership(Rule):
+class Membership(Rule, Struct, frozen=True):
     """``operand in (...)``, or ``not in``, which is false for a missing operand too."""
 
     operand: Value
@@ -165,8 +163,7 @@ class Membership(Rule):
         return f"{self._spell(self.operand, 5)} {'not in' if self.negated else 'in'} ({inner})"
 
 
-@dataclass(frozen=True, repr=False)
-class Missing(Rule):
+class Missing(Rule, Struct, frozen=True):
     """``operand is None``, or ``is not None``."""
 
     operand: Value
@@ -184,8 +181,7 @@ class Missing(Rule):
         return f"{self._spell(self.operand, 5)} {'is not' if self.negated else 'is'} None"
 
 
-@dataclass(frozen=True, repr=False)
-class Flag(Rule):
+class Flag(Rule, Struct, frozen=True):
     """A bool column by itself."""
 
     column: Value
@@ -202,8 +198,7 @@ class Flag(Rule):
         return str(self.column)
 
 
-@dataclass(frozen=True, repr=False)
-class Constant(Rule):
+class Constant(Rule, Struct, frozen=True):
     """``True``: every row; ``False``: none."""
 
     value: bool
@@ -215,8 +210,7 @@ class Constant(Rule):
         return str(self.value)
 
 
-@dataclass(frozen=True, repr=False)
-class Not(Rule):
+class Not(Rule, Struct, frozen=True):
     """Rows that `rule` leaves out."""
 
     rule: Rule
@@ -233,8 +227,7 @@ class Not(Rule):
         return f"not {_bracketed(self.rule, 3)}"
 
 
-@dataclass(frozen=True, repr=False)
-class Required(Rule):
+class Required(Rule, Struct, frozen=True):
     """Rows that `rule` keeps, of documents that have all values which it compares."""
 
     rule: Rule
@@ -258,8 +251,7 @@ class Required(Rule):
         return str(self.rule)
 
 
-@dataclass(frozen=True, repr=False)
-class And(Rule):
+class And(Rule, Struct, frozen=True):
     """Rows that all `rules` keep; make it with `all_of`."""
 
     rules: tuple[Rule, ...]
@@ -276,8 +268,7 @@ class And(Rule):
         return " and ".join(_bracketed(rule, 3) for rule in self.rules)
 
 
-@dataclass(frozen=True, repr=False)
-class Or(Rule):
+class Or(Rule, Struct, frozen=True):
     """Rows that any of `rules` keeps; make it with `any_of`."""
 
     rules: tuple[Rule, ...]

@@ -6,12 +6,12 @@ from their members by Python. Cost: 2 to 7 GB/s of lines.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.formats.json.exact import parse_object
 from dolma_dask.formats.json.lines import Lines
@@ -36,8 +36,7 @@ _QUOTE, _COMMA, _COLON, _CLOSE = 0x22, 0x2C, 0x3A, 0x7D
 _NEWLINE = b"\n"
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Change of one member of each object."""
 
     name: str  # its key

@@ -6,9 +6,10 @@ Names with blanks stand in quotes, as in a shell, or in a mapping.
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, cast, get_args
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.rules.signal_names import matching, one_signal, short_name, some
@@ -36,8 +37,7 @@ Place = tuple[str | None, str | None]
 """A group and a signal; None: all."""
 
 
-@dataclass(frozen=True)
-class Strictness:
+class Strictness(Struct, frozen=True):
     """A level for all signals and groups, and others for some, under the names that people gave."""
 
     default: Level

@@ -6,11 +6,12 @@ a document are not kept: forty thresholds drop nearly every document by a set of
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.text.kernels import Bools, Counts
 
@@ -30,14 +31,13 @@ _TOTAL, _KEPT, _DROPPED = range(3)
 """Rows of the sums of a group; after those of what each condition drops come those of what it drops alone."""
 
 
-@dataclass(eq=False)
-class Tally:
+class Tally(Struct, eq=False):
     """Documents that conditions drop; the last dimension of arrays are documents and bytes of their text."""
 
     conditions: int
-    groups: dict[str, Counts] = field(default_factory=dict)  # (2 + 2 * conditions, 2)
+    groups: dict[str, Counts] = {}  # (2 + 2 * conditions, 2)
     # (conditions, conditions) documents that two drop both; empty: not counted
-    together: Counts = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    together: Counts = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     @classmethod
     def with_pairs(cls, conditions: int) -> "Tally":

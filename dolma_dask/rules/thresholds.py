@@ -6,8 +6,10 @@ that had no values are not inside; of a missing value the policy for nulls decid
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import listed, real
 from dolma_dask.errors import UsageError
@@ -47,17 +49,21 @@ Spreads = Mapping[str, tuple[float | None, ...]]
 """Group to its quantiles 0.01, 0.5 and 0.99, as far as they are known."""
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The bounds of one signal."""
 
     signal: str  # full name of its column
     groups: tuple[Bound, ...]  # without groups that have no values
-    spreads: Spreads = field(default_factory=dict, compare=False)  # for pictures
+    spreads: Spreads = {}  # for pictures: bounds with others are equal
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bounds) and (self.signal, self.groups) == (other.signal, other.groups)
+
+    def __hash__(self) -> int:
+        return hash((self.signal, self.groups))
 
 
-@dataclass(frozen=True)
-class Thresholds(And):
+class Thresholds(And, frozen=True):
     """Rows inside of the bounds of all signals; make them with `thresholds_of` or `Thresholds.from_json`.
 
     Attributes

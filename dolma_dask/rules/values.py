@@ -3,15 +3,13 @@
 import keyword
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as _dataclass_fields
-from dataclasses import replace as _dataclass_replace
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import EXACT, LIMIT, REST, as_exact, inexact, nearest
@@ -21,8 +19,7 @@ WIDE_INTEGER = REST
 """Holds every int64, every uint64, and every literal of 38 digits."""
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """An evaluated value: an array (n,) or a scalar, its kind, and how messages call it."""
 
     data: Any
@@ -181,25 +178,25 @@ Columns = Mapping[str, pa.Array]
 ARITHMETIC = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
 
 LITERALS = {"bool": pa.bool_(), "string": pa.large_string()}
-# Node is no dataclass itself, but all of its subclasses are.
-_fields: Any = _dataclass_fields
-_replace: Any = _dataclass_replace
-
 
 MAX_DEPTH = 100
 """Levels of nesting; rules are evaluated by recursion, and Python's limit is 1000 calls."""
 
 
 class Node:
-    """Base of rules and values: names, spelling, a canonical form. All fields are part of the meaning."""
+    """Base of rules and values, which are structs: names, spelling, a canonical form."""
+
+    __struct_fields__: ClassVar[tuple[str, ...]]
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Fields that are no part of the meaning."""
 
     level: ClassVar[int] = 8
     """Precedence of the spelling, from `Or` (1) to names (8)."""
 
     def children(self) -> Iterator["Node"]:
         """Yield the nodes directly below this one."""
-        for part in _fields(self):
-            value = getattr(self, part.name)
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
             items = value if isinstance(value, tuple) else (value,)
             yield from (item for item in items if isinstance(item, Node))
 
@@ -238,9 +235,8 @@ class Node:
                 return values.get(part.name, part)
             return part.substituted(values) if isinstance(part, Node) else part
 
-        parts = {part.name: substitute(getattr(self, part.name)) for part in _fields(self) if part.init}
-        same: Self = _replace(self, **parts)
-        return same
+        parts = {name: substitute(getattr(self, name)) for name in self.__struct_fields__}
+        return type(self)(**parts)
 
     def canonical(self) -> list[Any]:
         """Return a form that JSON can hold, equal for equal rules: nested lists, each with the node's class first."""
@@ -252,8 +248,17 @@ class Node:
 
         return [
             type(self).__name__.lower(),
-            *(plain(getattr(self, part.name)) for part in _fields(self) if part.compare),
+            *map(plain, self._meaning()),
         ]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._meaning() == other._meaning()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._meaning()))
+
+    def _meaning(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name not in self.beside)
 
     def _spell(self, child: "Node", level: int) -> str:
         return str(child) if child.level >= level else f"({child})"
@@ -276,8 +281,7 @@ class Value(Node):
         return doubles(operand.data)
 
 
-@dataclass(frozen=True)
-class Name(Value):
+class Name(Value, Struct, frozen=True):
     """A column."""
 
     name: str
@@ -301,16 +305,18 @@ class Name(Value):
         return "`" + self.name.replace("`", "``") + "`"
 
 
-@dataclass(frozen=True)
-class Literal(Value):
+class Literal(Value, Struct, frozen=True):
     """A number, a string or a bool; ``1`` and ``1.0`` are equal, ``1`` and ``True`` are not."""
 
     value: int | float | str | bool
-    kind: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        kind = {bool: "bool", str: "string"}.get(type(self.value), "number")
-        object.__setattr__(self, "kind", kind)
+    @property
+    def kind(self) -> str:
+        """Kind of the value: "number", "string" or "bool"."""
+        return {bool: "bool", str: "string"}.get(type(self.value), "number")
+
+    def _meaning(self) -> tuple[Any, ...]:
+        return self.kind, self.value
 
     @property
     def level(self) -> int:  # type: ignore[override]
@@ -331,8 +337,7 @@ class Literal(Value):
         return repr(self.value)
 
 
-@dataclass(frozen=True)
-class Negative(Value):
+class Negative(Value, Struct, frozen=True):
     """Unary minus."""
 
     operand: Value
@@ -345,8 +350,7 @@ class Negative(Value):
         return f"-{self._spell(self.operand, 7)}"
 
 
-@dataclass(frozen=True)
-class Arithmetic(Value):
+class Arithmetic(Value, Struct, frozen=True):
     """``+ - * /`` in float64; with a missing operand, a divisor of zero, or an undefined result it is missing."""
 
     sign: str

@@ -4,7 +4,6 @@ It means the same as the plain rule that it is spelled as, ``source == 'a' and x
 20 ns per row, whatever the number of groups; the plain rule costs 6 ns per row and group.
 """
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import nearest
@@ -43,15 +43,16 @@ def labelled(by: Value, label: str, kind: LabelKind) -> Rule:
     return Compare("==", by, Literal(value_of(label, kind)))
 
 
-@dataclass(frozen=True, repr=False)
-class Within(Rule):
+class Within(Rule, Struct, frozen=True, dict=True):
     """Rows whose signal lies inside of the bounds of their group; false where one of both is missing, or the group has no bounds."""
+
+    beside = ("short",)
 
     signal: Value  # numbers
     by: Value  # labels
     kind: LabelKind  # type of the labels
     bounds: tuple[Bound, ...]  # sorted by label
-    short: str = field(default="", compare=False)
+    short: str = ""
     keeps_nulls: bool = False  # whether a missing signal is inside where the group has bounds
 
     @property

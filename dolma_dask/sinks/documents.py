@@ -1,9 +1,9 @@
 """Files of documents: JSON lines, or Parquet with row groups of about 64 MB of JSON; the suffix decides."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import Shard
 from dolma_dask.formats import layout
@@ -67,8 +67,7 @@ RowWriter = JsonlWriter | ParquetWriter
 """Takes rows as complete JSON lines."""
 
 
-@dataclass(frozen=True)
-class DocumentOutput:
+class DocumentOutput(Struct, frozen=True):
     """A file of documents for each shard."""
 
     root: str

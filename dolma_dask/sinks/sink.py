@@ -6,13 +6,14 @@ A new kind of file is an output: ``columns`` that it takes, ``open``, ``write`` 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
@@ -21,23 +22,21 @@ Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 Rows = TypeVar("Rows", contravariant=True)
 
 
-@dataclass(frozen=True)
-class DocumentRows:
+class DocumentRows(Struct, frozen=True):
     """Some documents of a shard, as they are to be written."""
 
     batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
     # (n,) rows in the shard; none of raw files, which have no shard yet
-    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
 
 
-@dataclass
-class ShardFacts:
+class ShardFacts(Struct):
     """Facts about a shard for the records of all that is made of it; complete when it has been read."""
 
     shard: str
     inputs: tuple[InputRecord, ...] = ()
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = {}
     rules: tuple[RuleCount, ...] = ()
     drops: dict[str, list[tuple[int, int]]] | None = None
     unproved: tuple[str, ...] = ()  # attribute sets that no journal speaks of
@@ -45,7 +44,7 @@ class ShardFacts:
     skipped_members: tuple[str, ...] = ()  # the first members of archives that hold no records
     ids_digest: str = ""  # of the rows that sinks took; empty: not known
     content_digest: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)  # for readers of what is made
+    info: Mapping[str, Any] = {}  # for readers of what is made
     seconds: float = 0.0  # that earlier passes have taken
 
     def record(self, unit: Unit, files: Sequence[FileRecord], rows: int, **more: Any) -> Record:

@@ -4,10 +4,11 @@ A source is a description of raw files; `read` does the work, streaming: memory 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.formats.documents import RAW, REQUIRED, schema_of
 from dolma_dask.functions.calls import UserFunction
@@ -50,13 +51,12 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class RawFile:
+class RawFile(Struct, frozen=True):
     """One raw file and how it is read."""
 
     url: str
     path: str  # the same relative to the raw folder; ids are made from it
-    mapping: FieldMapping = field(default_factory=FieldMapping)
+    mapping: FieldMapping = msgspec.field(default_factory=FieldMapping)
     block_bytes: int = BLOCK_BYTES  # about
     max_record_bytes: int = (
         MAX_RECORD_BYTES  # a longer record is bad (``too_large``); one of lines or text is not held in memory

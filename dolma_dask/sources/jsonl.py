@@ -18,7 +18,7 @@ from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
 from dolma_dask.sources.functions import RecordDocuments, converter_of
 
 
-class JsonLines(RawFile):
+class JsonLines(RawFile, frozen=True):
     """The records of one file of JSON lines."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:

@@ -14,15 +14,16 @@ Rules, the same for every source:
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.errors import UsageError
 
 
-@dataclass(frozen=True)
-class FieldMapping:
+class FieldMapping(Struct, frozen=True):
     """Fields of a raw record for those of a document; equal mappings have equal `canonical` text.
 
     Raises `UsageError`: a field name is empty, or `generated_id` cannot tell the rows of a file apart.

@@ -7,9 +7,10 @@ plan of a conversion is a pure function of the listing.
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -103,8 +104,7 @@ _KINDS: dict[str, Kind] = {
 _CONTAINERS = ("parquet", "tar")  # compressed inside; `.jsonl.zst.tar` is a tar of .jsonl.zst
 
 
-@dataclass(frozen=True)
-class RawName:
+class RawName(Struct, frozen=True):
     """A file name in parts."""
 
     stem: str  # the path without what its suffix says about format and compression

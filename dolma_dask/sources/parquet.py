@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
 _decode_string = msgspec.json.Decoder(str).decode
 
 
-class ParquetTable(RawFile):
+class ParquetTable(RawFile, frozen=True):
     """The rows of one Parquet file."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:

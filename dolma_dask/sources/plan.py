@@ -6,8 +6,9 @@ document each; they are put together in the order of the listing, up to a size.
 
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.calls import UserFunction
@@ -33,8 +34,7 @@ _SUFFIXES_NAMED = 5
 _SOURCES: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
 
 
-@dataclass(frozen=True)
-class RawShard:
+class RawShard(Struct, frozen=True):
     """Raw files that become one document shard, or one that is cut into parts."""
 
     path: str  # where the documents go, relative to ``documents/``

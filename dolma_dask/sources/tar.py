@@ -9,11 +9,11 @@ are skipped, and named in `Block.skipped`; folders hold nothing. A text member's
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import IO, Self, cast
 
 import pyarrow as pa
 import xxhash
+from msgspec.structs import replace
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import READ_BYTES, FileInfo
@@ -35,7 +35,7 @@ _KINDS = {
 """Types of members that are no files, for people."""
 
 
-class TarArchive(RawFile):
+class TarArchive(RawFile, frozen=True):
     """The records of all members of one uncompressed tar."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:

@@ -7,10 +7,11 @@ Cost: two `stat` calls and one open per file.
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.exact import LineError
@@ -33,14 +34,13 @@ _BOM = b"\xef\xbb\xbf"
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True)
-class TextFiles:
+class TextFiles(Struct, frozen=True):
     """Text files, each one document; the row is the position in `urls`."""
 
     urls: tuple[str, ...]  # the files
     paths: tuple[str, ...]  # the same relative to the raw folder: the ids
     # only `source_name` and `metadata_fields` apply; `source_name` is needed
-    mapping: FieldMapping = field(default_factory=FieldMapping)
+    mapping: FieldMapping = msgspec.field(default_factory=FieldMapping)
     block_bytes: int = BLOCK_BYTES  # bytes per block, about
     max_record_bytes: int = MAX_RECORD_BYTES  # a longer file is bad (``too_large``) and not held in memory
     function: UserFunction | None = (

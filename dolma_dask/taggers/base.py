@@ -6,11 +6,12 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.text.view import TextView
 
@@ -58,8 +59,7 @@ Open = Callable[[], BinaryIO]
 """Opens a file of the user."""
 
 
-@dataclass(frozen=True)
-class ViewTagger:
+class ViewTagger(Struct, frozen=True):
     """A tagger that reads ``text``, as the view that all taggers of a pass share, and perhaps other columns.
 
     `function` gets the view, and each column of `reads` behind the first; it returns a column for each of `types`, a value for each text. Its docstring
@@ -72,7 +72,7 @@ class ViewTagger:
     function: Callable[..., Iterable[pa.Array | np.ndarray]]
     version: int = 1
     params: str = "{}"
-    meanings: Mapping[str, str] = field(default_factory=dict)
+    meanings: Mapping[str, str] = {}
     reads: tuple[str, ...] = ("text",)
     decimals: int = 5  # that documents and spans are rounded to when they are written
     files: tuple[str, ...] = ()

@@ -21,12 +21,12 @@ for each word of the longest text, and 16 for each listed domain.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.json.write import round_scores
@@ -109,8 +109,7 @@ _KEPT = "redpajama_v2"
 _NO_WORDS = WordLists.of({})
 
 
-@dataclass(frozen=True)
-class Lists:
+class Lists(Struct, frozen=True):
     """Lists that documents are compared with."""
 
     stop_words: WordLists
@@ -145,8 +144,7 @@ def _read_words(files: Mapping[str, Open], folder: str) -> dict[str, list[str]]:
     return lists
 
 
-@dataclass(frozen=True)
-class _Raw:
+class _Raw(Struct, frozen=True):
     """Measures that `redpajama_raw.measure_raw` takes of the texts of a view."""
 
     counts: Counts  # (COUNTED, n)

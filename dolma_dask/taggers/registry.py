@@ -15,10 +15,10 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.digest import source_of
@@ -45,8 +45,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGISTERED: dict[str, Tagger] = {}
 
 
-@dataclass(frozen=True)
-class TaggerInfo:
+class TaggerInfo(Struct, frozen=True):
     """One line of `list_taggers`; `error` says why a plug-in cannot be used, and the rest is then empty.
 
     `origin` is the distribution that brings the tagger, or the module of a tagger defined in this session. `meanings` has a line for
@@ -60,7 +59,7 @@ class TaggerInfo:
     description: str
     origin: str
     error: str | None = None
-    meanings: Mapping[str, str] = field(default_factory=dict)
+    meanings: Mapping[str, str] = {}
 
 
 def tagger(

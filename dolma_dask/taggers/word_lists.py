@@ -7,7 +7,6 @@ once in 2**64 pairs.
 import json
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.json import NOT_JSON
@@ -107,8 +107,7 @@ def hash_strings(strings: pa.LargeStringArray) -> Words:
     return hashes
 
 
-@dataclass(frozen=True, eq=False)
-class WordLists:
+class WordLists(Struct, frozen=True, eq=False):
     """Phrases by language; `salts` and `sizes` have a last row for all other languages, which have none.
 
     A phrase is in the list of a language if the table holds its hash xor the salt.
@@ -176,8 +175,7 @@ def stop_words() -> WordLists:
     return WordLists.of(read_stop_words())
 
 
-@dataclass(frozen=True, eq=False)
-class Domains:
+class Domains(Struct, frozen=True, eq=False):
     """A number for each of some domains."""
 
     keys: Words  # (domains,) hashes, rising

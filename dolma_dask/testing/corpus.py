@@ -27,7 +27,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.io.files import list_files
 from dolma_dask.io.publish import publish
@@ -49,8 +49,7 @@ VERSION = 2
 MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True)
-class RawSet:
+class RawSet(Struct, frozen=True):
     """The raw files of one kind, in the folder ``raw/<kind>``."""
 
     kind: str
@@ -63,8 +62,7 @@ class RawSet:
     mapping: FieldMapping  # how the records become documents
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """Record of what was collected, and from which sources."""
 
     version: int  # `VERSION` of the collector
@@ -137,8 +135,7 @@ def _is_whole(folder: Path, manifest: Manifest) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """Collection of one kind: at most so many bytes of the texts of a source, and how they are put into a folder."""
 
     name: str

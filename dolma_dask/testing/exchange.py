@@ -1,8 +1,9 @@
 """An exchange as a job of its own, for tests and benchmarks of emitters and reducers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitter, Exchanged, Limits, Reducer, Shuffle, exchange
@@ -12,8 +13,7 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.results.summary import Summary
 
 
-@dataclass(frozen=True)
-class ExchangeJob:
+class ExchangeJob(Struct, frozen=True):
     """Runs one exchange and collects something of its outcome before the work folder is removed."""
 
     root: str
@@ -54,8 +54,7 @@ class ExchangeJob:
         return ran.summary
 
 
-@dataclass(frozen=True, repr=False)
-class Collected(Summary):
+class Collected(Summary, frozen=True):
     """Summary of an `ExchangeJob`."""
 
     value: Any = None

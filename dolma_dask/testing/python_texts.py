@@ -12,10 +12,12 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MIN_DOCSTRING_CHARACTERS = 400
 """Shorter docstrings are rarely prose."""
@@ -33,8 +35,7 @@ _NO_PROSE = frozenset(("site-packages", "dist-packages", "test", "tests", "idlel
 _LONG_STRING = re.compile(rb'"""[^"]{150}')  # a quick look before the parser's slow one
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text, and what else its raw record tells: where it comes from and what it is called."""
 
     text: str

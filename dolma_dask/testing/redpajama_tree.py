@@ -14,7 +14,6 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from dolma_dask.formats.redpajama import GROUP_ROWS, MINHASH_SCHEMA, NUM_PERM, minhash_columns
 from dolma_dask.testing.python_texts import topics
@@ -64,16 +64,15 @@ _DOC_SIGNALS = {
 """Drawn signals, and the largest value of each."""
 
 
-@dataclass
-class Tree:
+class Tree(Struct):
     """Content of a tree."""
 
     documents: int = 0
     text_bytes: int = 0
     unreadable: int = 0  # records that have no row in any table
     duplicates: int = 0
-    broken: list[str] = field(default_factory=list)  # files of documents that end in the middle
-    missing: list[str] = field(default_factory=list)  # tables that are not there, besides those of tails
+    broken: list[str] = []  # files of documents that end in the middle
+    missing: list[str] = []  # tables that are not there, besides those of tails
 
 
 def write_tree(folder: Path, megabytes: float, seed: int = 0) -> Tree:
@@ -114,8 +113,7 @@ def _spelled(word: str, language: str) -> str:
     return changed if hashlib.sha1(word.encode()).digest()[0] % 2 else word
 
 
-@dataclass
-class _Writer:
+class _Writer(Struct):
     """Writes a shard: a file of documents and its tables."""
 
     folder: Path

@@ -28,12 +28,12 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dask
 import pytest
+from msgspec import Struct
 
 from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
@@ -55,8 +55,7 @@ NOWHERE = "tcp://127.0.0.1:1"
 """No scheduler answers there: a run with something to do fails."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """A call of a verb."""
 
     words: str  # the command; WORLD is the folder of the world, of which it sees no file or folder that it does not name
@@ -102,16 +101,15 @@ def _cases(
     return decorate
 
 
-@dataclass(frozen=True)
-class Worlds:
+class Worlds(Struct, frozen=True):
     """A world before any of the commands ran, and one after all of them did."""
 
     before: Path
     after: Path
-    expected: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of what each case writes
-    other: dict[str, dict[str, str]] = field(default_factory=dict)  # the same with its first other options
-    counts: dict[str, Any] = field(default_factory=dict)  # of its summary
-    operations: dict[str, int] = field(default_factory=dict)  # on files
+    expected: dict[str, dict[str, str]] = {}  # digests of what each case writes
+    other: dict[str, dict[str, str]] = {}  # the same with its first other options
+    counts: dict[str, Any] = {}  # of its summary
+    operations: dict[str, int] = {}  # on files
 
 
 def tree(folder: Path, below: Sequence[str] = ("",)) -> dict[str, str]:

@@ -3,9 +3,10 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
+
+from msgspec import Struct
 
 MAX_TOKENS = 3000
 """Words and marks of a text that are compared; the rest of longer texts is counted."""
@@ -24,8 +25,7 @@ _TAGS = {"removed": "del", "added": "ins", "cut": "small"}
 Kind = Literal["same", "removed", "added", "cut"]
 
 
-@dataclass(frozen=True)
-class TextPiece:
+class TextPiece(Struct, frozen=True):
     """Some of a text: in both texts, only in the first (removed), only in the second (added), or left out (cut: how much, in words)."""
 
     kind: Kind

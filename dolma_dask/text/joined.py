@@ -1,10 +1,10 @@
 """Tokens of texts one behind the other, so that an n-gram is a substring: words joined by single blanks, or characters as they are."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.text.bits import address_of, copy64, first_bit, low_bits, put_byte
@@ -21,8 +21,7 @@ LONGEST_TEXT = (1 << 29) - 1
 _BLANK = ord(" ")
 
 
-@dataclass(frozen=True)
-class JoinedTokens:
+class JoinedTokens(Struct, frozen=True):
     """Tokens of some texts: token ``j`` is ``data[starts[j]:starts[j + 1] - gap]``, and n tokens from it are ``data[starts[j]:starts[j + n] - gap]``."""
 
     data: Bytes  # UTF-8, with `MARGIN` bytes behind the last token

@@ -5,13 +5,13 @@ and 20 per line while the view lives, so a view is made of a block that fits int
 per byte of English.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.text import joined
@@ -28,8 +28,7 @@ LONGEST_TEXT = 2**31 - 1
 Int32s = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class WordTable:
+class WordTable(Struct, frozen=True):
     """Words of all texts, as `str.split` makes them."""
 
     bounds: Counts  # (texts + 1,)
@@ -40,8 +39,7 @@ class WordTable:
     kinds: Bytes  # (words,) LETTER, NUMBER_SIGN and ELLIPSIS of `dolma_dask.text.words`
 
 
-@dataclass(frozen=True)
-class LineTable:
+class LineTable(Struct, frozen=True):
     """Lines of all texts, as ``text.split("\\n")`` makes them: every text has one or more."""
 
     bounds: Counts  # (texts + 1,)
@@ -50,8 +48,7 @@ class LineTable:
     hashes: Words  # (lines,)
 
 
-@dataclass(frozen=True)
-class NormalTable:
+class NormalTable(Struct, frozen=True):
     """Normalised words of all texts (`dolma_dask.text.normalization`), by the lines of a `LineTable`."""
 
     tokens: JoinedTokens  # line ``j`` has the words from ``bounds[j]`` to ``bounds[j + 1]``

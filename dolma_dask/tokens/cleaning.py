@@ -5,13 +5,14 @@ kernel finds the other lines, and only they go through ftfy: the result is the s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
@@ -31,8 +32,7 @@ _PLAIN[[9, 10, 12, *range(32, 127)]] = 1  # form feed and tab are the control ch
 _PLAIN[38] = 0  # & may begin an entity
 
 
-@dataclass(frozen=True)
-class Cleaning:
+class Cleaning(Struct, frozen=True):
     """Repairs of every text.
 
     Raises `UsageError`: there is no such normalization.
@@ -58,7 +58,7 @@ class Cleaning:
 
     def params(self) -> Mapping[str, Any]:
         """Return all that decides the cleaned texts."""
-        return {**vars(self), **({"ftfy": self.ftfy} if self.use_ftfy else {})}
+        return {**asdict(self), **({"ftfy": self.ftfy} if self.use_ftfy else {})}
 
     def check_like_modelzoo(self) -> None:
         """Refuse a version of ftfy that repairs other texts than those of ModelZoo 2.2.

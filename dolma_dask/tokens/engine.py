@@ -29,6 +29,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
 import numpy as np
@@ -50,8 +52,7 @@ PIECE_BYTES = 1 << 20
 _DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bounds pieces of tiny documents
 
 
-@dataclass(frozen=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """Ids of a batch of documents, back to back."""
 
     ids: NDArray[np.integer[Any]]  # (n_tokens,) All documents in order, nothing between them

@@ -8,12 +8,13 @@ at 20. A row may begin or end inside a character: the broken bytes count as U+FF
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 from tokenizers import decoders
 
@@ -214,8 +215,7 @@ def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> tuple[int, int]:
     return int(total), int(chars)
 
 
-@dataclass(frozen=True)
-class LmData:
+class LmData(Struct, frozen=True):
     """The mode; see `dolma_dask.tokens.modes.Mode`."""
 
     name: ClassVar[str] = "LMData"
@@ -262,11 +262,11 @@ class LmData:
         return {
             "mode": self.name,
             "tokenizer": recipe.engine.fingerprint,
-            "specials": vars(recipe.specials),
+            "specials": asdict(recipe.specials),
             "cleaning": recipe.cleaning.params(),
-            "cutting": vars(recipe.cutting),
+            "cutting": asdict(recipe.cutting),
             "skips_empty": recipe.skips_empty,
-            "rows": {name: value for name, value in vars(self).items() if name != "recipe"},
+            "rows": {name: value for name, value in asdict(self).items() if name != "recipe"},
         }
 
     def encode(self, batch: pa.RecordBatch) -> tuple[Tokens, TextCounts]:

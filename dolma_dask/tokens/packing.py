@@ -7,11 +7,11 @@ token ``r * length`` wherever shards begin or end; unpacked, every document is a
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.text.kernels import kernel
@@ -23,8 +23,7 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """Starts of rows in a run of tokens, and how many tokens each has."""
 
     starts: Int64s  # (n_rows,)

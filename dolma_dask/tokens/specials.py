@@ -10,11 +10,11 @@ For `hdf5` a tokenizer JSON tells what `encode` adds (a beginning token, mostly)
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
@@ -76,8 +76,7 @@ def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> S
     )
 
 
-@dataclass(frozen=True)
-class Framing:
+class Framing(Struct, frozen=True):
     """Beginning and end tokens as ids of one vocabulary."""
 
     # token before and after every document
@@ -115,8 +114,7 @@ CONFIG_NAME = "tokenizer_config.json"
 _PROBE = "a"
 
 
-@dataclass(frozen=True)
-class Specials:
+class Specials(Struct, frozen=True):
     """Ids around a document, and behind the last."""
 
     eos_id: int | None  # stands behind every document

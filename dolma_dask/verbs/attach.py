@@ -7,13 +7,15 @@ per worker. No text is read for signals.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import Shard
@@ -184,8 +186,7 @@ def _check_component(output: "AttachedOutput") -> None:
             )
 
 
-@dataclass(frozen=True)
-class AttachedOutput:
+class AttachedOutput(Struct, frozen=True):
     """Attributes of published tables, beside each shard."""
 
     root: str  # of the dataset
@@ -209,8 +210,7 @@ class AttachedOutput:
         return AttachedSink(self.root, unit.name)
 
 
-@dataclass(frozen=True)
-class DocumentsWithTable:
+class DocumentsWithTable(Struct, frozen=True):
     """Documents of a shard beside its table; see `dolma_dask.engine.map.Source`."""
 
     documents: AlignedShard

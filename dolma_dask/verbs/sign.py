@@ -8,6 +8,8 @@ of 2 kB.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from msgspec import Struct
+
 from dolma_dask.engine import Unit
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -86,8 +88,7 @@ def sign(
     return write_tables(opened, DuplicateOutput(root), DUPLICATES, options, decided, version=VERSION)
 
 
-@dataclass(frozen=True)
-class TableOutput:
+class TableOutput(Struct, frozen=True):
     """A table for each shard of documents."""
 
     root: str
@@ -117,8 +118,7 @@ class TableSink(FileSink[MinHashTable]):
         self.counts["without_signature"] += len(numbers) - int(valid.sum())
 
 
-@dataclass(frozen=True)
-class DuplicateOutput:
+class DuplicateOutput(Struct, frozen=True):
     """A table of duplicates for each shard of documents."""
 
     root: str

@@ -5,8 +5,11 @@ Signals of models (``rps_doc_ml_*``, ``*_importance``) are not among them. Memor
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Struct
 
 from dolma_dask.engine import Unit
 from dolma_dask.formats import layout
@@ -82,12 +85,11 @@ def signals(
     return write_tables(opened, output, QUALITY_SIGNALS, options, decided, version=VERSION, shown=shown)
 
 
-@dataclass(frozen=True)
-class SignalOutput:
+class SignalOutput(Struct, frozen=True):
     """A file of signals for each shard of documents."""
 
     root: str
-    artifacts: Artifacts = field(default_factory=Artifacts)  # files that taggers use
+    artifacts: Artifacts = msgspec.field(default_factory=Artifacts)  # files that taggers use
     verb: ClassVar[str] = "signals"
     columns: ClassVar[tuple[str, ...]] = ("id", "text", "metadata")
 

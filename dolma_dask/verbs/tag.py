@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
@@ -165,8 +166,7 @@ def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[
     return {tagger.name: (tagger,) for tagger in taggers}
 
 
-@dataclass(frozen=True)
-class TagOutput:
+class TagOutput(Struct, frozen=True):
     """An attribute set, of one tagger or several."""
 
     root: str  # of the dataset
@@ -207,8 +207,7 @@ class TagOutput:
         return work_key(self.verb, VERSION, params)
 
 
-@dataclass(frozen=True)
-class TagRows:
+class TagRows(Struct, frozen=True):
     """Rows of a shard as taggers take them; one that could not be read is empty."""
 
     block: Block
@@ -217,8 +216,7 @@ class TagRows:
     errors: Mapping[int, str]
 
 
-@dataclass(frozen=True)
-class TagStage(Map[TagRows]):
+class TagStage(Map[TagRows], frozen=True):
     """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
 
     def rows(

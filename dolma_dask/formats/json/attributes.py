@@ -17,11 +17,12 @@ when all are requested as span lists.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.json.exact import (
@@ -88,8 +89,7 @@ _ROW_FIELDS = ("id", "source", "attributes")
 """Keys of a flat row that are no attributes."""
 
 
-@dataclass(frozen=True)
-class AttributeBatch:
+class AttributeBatch(Struct, frozen=True):
     """Attributes of consecutive rows of one file."""
 
     # whose attributes they are; null for bad rows and for documents that could not be read, sources also where absent

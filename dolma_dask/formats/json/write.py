@@ -9,10 +9,9 @@ same float, so that is what `repr` prints. Everything else is *hard* and goes th
 per byte of string.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.text.bits import copy_bytes
@@ -42,8 +41,7 @@ def _escapes() -> Bytes:
 _ESCAPES = _escapes()
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """Floats ready to be written: ``state`` says for each whether it is left out, easy, or the next of the ``hard`` texts.
 
     ``values`` and ``state`` have one shape, (n,) or (columns, n); hard texts lie in the order in which a kernel meets

@@ -5,12 +5,13 @@ call reads nothing but the listing, a lost file needs the staging files of its o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
@@ -38,8 +39,7 @@ _WRITES = ("part-", PARAMS_NAME)
 """Beginnings of the names of all outputs."""
 
 
-@dataclass(frozen=True, repr=False)
-class Hdf5Summary(Summary):
+class Hdf5Summary(Summary, frozen=True):
     """The outcome; `done` and `skipped` count files, or in a rehearsal what would be tokenized or written."""
 
     def facts(self) -> list[Fact]:
@@ -50,8 +50,7 @@ def _as_it_is(step: Pass | Plan, work: WorkDir) -> Pass | Plan:
     return step
 
 
-@dataclass(frozen=True)
-class Hdf5Job:
+class Hdf5Job(Struct, frozen=True, dict=True):
     """A call of `hdf5`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
     documents: DocumentList
@@ -59,9 +58,9 @@ class Hdf5Job:
     mode: Mode  # what a row is
     max_rows: int  # of a file
     policy: RecordPolicy
-    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Any]] = {}
     """Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``; no paths, so that it is the same anywhere."""
-    via: Callable[[Pass | Plan, WorkDir], Pass | Plan] = field(default=_as_it_is, repr=False)
+    via: Callable[[Pass | Plan, WorkDir], Pass | Plan] = _as_it_is
     """Turns a pass or the plan of the files into one that takes what others have computed."""
 
     verb: ClassVar[str] = "hdf5"
@@ -125,7 +124,7 @@ class Hdf5Job:
         counts = {**(known.counts if known else {}), **ran.summary.counts}
         rules = known.rules if known else ran.summary.rules
         fields = {"verb": "hdf5", "target": self.root, "counts": counts, "rules": rules}
-        summary = Hdf5Summary(**{**vars(ran.summary), **fields})
+        summary = Hdf5Summary(**{**asdict(ran.summary), **fields})
         if known is None or summary.planned:
             return summary
         notes = (*summary.notes, *rule_notes(summary), *self._notes(known, ran.records.values()))
@@ -185,7 +184,7 @@ class Hdf5Job:
             seconds=sum(record.seconds for record in records),
             finished=max(record.finished for record in records),
             info={
-                "texts": vars(texts),
+                "texts": asdict(texts),
                 "parts": [
                     [record.info["tokens"], record.info["sequences"], record.info["rows"]]
                     for record in records

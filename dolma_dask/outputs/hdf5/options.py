@@ -1,7 +1,9 @@
 """Options of HDF5 rows, as `hdf5` and the mixes that make such rows take them, and the job that they become."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+
+from msgspec.structs import replace
 
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE

@@ -7,13 +7,13 @@ read in the order of their paths.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted
@@ -46,8 +46,7 @@ _decode_string = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-@dataclass(frozen=True)
-class RawTexts:
+class RawTexts(Struct, frozen=True):
     """Raw texts to read.
 
     Raises `UsageError`: neither folder nor metadata files are given.
@@ -101,8 +100,7 @@ def _named(metadata_files: Sequence[str]) -> list[str]:
     return paths
 
 
-@dataclass(frozen=True)
-class TextField:
+class TextField(Struct, frozen=True):
     """The field of a record that holds its text; see `RawTexts` and `dolma_dask.sources.base.LineConverter`."""
 
     key: str
@@ -140,8 +138,7 @@ class TextField:
 _COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
 
 
-@dataclass(frozen=True)
-class RawSource:
+class RawSource(Struct, frozen=True):
     """The texts of a raw file, or of neighbouring text files; see `dolma_dask.engine.documents.DocumentSource`."""
 
     base: str  # folder that paths are relative to

@@ -7,10 +7,11 @@ belong to documents.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Input, Task, Unit
@@ -28,8 +29,7 @@ BATCH_BYTES = 4 << 20
 Rows = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class FileWork:
+class FileWork(Struct, frozen=True):
     """Rows of one file, and where their tokens are."""
 
     first: int  # its rows, among all
@@ -38,8 +38,7 @@ class FileWork:
     """Ranges of staged ids if all documents are one stream, else of rows."""
 
 
-@dataclass(frozen=True)
-class RowPlan:
+class RowPlan(Struct, frozen=True):
     """All rows of a run."""
 
     mode: Mode  # what a row is
@@ -72,8 +71,7 @@ class RowPlan:
         return tuple((self.parts[part], start, end) for part, start, end in pieces_of(sizes, first, stop))
 
 
-@dataclass(frozen=True)
-class RowsStage:
+class RowsStage(Struct, frozen=True):
     """Second pass: one file."""
 
     target: str  # output root
@@ -109,7 +107,7 @@ class RowsStage:
             "loss_tokens": total.loss_tokens,
             "bytes_out": writer.record.bytes,
         }
-        info = {"rows": vars(total)}
+        info = {"rows": asdict(total)}
         return [task.record([writer.record], task.listed, total.rows, counts=sums, info=info)]
 
     def _attributes(self, work: FileWork) -> Mapping[str, Any]:

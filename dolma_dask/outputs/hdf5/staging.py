@@ -7,10 +7,11 @@ vocabularies, half the text. Memory of the writer: 4 bytes per document of a sha
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Unit
@@ -36,8 +37,7 @@ def staging_name(number: int) -> str:
     return f"{number:06d}{SUFFIX}"
 
 
-@dataclass(frozen=True)
-class StagedTokens:
+class StagedTokens(Struct, frozen=True):
     """One staging file: its size, and once it is there its checksum."""
 
     number: int  # of the part
@@ -147,7 +147,7 @@ class StagingSink(WriterSink[StagingWriter]):
             "tokens": self.writer.tokens,
             "sequences": len(lengths),
             "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
-            "texts": vars(self._texts),
+            "texts": asdict(self._texts),
         }
         if facts.skipped_members:
             info["skipped_members"] = facts.skipped_members
@@ -156,8 +156,7 @@ class StagingSink(WriterSink[StagingWriter]):
         return facts.record(unit, files, self._texts.documents, counts=counts, info=info)
 
 
-@dataclass(frozen=True)
-class StagingOutput:
+class StagingOutput(Struct, frozen=True):
     """A staging file for each part."""
 
     root: str  # of the output, for the quarantine

@@ -3,8 +3,10 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask import clusters
 from dolma_dask.clusters.allocation import COMMAND_MIB
@@ -44,8 +46,7 @@ SPARE = 1.25
 """Memory that is asked for over what was seen."""
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(Struct, frozen=True):
     """Jobs, cores, memory and time."""
 
     jobs: int
@@ -83,8 +84,7 @@ def fitting(choices: list[Walls], memory: int) -> JobRequest:
     return JobRequest(jobs, cores, 256 * math.ceil(mib / 256), rounded)
 
 
-@dataclass(frozen=True, repr=False)
-class Estimate(Answer):
+class Estimate(Answer, frozen=True):
     """Estimate of a pipeline's cost; prints as tables."""
 
     file: str  # the pipeline

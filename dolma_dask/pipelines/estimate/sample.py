@@ -8,7 +8,6 @@ Parquet a record is the whole file. Neighbouring files are put together, so that
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, open_dataset, shard_info
 from dolma_dask.display import counted
@@ -61,28 +61,26 @@ _FILES_READ = 8
 """At least so many files share what may be read."""
 
 
-@dataclass
-class Scanned:
+class Scanned(Struct):
     """The records of a file, or of its beginning, and those in each sample."""
 
     info: FileInfo
     keys: npt.NDArray[np.uint64]  # (n,) evenly spread, equal for copies
     sizes: Ints  # (n,) bytes
     stored: int  # stored bytes that were read
-    rows: dict[str, Ints] = field(default_factory=dict)  # by sample, ascending
+    rows: dict[str, Ints] = {}  # by sample, ascending
 
 
-@dataclass
-class PipelineInput:
+class PipelineInput(Struct, dict=True):
     """Raw files or a dataset that the pipeline reads and no stage has made, and what was read of it."""
 
     url: str  # as it stands in the file, `located`
     number: int
     is_dataset: bool
     mapping: str = "dolma"  # of raw files
-    stages: list[str] = field(default_factory=list)  # that read it
-    scanned: list[Scanned] = field(default_factory=list)  # in the order of the listing
-    counts: dict[str, int] = field(default_factory=dict)  # files of each sample, and of all
+    stages: list[str] = []  # that read it
+    scanned: list[Scanned] = []  # in the order of the listing
+    counts: dict[str, int] = {}  # files of each sample, and of all
 
     @cached_property
     def dataset(self) -> Dataset:

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask.clusters import process_pool
 from dolma_dask.errors import DolmaDaskError, TrialError
@@ -93,8 +96,7 @@ class Moved(Rehearsal):
 # ------------------------------------------------------------------------------------------------------------- trials
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """A stage on one sample."""
 
     cpu: float  # seconds
@@ -198,8 +200,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, int, int]]:
 # ---------------------------------------------------------------------------------------------------------- the whole
 
 
-@dataclass(frozen=True)
-class StageEstimate:
+class StageEstimate(Struct, frozen=True):
     """Expected cost of one stage."""
 
     name: str
@@ -214,9 +215,7 @@ class StageEstimate:
     bytes: int  # stored bytes of what it writes
     files: int
     roots: tuple[str, ...]  # where its journal lies
-    inputs: Sequence[FileInfo] = field(
-        repr=False
-    )  # of the pipeline, that it reads or what it reads is made of
+    inputs: Sequence[FileInfo] = msgspec.field()  # of the pipeline, that it reads or what it reads is made of
 
     @property
     def growing(self) -> float:
@@ -230,7 +229,7 @@ class StageEstimate:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
-        values = {name: value for name, value in vars(self).items() if name != "inputs"}
+        values = {name: value for name, value in asdict(self).items() if name != "inputs"}
         return {**values, "roots": list(self.roots)}
 
 
@@ -341,8 +340,7 @@ def is_near(stage: StagePlan) -> bool:
     return stage.verb == "dedupe" and stage.arguments.get("how") == "fuzzy"
 
 
-@dataclass(frozen=True)
-class Walls:
+class Walls(Struct, frozen=True):
     """The whole pipeline on so many workers."""
 
     workers: int

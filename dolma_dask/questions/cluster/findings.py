@@ -1,7 +1,6 @@
 """Conclusions from two looks: lines for a table, and what to change."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -25,8 +24,7 @@ MIN_MEMORY = 1_000_000_000
 """Bytes of a worker below which most verbs cannot work on large records."""
 
 
-@dataclass(frozen=True, repr=False)
-class ClusterReport(Answer):
+class ClusterReport(Answer, frozen=True):
     """Findings of one small job; prints as a table."""
 
     profile: str

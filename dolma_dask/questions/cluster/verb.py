@@ -3,9 +3,11 @@
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+from msgspec.structs import replace
 
 from dolma_dask.clusters.places import profile_client
 from dolma_dask.clusters.profiles import Profile, read_profile

@@ -9,11 +9,12 @@ import os
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import asdict
 
 from dolma_dask.dataset import Dataset, version_root
 from dolma_dask.display import byte_size, counted
@@ -34,8 +35,7 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.results.table import Column, Kind, Table
 
 
-@dataclass(frozen=True)
-class StatusRow:
+class StatusRow(Struct, frozen=True):
     """State of one verb and one of its outputs."""
 
     verb: str  # its name
@@ -79,8 +79,7 @@ class StatusRow:
         return {**asdict(self), "state": self.state}
 
 
-@dataclass(frozen=True)
-class Leftover:
+class Leftover(Struct, frozen=True):
     """A folder of work under way."""
 
     folder: str  # relative to the dataset
@@ -90,8 +89,7 @@ class Leftover:
     bytes: int
 
 
-@dataclass(frozen=True, repr=False)
-class StatusSummary(Answer):
+class StatusSummary(Answer, frozen=True):
     """Work done, left and changed in a dataset; prints as a table."""
 
     root: str  # of the dataset
@@ -140,8 +138,7 @@ FRESH, TOUCHED, GONE, CHANGED = 0, 1, 2, 3
 """Inputs are what was read; have other time stamps and the old sizes; none is there; some have other sizes or are gone."""
 
 
-@dataclass
-class Listing:
+class Listing(Struct, dict=True):
     """The files below a root, listed once; raw files on a disk, which may be many, are looked at one by one."""
 
     root: str

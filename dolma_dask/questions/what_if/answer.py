@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import byte_size, counted, isolated, percent, real
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect
 from dolma_dask.questions.what_if.texts import Amount, read_beginnings
-from dolma_dask.results.answer import Answer
+from dolma_dask.results.answer import Answer, plain
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
 from dolma_dask.results.summary import shortened
 from dolma_dask.results.table import Column, Table
@@ -24,8 +25,7 @@ MAX_SHOWN = 12
 """Groups that a table has a column for; how many more there are is told."""
 
 
-@dataclass(frozen=True, repr=False)
-class WhatIf(Answer):
+class WhatIf(Answer, frozen=True):
     """Drops by thresholds, and by other levels; prints as tables.
 
     Attributes
@@ -62,7 +62,7 @@ class WhatIf(Answer):
     unreadable: int
     measure: str
     notes: tuple[str, ...]
-    counts: Counted = field(compare=False)
+    counts: Counted  # what the others are made of
     page: str | None = None  # URL of the page, if one was written
     verb: str = "what_if"
 
@@ -86,6 +86,11 @@ class WhatIf(Answer):
             counts=counts,
         )
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WhatIf) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-able values."""
         rows = ("groups", "rules", "levels", "examples")
@@ -95,9 +100,9 @@ class WhatIf(Answer):
             "level": self.level,
             "by": self.by,
             "sentences": list(sentences(self)),
-            **{name: [asdict(row) for row in getattr(self, name)] for name in rows},
+            **{name: plain(getattr(self, name)) for name in rows},
             "overlap": {"rules": self.rule_names, "groups": self.overlap},
-            "stricter": None if self.stricter is None else asdict(self.stricter),
+            "stricter": plain(self.stricter),
             "unreadable": self.unreadable,
             "measure": self.measure,
             "notes": list(self.notes),
@@ -122,7 +127,7 @@ class WhatIf(Answer):
         import pandas as pd
 
         return pd.DataFrame(
-            [asdict(row) for row in self.examples], columns=[each.name for each in fields(ExampleRow)]
+            [asdict(row) for row in self.examples], columns=list(ExampleRow.__struct_fields__)
         )
 
     def parts(self) -> Iterator[Part]:

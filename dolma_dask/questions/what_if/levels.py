@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -65,8 +66,7 @@ NO_GROUP = "(no thresholds)"
 """Group of the documents whose group has no bounds, or that have none: every rule drops them."""
 
 
-@dataclass(frozen=True, eq=False)
-class LevelBounds:
+class LevelBounds(Struct, frozen=True, eq=False, dict=True):
     """Bounds by rule, group and step. Group 0 is `NO_GROUP`."""
 
     signals: tuple[str, ...]  # full names of the columns, one for each rule

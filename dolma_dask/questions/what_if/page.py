@@ -11,12 +11,13 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.figures.histogram import Histogram, display_edges
 from dolma_dask.questions.what_if import kernels
@@ -79,8 +80,7 @@ MISSING = 255
 """Rank of a document without a value; there are fewer cuts."""
 
 
-@dataclass(frozen=True, eq=False)
-class Cuts:
+class Cuts(Struct, frozen=True, eq=False):
     """Positions of a rule's slider in one group, or in all: values between which all documents are counted exactly, and the bars of its histogram.
 
     Left of a cut are the documents with smaller values. Cuts are edges of the bins that were counted, and in one group its bounds as given and at every level,

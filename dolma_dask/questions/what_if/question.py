@@ -4,10 +4,13 @@ Attribute columns alone are read, in one pass; documents are opened where a colu
 texts of examples.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from sys import float_info
 from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -189,8 +192,7 @@ def _requested(thresholds: ThresholdsLike | None, where: RuleLike) -> tuple[Thre
     return split(where)
 
 
-@dataclass(frozen=True)
-class PreparedQuestion:
+class PreparedQuestion(Struct, frozen=True, dict=True):
     """A question about some shards, of which the columns are known and nothing has been read."""
 
     dataset: Dataset  # the shards

@@ -1,10 +1,10 @@
 """Rows of the answer of what-if by rule, level and group, from the sums over all documents."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from dolma_dask.dataset import Shard
 from dolma_dask.questions.what_if.levels import GIVEN, LevelBounds
@@ -16,8 +16,7 @@ from dolma_dask.rules.thresholds import note_without_values
 from dolma_dask.text.kernels import Counts, Floats
 
 
-@dataclass(frozen=True)
-class RuleEffect:
+class RuleEffect(Struct, frozen=True):
     """Effect of one rule on one group."""
 
     rule: str  # short name
@@ -34,8 +33,7 @@ class RuleEffect:
     stricter_level: str | None  # that level; None if groups differ
 
 
-@dataclass(frozen=True)
-class LevelRow:
+class LevelRow(Struct, frozen=True):
     """Documents of one group that a level of all rules keeps."""
 
     level: str
@@ -43,8 +41,7 @@ class LevelRow:
     kept: Amount
 
 
-@dataclass(frozen=True)
-class GroupRow:
+class GroupRow(Struct, frozen=True):
     """Effect of all rules together on one group."""
 
     group: str
@@ -52,8 +49,7 @@ class GroupRow:
     kept: Amount
 
 
-@dataclass(frozen=True)
-class ExampleRow:
+class ExampleRow(Struct, frozen=True):
     """A document beside a bound: kept, or dropped by this rule alone."""
 
     rule: str
@@ -72,8 +68,7 @@ Groups = slice | list[int]
 """Groups that a row of a table is about."""
 
 
-@dataclass(frozen=True, eq=False)
-class Counted:
+class Counted(Struct, frozen=True, eq=False, dict=True):
     """Sums over all documents, what they are of, and what stands for a unit of text."""
 
     bounds: LevelBounds

@@ -4,12 +4,14 @@ Memory: a block, 0.4 MB of bins for each rule and group with a place, at most 10
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Input
 from dolma_dask.engine.fold import mask_of
@@ -42,8 +44,7 @@ def _row_type(rules: int) -> np.dtype[Any]:
     return np.dtype([("hash", np.uint64), ("group", np.uint16), *whole, ("values", np.float64, (rules,))])
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(Struct, frozen=True, eq=False):
     """The documents of each place whose ids have the smallest hashes, of equal ones the first in the order of the dataset."""
 
     rows: Rows  # also some that there is no room for any more
@@ -77,8 +78,7 @@ class Sample:
         return Sample(rows[rank < self.room], limits, self.room)
 
 
-@dataclass(frozen=True, eq=False)
-class Bins:
+class Bins(Struct, frozen=True, eq=False):
     """Documents and units by value: of the bins of all rules and places only those that hold something."""
 
     shape: tuple[int, int]  # rules and places
@@ -106,8 +106,7 @@ class Bins:
         return bins
 
 
-@dataclass(frozen=True, eq=False)
-class Nearest:
+class Nearest(Struct, frozen=True, eq=False):
     """The documents nearest to each bound, nearest first; arrays are (rules, places, 4, k)."""
 
     distances: Floats
@@ -139,8 +138,7 @@ class Nearest:
         return replace(self, ids={at: known for at, known in self.ids.items() if at in near})
 
 
-@dataclass(eq=False)
-class DropSums:
+class DropSums(Struct, eq=False):
     """Sums over documents; see `kernels` for the shapes. A unit is what the column of sizes counts."""
 
     outside: Counts  # (rules, groups, 2, 2**steps, 2)
@@ -208,8 +206,7 @@ class DropSums:
 # ------------------------------------------------------------------------------------------------ of one shard
 
 
-@dataclass(frozen=True)
-class ShardToCount:
+class ShardToCount(Struct, frozen=True):
     """A shard, with its number in the listing and the bytes of its text, if the journal knows them."""
 
     columns: AlignedShard
@@ -227,8 +224,7 @@ class ShardToCount:
         return self.columns.inputs
 
 
-@dataclass(frozen=True)
-class CountDrops:
+class CountDrops(Struct, frozen=True):
     """Counts what rules drop in a shard; see `dolma_dask.engine.fold.Fold`."""
 
     bounds: LevelBounds
@@ -250,8 +246,7 @@ class CountDrops:
         return counter.finish(shard.text_bytes)
 
 
-@dataclass(frozen=True)
-class _Documents:
+class _Documents(Struct, frozen=True):
     """The documents of a block that are counted, (n,) each."""
 
     ids: pa.Array

@@ -7,9 +7,9 @@ a ratio. Beginnings cost the shards of their documents up to their rows.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
@@ -49,8 +49,7 @@ Place = tuple[str, int]
 """Shard and row of a document."""
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """Documents with their text; bytes and tokens are estimates, None if nothing tells them."""
 
     documents: int
@@ -58,8 +57,7 @@ class Amount:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class GroupSizes:
+class GroupSizes(Struct, frozen=True, eq=False):
     """Bytes and tokens of units, by group."""
 
     per_unit: Floats  # (groups,) bytes of text; NaN if nothing tells them

@@ -1,7 +1,6 @@
 """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats import layout
@@ -42,8 +42,7 @@ from dolma_dask.text.columns import join_texts, validity
 PROVENANCE = "provenance"
 
 
-@dataclass
-class MixBlock:
+class MixBlock(Struct, dict=True):
     """A block of documents with every column that filters and replacements may need; what is not needed is not made."""
 
     shard: AlignedShard
@@ -51,7 +50,7 @@ class MixBlock:
     batch: pa.RecordBatch  # (n,) columns of documents
     columns: Mapping[str, pa.Array]  # (n,) fields of the metadata, and attributes by `prefix_of` their set
     numbers: npt.NDArray[np.int64]  # (n,) rows in the shard
-    _made: dict[str, pa.Array] = field(default_factory=dict)
+    _made: dict[str, pa.Array] = {}
 
     @classmethod
     def of(cls, shard: AlignedShard, recipe: Recipe, block: Block) -> "MixBlock":

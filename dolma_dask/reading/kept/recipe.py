@@ -1,8 +1,10 @@
 """Options of a mix besides its `where` rule, and the recipe that they become once they are resolved against the attributes that are there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -165,8 +167,7 @@ class SpanOptions(RecipeOptions):
         return params | ({"keep_spans": True} if self.keep_spans and self.replacements else {})
 
 
-@dataclass(frozen=True)
-class SpanWork:
+class SpanWork(Struct, frozen=True):
     """A rule of replacement as a worker applies it."""
 
     rule: Replacement
@@ -179,8 +180,7 @@ class SpanWork:
         return self.rule.key is None or (self.rule.selects and self.column is None)
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """Everything that a worker does to the rows of a dataset."""
 
     options: RecipeOptions
@@ -192,7 +192,7 @@ class Recipe:
     lists: frozenset[str]  # those of these keys that are columns of spans
     own: Mapping[str, AttributeKind]  # those that documents themselves may have
     objects: tuple[str, ...]  # sets whose whole objects are needed, of which later ones win
-    beside: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, str] = {}
     """Further columns that are read: full name -> name in a worker."""
     cuts: GroupCuts | None = None  # of a mix that is downsampled
 

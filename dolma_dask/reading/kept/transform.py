@@ -6,15 +6,15 @@ of 2 MB at a time.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
@@ -164,8 +164,7 @@ def _is_long(texts: pa.LargeStringArray, min_bytes: int) -> npt.NDArray[np.bool_
     return np.asarray(sizes.to_numpy(zero_copy_only=False)) >= min_bytes
 
 
-@dataclass(frozen=True)
-class MixSource:
+class MixSource(Struct, frozen=True):
     """Documents of one shard, read and transformed; see `dolma_dask.engine.documents.DocumentSource`."""
 
     shard: AlignedShard
@@ -193,7 +192,7 @@ class MixSource:
         inputs = reader.state.inputs
         if self.has_roots:
             root = self.shard.root
-            inputs = tuple(msgspec.structs.replace(one, path=files.join(root, one.path)) for one in inputs)
+            inputs = tuple(replace(one, path=files.join(root, one.path)) for one in inputs)
         facts.inputs, facts.unproved = inputs, reader.state.unproved
         facts.counts = {**transform.counts, "bad_records": quarantine.count}
         facts.rules = transform.rules
@@ -209,8 +208,7 @@ class MixSource:
         return tuple(dict.fromkeys(needed))
 
 
-@dataclass(frozen=True)
-class Mixture:
+class Mixture(Struct, frozen=True):
     """A dataset with what is done to its documents."""
 
     selection: Selection

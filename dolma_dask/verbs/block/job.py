@@ -5,12 +5,13 @@ announced before the first flag: it tells readers which flags hold, so that thos
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dolma_dask.engine import (
     Announce,

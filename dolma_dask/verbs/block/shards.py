@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.exchange import Emitted
@@ -44,8 +45,7 @@ def entry_locations(first: int, count: int) -> npt.NDArray[np.uint64]:
     return (shard << np.uint64(ROW_BITS)) | row
 
 
-@dataclass(frozen=True)
-class ListedOutput(FlagOutput):
+class ListedOutput(FlagOutput, frozen=True):
     """Flags of listed documents, beside each shard."""
 
     verb: str = "block"
@@ -72,8 +72,7 @@ class ListedSink(FlagSink):
         self.counts["text_bytes_listed"] += int(found.rows.sizes[flags].sum())
 
 
-@dataclass(frozen=True)
-class MatchedRows:
+class MatchedRows(Struct, frozen=True):
     """Rows of a shard compared with a list in the memory of each process; see `dolma_dask.engine.map.Source`."""
 
     documents: AlignedShard
@@ -135,8 +134,7 @@ class ListEmitter(DocumentEmitter):
             yield keyed(keys128(*names), where)[known]
 
 
-@dataclass(frozen=True)
-class MatchedEntries:
+class MatchedEntries(Struct, frozen=True):
     """Finds which entries of a list in memory the flagged documents of a shard match; a stage that only reads."""
 
     root: str  # of the dataset

@@ -1,13 +1,13 @@
 """The outcome of `block`: the number of listed documents, and the entries of the list that no document has."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import asdict
 
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.write import string_texts
@@ -31,8 +31,7 @@ _COUNTS = (
 )
 
 
-@dataclass(frozen=True, repr=False)
-class BlockSummary(Summary):
+class BlockSummary(Summary, frozen=True):
     """The outcome of `block`.
 
     Attributes
@@ -67,7 +66,7 @@ class BlockSummary(Summary):
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:
     """Return a summary with the facts of the list; `info` is that of the dataset-wide record, once all shards are done."""
     counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
-    known = {**vars(summary), "counts": counts}
+    known = {**asdict(summary), "counts": counts}
     if info is None:
         return BlockSummary(**known, entries=entries)
     return BlockSummary(

@@ -6,9 +6,9 @@ the journal has of the old file goes over to the new one; what was made of a fil
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
@@ -70,8 +70,7 @@ def check_convertible(inputs: Sequence[str], raw: Sequence[str]) -> str:
     return inputs[0]
 
 
-@dataclass(frozen=True)
-class AttributeFormStage:
+class AttributeFormStage(Struct, frozen=True):
     """The work on one attribute file."""
 
     root: str  # of the dataset

@@ -2,12 +2,12 @@
 
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Unit, inputs_of
 from dolma_dask.formats import layout
@@ -26,8 +26,7 @@ from dolma_dask.sources.plan import is_text
 from dolma_dask.sources.text import own_fields
 
 
-@dataclass(frozen=True)
-class Conversion:
+class Conversion(Struct, frozen=True):
     """How raw files become documents; the same for all shards."""
 
     base: str  # the raw folder
@@ -44,8 +43,7 @@ class Conversion:
         return params
 
 
-@dataclass(frozen=True)
-class RawDocuments:
+class RawDocuments(Struct, frozen=True):
     """The documents of the raw files of one shard; see `dolma_dask.engine.documents.DocumentSource`."""
 
     conversion: Conversion
@@ -124,8 +122,7 @@ class RawDocuments:
         return documents_of(block.batch)
 
 
-@dataclass(frozen=True)
-class PartsOutput:
+class PartsOutput(Struct, frozen=True):
     """A file of documents for each shard; with `part_bytes`, a further part begins after so many bytes of JSON."""
 
     root: str

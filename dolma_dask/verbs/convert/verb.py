@@ -5,9 +5,11 @@ small inputs share a shard and large ones are cut; with `combine` published file
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
+
+from msgspec.structs import replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import matches, share_of

@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, percent
@@ -53,8 +53,7 @@ MAX_SHARDS = 64
 """Shards that the sample is drawn from, unless they have too few documents."""
 
 
-@dataclass(frozen=True)
-class AuditLevel:
+class AuditLevel(Struct, frozen=True):
     """Copies of about one similarity.
 
     Attributes
@@ -76,8 +75,7 @@ class AuditLevel:
     error: float
 
 
-@dataclass(frozen=True, repr=False)
-class AuditSummary(DedupeSummary):
+class AuditSummary(DedupeSummary, frozen=True):
     """The outcome of an audit; its counts are those of the sample.
 
     ``sampled`` documents were drawn, ``copies`` planted, ``joined_by_others`` of them left out since other documents came into their cluster. Of the

@@ -1,8 +1,10 @@
 """A call of `dedupe` as jobs, one per dataset, in which the columns that decide are found; and the memory and disk that it takes, for a rehearsal."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import byte_size, listed
@@ -32,7 +34,7 @@ def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Dedupli
         _check_same_columns(jobs[0], other)
     if len(jobs) == 1:
         return jobs
-    return [replace(job, call=tuple(jobs), number=number) for number, job in enumerate(jobs)]
+    return [dataclasses.replace(job, call=tuple(jobs), number=number) for number, job in enumerate(jobs)]
 
 
 def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Deduplication:

@@ -6,7 +6,6 @@ folder with a row per document: whether it takes part, the hash of its group, it
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.errors import SourceChangedError
@@ -37,8 +37,7 @@ Keep = Literal["first", "longest", "newest", "oldest", "highest", "lowest"]
 """The document of a cluster that survives."""
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A choice among some rows (n,)."""
 
     kept: Bools  # take part
@@ -46,8 +45,7 @@ class Chosen:
     ranks: Words | None  # the lowest survives
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """A choice of documents; columns are named in full."""
 
     keep: Keep = "first"
@@ -134,8 +132,7 @@ VERSION = 1
 _SCHEMA = pa.schema([("kept", pa.bool_()), ("salt", pa.uint64()), ("rank", pa.uint64())])
 
 
-@dataclass(frozen=True)
-class Signed:
+class Signed(Struct, frozen=True):
     """Work of `ChoiceStage`."""
 
     number: int  # of the shard in the listing
@@ -143,8 +140,7 @@ class Signed:
     staged: StagedShard  # the rows that were signed
 
 
-@dataclass(frozen=True)
-class ChoiceStage:
+class ChoiceStage(Struct, frozen=True):
     """Chooses among the documents of one shard; ``task.work`` is its `Signed`. See `dolma_dask.engine.Stage`."""
 
     folder: str  # of the files

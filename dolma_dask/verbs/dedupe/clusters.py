@@ -4,12 +4,12 @@ A cluster sends a header with its size, and a record per member; the header come
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, UsageError
@@ -55,14 +55,13 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Odd factor that spreads docnos over all 64 bits, by which the exchange shares out its work."""
 
 
-@dataclass(frozen=True)
-class MemberEmitter:
+class MemberEmitter(Struct, frozen=True):
     """Sends the members of clusters with their ranks; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
     labels: FileRecord
     matches: FileRecord | None  # None: pairs were not verified
     keep: Keep
-    dtype: np.dtype[Any] = field(default=np.dtype([*key_dtype("rank").descr, ("matches", "<u8")]))
+    dtype: np.dtype[Any] = np.dtype([*key_dtype("rank").descr, ("matches", "<u8")])
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Send what the labels of some shards say."""
@@ -144,8 +143,7 @@ def mark_members(records: Words, state: Words, out: Words, closed: Words) -> tup
     return written, ended
 
 
-@dataclass(frozen=True)
-class ClusterReducer:
+class ClusterReducer(Struct, frozen=True):
     """Gives each member the size of its cluster, and finds the survivor: the first by rank, then in the listing."""
 
     dtype: np.dtype[Any] = MEMBERS
@@ -169,8 +167,7 @@ class ClusterReducer:
 # ------------------------------------------------------------------------------------------------ what is written
 
 
-@dataclass(frozen=True)
-class SignedSource(StagedSource):
+class SignedSource(StagedSource, frozen=True):
     """Rows of a shard from the file of its signatures, with the members of clusters."""
 
     def rows(self) -> Iterator[FlagRows]:
@@ -179,8 +176,7 @@ class SignedSource(StagedSource):
         return read_rows(files.join(self.folder, self.staged.staging.path))
 
 
-@dataclass(frozen=True)
-class ClusterOutput(DuplicateOutput):
+class ClusterOutput(DuplicateOutput, frozen=True):
     """Flags of duplicates with the sizes of clusters and, if pairs are verified, similarities; what came back about documents are `MEMBERS`."""
 
     scale: int = 0  # what stands for a similarity of 1; 0: pairs are not verified
@@ -258,8 +254,7 @@ def _is_table(url: str) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class ClusterTable:
+class ClusterTable(Struct, frozen=True):
     """Writes all members of clusters of two and more, in the order of the listing; ``task.work`` are all `SignedShard`.
 
     A cluster is named by the shard and row of its first document; where there are several datasets, by that one's too.

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.errors import UsageError
 from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_bands, summarize_curve
@@ -32,8 +33,7 @@ _OF_SCHEME: Mapping[str, Mapping[str, Any]] = {
 """Defaults of schemes where they differ: those of the projects that they come from."""
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Parameters that decide which documents are similar."""
 
     minhash: MinHash
@@ -96,14 +96,14 @@ class Comparison:
         """Return all that decides the clusters, for keys and the journal."""
         return {
             **self.minhash.params(),
-            **vars(self.bands),
+            **asdict(self.bands),
             "similarity": self.similarity,
             "verify": self.verify,
         }
 
     def to_json(self) -> dict[str, Any]:
         """Return the same with its S-curve, as JSON-able values."""
-        return {**self.params(), "curve": vars(self.curve)}
+        return {**self.params(), "curve": asdict(self.curve)}
 
 
 def comparison_of(given: Mapping[str, Any]) -> Comparison:

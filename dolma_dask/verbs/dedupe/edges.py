@@ -15,12 +15,12 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.errors import UsageError
@@ -64,8 +64,7 @@ def label_type(documents: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u4" if documents < 1 << 31 else "<u8")
 
 
-@dataclass(frozen=True)
-class BandEmitter:
+class BandEmitter(Struct, frozen=True):
     """Sends the keys of bands `first` to ``last - 1``; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
     num_perm: int
@@ -96,8 +95,7 @@ class BandEmitter:
             docno += len(values)
 
 
-@dataclass(frozen=True)
-class EdgeReducer:
+class EdgeReducer(Struct, frozen=True):
     """Turns keys in order into edges; the exchange calls it once per range."""
 
     keys: int  # of a document in the range, about
@@ -124,8 +122,7 @@ def edge_reducer(bands: int, keys: Staged) -> EdgeReducer:
     return EdgeReducer(-(-bands // max(len(keys.ranges(DEFAULT)), 1)))
 
 
-@dataclass(frozen=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """Work of `MergeStage`."""
 
     edges: Staged
@@ -135,8 +132,7 @@ class Merge:
     is_last: bool = True
 
 
-@dataclass(frozen=True)
-class MergeStage:
+class MergeStage(Struct, frozen=True):
     """Joins edges with those of the bands before; see `dolma_dask.engine.Stage`."""
 
     verb: str

@@ -2,12 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.engine import Unit
 from dolma_dask.exchange.flag_rows import Counts, FlagRows
@@ -32,8 +33,7 @@ SIZE_EDGES = np.array([part << octave for octave in range(48) for part in (2, 3)
 """Smallest sizes of the bins; each ends before the next."""
 
 
-@dataclass(frozen=True)
-class DuplicateOutput(FlagOutput):
+class DuplicateOutput(FlagOutput, frozen=True):
     """Flags of duplicates, beside each shard; what came back about documents are `FLAGS`."""
 
     verb: str = "dedupe"
@@ -44,8 +44,7 @@ class DuplicateOutput(FlagOutput):
         return DuplicateSink(self, unit.name)
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """Attributes of some rows (n,)."""
 
     flags: Mask
@@ -124,15 +123,14 @@ def largest_of(clusters: Iterable[list[int]]) -> list[list[int]]:
 # ------------------------------------------------------------------------------------------------ counts of a shard
 
 
-@dataclass
-class FlagCounts:
+class FlagCounts(Struct):
     """Counts of one shard, in all and by source; as small as `MAX_SOURCES` of them, however many there are."""
 
     # `TALLIED` of all documents that could be read
-    totals: list[int] = field(default_factory=lambda: [0] * len(TALLIED))
+    totals: list[int] = msgspec.field(default_factory=lambda: [0] * len(TALLIED))
     # name to `TALLIED`; None: there are too many
-    sources: dict[str, list[int]] | None = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)  # clusters by size, as `count_sizes`
+    sources: dict[str, list[int]] | None = {}
+    sizes: list[int] = []  # clusters by size, as `count_sizes`
 
     def add(self, rows: FlagRows, flags: npt.NDArray[np.bool_], sizes: npt.NDArray[np.int64]) -> None:
         """Count rows: which are flagged, and the sizes of the clusters they survive."""

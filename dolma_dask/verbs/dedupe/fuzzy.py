@@ -8,12 +8,12 @@
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.engine.map import Map
@@ -347,11 +347,11 @@ def _with_choice(staged: StagedShard, choice: Record | None) -> StagedShard:
     if choice is None:
         return staged
     known = staged.record
-    record = msgspec.structs.replace(
+    record = replace(
         known,
         inputs=choice.inputs,
         counts={**known.counts, **choice.counts},
         info={**known.info, **choice.info},
         seconds=known.seconds + choice.seconds,
     )
-    return msgspec.structs.replace(staged, record=record)
+    return replace(staged, record=record)

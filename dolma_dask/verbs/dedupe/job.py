@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine import Ran
 from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
@@ -103,8 +104,7 @@ def flag_clusters(records: Words, state: Words, out: Words) -> Int:
     return written
 
 
-@dataclass(frozen=True)
-class SurvivorReducer:
+class SurvivorReducer(Struct, frozen=True):
     """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
 
     dtype: np.dtype[Any] = FLAGS

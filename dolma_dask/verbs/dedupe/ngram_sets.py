@@ -7,13 +7,14 @@ either side are read from front to back, so that this costs two more readings of
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.io import files
@@ -43,8 +44,7 @@ def slack(similarity: float, num_perm: int) -> float:
     return max(similarity - 3 * math.sqrt(similarity * (1 - similarity) / num_perm), 0)
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """Texts of all documents, and how pairs of them come."""
 
     works: Sequence[AlignedShard]  # whose column is the text
@@ -101,8 +101,7 @@ class NgramReader:
             docno += block.num_rows
 
 
-@dataclass(frozen=True)
-class NgramReducer:
+class NgramReducer(Struct, frozen=True):
     """Sends the n-grams of the first document of each pair to the second; see `dolma_dask.exchange.Reducer`."""
 
     texts: Texts
@@ -132,8 +131,7 @@ class NgramReducer:
         return to_records(words, SETS)
 
 
-@dataclass(frozen=True)
-class JaccardReducer:
+class JaccardReducer(Struct, frozen=True):
     """Gives out the pairs whose sets are as similar as they should be, with their similarity; see `dolma_dask.exchange.Reducer`."""
 
     texts: Texts

@@ -3,12 +3,12 @@
 import random
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.text.kernels import Floats
@@ -25,8 +25,7 @@ ROUNDS = 18
 Hashes = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """A copy of one of some texts."""
 
     original: int  # index of the text
@@ -69,8 +68,7 @@ def _similarities(
     return np.array([jaccard(one, other) or 0.0 for one, other in zip(sets, copies, strict=True)])
 
 
-@dataclass(frozen=True)
-class _Edit:
+class _Edit(Struct, frozen=True):
     """A text whose characters from `start` on can be replaced by `words`, as many as are wanted."""
 
     text: str

@@ -8,15 +8,15 @@ import posixpath
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Input, Task, Unit, group_name, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
@@ -70,8 +70,7 @@ TASK_SHARDS = 256
 """Shards that a task reads at most."""
 
 
-@dataclass(frozen=True)
-class DocumentSigner:
+class DocumentSigner(Struct, frozen=True):
     """Documents of a shard with their signatures, made of the texts or from published tables; see `dolma_dask.engine.map.Source`."""
 
     documents: AlignedShard
@@ -105,8 +104,7 @@ class DocumentSigner:
         return self.minhash.sign(pc.fill_null(batch.column("text"), ""))
 
 
-@dataclass(frozen=True)
-class SignatureOutput:
+class SignatureOutput(Struct, frozen=True):
     """Signatures of all documents; see `dolma_dask.sinks.sink.Output`."""
 
     root: str  # of the dataset
@@ -170,8 +168,7 @@ def remove_gone(root: str, folder: str, paths: Collection[str]) -> None:
                 files.remove(files.join(root, unit))
 
 
-@dataclass(frozen=True)
-class SignedShard:
+class SignedShard(Struct, frozen=True):
     """A shard with signatures."""
 
     number: int  # in the listing
@@ -333,4 +330,4 @@ def staged_shard(number: int, record: Record) -> StagedShard:
     """Return a shard whose rows are read from the file of its signatures, from their record."""
     file, *kept = record.files
     documents = record.inputs[:1]  # readers of flags know of no table
-    return StagedShard(number, msgspec.structs.replace(record, inputs=documents, files=tuple(kept)), file)
+    return StagedShard(number, replace(record, inputs=documents, files=tuple(kept)), file)

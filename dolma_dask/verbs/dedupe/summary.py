@@ -2,10 +2,11 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask.display import counted, isolated, percent, shown_name
 from dolma_dask.errors import UsageError
@@ -68,8 +69,7 @@ _CLUSTERS = (
 )
 
 
-@dataclass(frozen=True)
-class SourceDuplicates:
+class SourceDuplicates(Struct, frozen=True):
     """Counts of the documents of one source.
 
     Attributes
@@ -92,8 +92,7 @@ class SourceDuplicates:
     largest: int
 
 
-@dataclass(frozen=True)
-class ClusterRow:
+class ClusterRow(Struct, frozen=True):
     """Documents of which one survives.
 
     Attributes
@@ -125,11 +124,10 @@ class ClusterRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known as JSON-able values."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-@dataclass(frozen=True, repr=False)
-class DedupeSummary(Summary):
+class DedupeSummary(Summary, frozen=True):
     """The outcome of `dedupe`.
 
     Attributes
@@ -222,7 +220,7 @@ class DedupeSummary(Summary):
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:
     """Return a summary with the tables of the records of all shards, finished now or before; `listing` numbers the shards."""
     counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
-    known = {**vars(summary), "counts": counts}
+    known = {**asdict(summary), "counts": counts}
     sources = _by_source(records)
     if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MAX_SOURCES} sources: no table by source")
@@ -264,7 +262,7 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
     for one in summaries:
         counts.update(one.counts)
         for row in one.sources:
-            name, *numbers = vars(row).values()
+            name, *numbers = asdict(row).values()
             sources[name] = merged_counts(sources.get(name), numbers)
     clusters = [
         replace(cluster, dataset=place) for place, one in ((".", first), *beside) for cluster in one.clusters

@@ -6,8 +6,9 @@ flags are the same for any number of workers.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import listed

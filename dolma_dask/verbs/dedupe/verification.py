@@ -7,10 +7,11 @@ signature travels once for each pair: 512 bytes at 128 values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.ordering import chunks_of
@@ -39,8 +40,7 @@ def signed_dtype(num_perm: int) -> np.dtype[Any]:
     return np.dtype([("high", "<u8"), ("low", "<u8"), *values])
 
 
-@dataclass(frozen=True)
-class PairReducer:
+class PairReducer(Struct, frozen=True):
     """Turns keys in order into pairs; see `dolma_dask.exchange.Reducer`."""
 
     shift: int
@@ -59,8 +59,7 @@ class PairReducer:
         return {"largest": largest}
 
 
-@dataclass(frozen=True)
-class _WithSignatures:
+class _WithSignatures(Struct, frozen=True):
     """Reader of the signatures of the documents in the first word of pairs."""
 
     shards: Sequence[SignedShard]
@@ -72,8 +71,7 @@ class _WithSignatures:
         return replace(self, shards=self.shards[holding(self.shards, first, last, self.shift)])
 
 
-@dataclass(frozen=True)
-class SignReducer(_WithSignatures):
+class SignReducer(_WithSignatures, frozen=True):
     """Gives each pair the signature of its first document; pairs of several bands once."""
 
     @property
@@ -102,8 +100,7 @@ class SignReducer(_WithSignatures):
         return {"pairs": count}
 
 
-@dataclass(frozen=True)
-class CompareReducer(_WithSignatures):
+class CompareReducer(_WithSignatures, frozen=True):
     """Gives out the pairs whose signatures agree in `least_matches` values or more, as edges with these matches."""
 
     least_matches: int

@@ -7,10 +7,11 @@ A published tree has ``<component>/<snapshot>/<shard>/<lang>_<bucket><suffix>`` 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
@@ -48,16 +49,14 @@ _MAX_LINE_BYTES = 1 << 16
 """Maximum length of a line in a list; a URL is shorter."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """An object, and the path below the target at which it will lie."""
 
     url: str
     path: str
 
 
-@dataclass(frozen=True)
-class RedPajamaSelection:
+class RedPajamaSelection(Struct, frozen=True):
     """Selection from RedPajama-V2; empty: all. A selection leaves out files that are none of it."""
 
     snapshots: tuple[str, ...] = ()
@@ -76,11 +75,11 @@ class RedPajamaSelection:
 
     def keeps(self, path: str) -> bool:
         """Tell whether a path, or a URL, is selected."""
-        if not any(vars(self).values()):
+        if not any(asdict(self).values()):
             return True
         found = _PUBLISHED.fullmatch(path)
         return found is not None and all(
-            not words or found[name] in words for name, words in vars(self).items()
+            not words or found[name] in words for name, words in asdict(self).items()
         )
 
     def listings(self) -> Iterator[str]:
@@ -102,7 +101,7 @@ def wanted_of(
     found = {one.url: one for item in inputs for one in _of_input(item, base, selection, source)}
     if not found:
         _check_there(inputs)
-        asked = ", ".join(f"{name} {' '.join(words)}" for name, words in vars(selection).items() if words)
+        asked = ", ".join(f"{name} {' '.join(words)}" for name, words in asdict(selection).items() if words)
         raise UsageError(
             f"{shown(inputs[0])}: nothing is selected; expected files{f' of {asked}' if asked else ''}. Look at the list, and at what it is filtered by."
         )

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.errors import CorruptFileError, DataError
@@ -41,8 +41,7 @@ def key_of(url: str, stamp: str) -> str:
     return work_key("download", VERSION, {"stamp": stamp} if files.is_web(url) else {})
 
 
-@dataclass(frozen=True)
-class DownloadStage:
+class DownloadStage(Struct, frozen=True):
     """Fetches one object and publishes it."""
 
     target: str

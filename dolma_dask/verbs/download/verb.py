@@ -4,10 +4,13 @@ Each object is a unit with a record: its size, its tag at the source, the checks
 `refresh`. Memory: a MiB for each connection, and a few hundred bytes for each object.
 """
 
+import dataclasses
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec.structs import asdict, replace
 
 import dolma_dask
 from dolma_dask import engine
@@ -158,7 +161,9 @@ def download(
     with one_display(stage.verb):
         plan, is_estimate = _planned(stage, wanted, options.refresh, options.progress)
         plan = replace(plan, params={"inputs": _shown_inputs(inputs, base, selection)})
-        return _run(plan, replace(options, workers=options.workers or options.connections), is_estimate)
+        return _run(
+            plan, dataclasses.replace(options, workers=options.workers or options.connections), is_estimate
+        )
 
 
 def _check_outside(inputs: Sequence[str], target: str) -> None:
@@ -262,7 +267,7 @@ def _prefixes(wanted: Sequence[Wanted]) -> tuple[str, ...]:
 
 
 def _shown_inputs(inputs: Sequence[str], base: str | None, selection: RedPajamaSelection) -> dict[str, Any]:
-    given = {name: list(words) for name, words in vars(selection).items()}
+    given = {name: list(words) for name, words in asdict(selection).items()}
     return without_empty({"from": [shown(item) for item in inputs], "base": base, **given})
 
 

@@ -6,12 +6,12 @@ been made again since.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, Unit, WorkDir, attribute_plan
@@ -41,8 +41,7 @@ def thresholds_key(levels: Levels) -> str:
     return work_key("filter", VERSION, {"levels": levels.canonical()})
 
 
-@dataclass(frozen=True)
-class LevelOutput:
+class LevelOutput(Struct, frozen=True):
     """Levels of all documents, beside each shard."""
 
     root: str  # of the dataset
@@ -119,8 +118,7 @@ def _located(error: DataError, block: Block, errors: Mapping[int, str]) -> DataE
     return DataError(message, row=row)
 
 
-@dataclass(frozen=True)
-class Filtering:
+class Filtering(Struct, frozen=True, dict=True):
     """A call of `filter`; see `dolma_dask.engine.Job`."""
 
     dataset: Dataset  # all shards

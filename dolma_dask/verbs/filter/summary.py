@@ -1,10 +1,11 @@
 """The outcome of `filter`: the documents that each rule keeps at each level, and all of them together, by group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from dolma_dask.display import isolated, shown_name
 from dolma_dask.formats import layout
@@ -40,8 +41,7 @@ def counts_by_group(levels: Levels, counts: Counts) -> dict[str, dict[str, list[
     }
 
 
-@dataclass(frozen=True, repr=False)
-class FilterSummary(Summary):
+class FilterSummary(Summary, frozen=True):
     """The outcome of `filter`.
 
     Attributes
@@ -57,7 +57,7 @@ class FilterSummary(Summary):
 
     names: tuple[str, ...] = ()
     levels: int = 0
-    passed: Passed = field(default_factory=dict)
+    passed: Passed = msgspec.field(default_factory=dict)
 
     def kept(self, level: int, rule: str = LEVEL_KEY, group: str | None = None) -> int:
         """Return how many documents pass at least this level of a rule, by default of all together, in a group or in all."""
@@ -106,7 +106,7 @@ def summarize(summary: Summary, records: Iterable[Record], rules: Sequence[str])
     order = sorted(sums, key=lambda group: (not group, group))
     passed = {group: {rule: sum_.tolist() for rule, sum_ in sums[group].items()} for group in order}
     count = max((len(own[LEVEL_KEY]) - 2 for own in passed.values()), default=0)
-    known = vars(summary) | {"notes": (*summary.notes, *_notes(rules, passed))}
+    known = asdict(summary) | {"notes": (*summary.notes, *_notes(rules, passed))}
     return FilterSummary(**known, names=tuple(rules), levels=count, passed=passed)
 
 

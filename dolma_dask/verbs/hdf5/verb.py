@@ -5,8 +5,10 @@ The second writes the files from the staging files, which are removed at the end
 files or workers give the same rows. Disk: the staging files take about half of the text. Memory: a few blocks and 1 MB of text being encoded.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec.structs import replace
 
 from dolma_dask.engine import run_job
 from dolma_dask.engine.documents import DocumentList

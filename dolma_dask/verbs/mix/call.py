@@ -4,8 +4,10 @@ Cost: that of reading the documents and attributes once; packed and shuffled doc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -34,8 +36,7 @@ if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a 
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
 
-@dataclass(frozen=True, repr=False)
-class MixSummary(Summary):
+class MixSummary(Summary, frozen=True):
     """The outcome of a mix.
 
     Attributes
@@ -71,8 +72,7 @@ class MixSummary(Summary):
         return known if downsampled is None else known | {"downsample": downsampled}
 
 
-@dataclass(frozen=True)
-class Requested:
+class Requested(Struct, frozen=True):
     """Outputs of a mix that were requested, checked."""
 
     documents: DocumentOutput | None
@@ -174,7 +174,7 @@ def name_of(dataset: Dataset) -> str:
 
 def summarize(summary: Summary, notes: tuple[str, ...] = ()) -> MixSummary:
     """Return the summary of a run of mix, with what its counts say of rules and filters."""
-    known = {item.name: getattr(summary, item.name) for item in fields(Summary)}
+    known = {name: getattr(summary, name) for name in Summary.__struct_fields__}
     every = (*summary.notes, *notes, *rule_notes(summary))
     return MixSummary(**known | {"notes": tuple(dict.fromkeys(every))})
 

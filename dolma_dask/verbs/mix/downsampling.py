@@ -7,7 +7,6 @@ one each, or their bytes, their tokens, or the number of a column.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask.engine import (
     Announce,
@@ -62,8 +63,7 @@ MAX_WEIGHT = (1 << 31) - 1
 """Largest number of a column: sums of four thousand million documents are exact."""
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """Weight of documents."""
 
     unit: str
@@ -112,8 +112,7 @@ def _whole(column: pa.Array, name: str, rows: DocumentRows, shard: str) -> Ints:
 # ------------------------------------------------------------------------------------------------ the passes
 
 
-@dataclass(frozen=True)
-class RankStage:
+class RankStage(Struct, frozen=True):
     """The first pass over some shards: the hash, weight, place and group of every document that the mix would write."""
 
     folder: str  # for the staging files
@@ -152,8 +151,7 @@ class RankStage:
         return ranked
 
 
-@dataclass(frozen=True)
-class RankedFile:
+class RankedFile(Struct, frozen=True):
     """A staging file of the first pass."""
 
     url: str
@@ -177,8 +175,7 @@ class RankedFile:
             raise files.damaged(self.url, f"checksum {digest.hexdigest()}, not {self.checksum}")
 
 
-@dataclass(frozen=True)
-class CutStage:
+class CutStage(Struct, frozen=True):
     """The second pass: the cut of each group."""
 
     wanted: Downsampling
@@ -221,15 +218,13 @@ class CutStage:
         return Drawn(wanted, one.kept, one.total, one.kept_documents, one.documents, cut)
 
 
-@dataclass(frozen=True, repr=False)
-class DrawSummary(Summary):
+class DrawSummary(Summary, frozen=True):
     """The outcome of the job; the table is None in a rehearsal that does not know it."""
 
     table: DrawnTable | None = None
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(Struct, frozen=True, dict=True):
     """The job; see `dolma_dask.engine.Job`."""
 
     root: str  # of what the mix writes
@@ -286,7 +281,7 @@ class Draw:
     def summarize(self, ran: Ran, known: Record | None) -> DrawSummary:
         """Return the summary with the table."""
         table = None if known is None else DrawnTable.from_json(known.info)
-        return DrawSummary(**vars(ran.summary), table=table)
+        return DrawSummary(**asdict(ran.summary), table=table)
 
     def _stage(self, folder: str) -> RankStage:
         verb = "mix" if self.measure.engine is None else "ragged"  # whose cost it has

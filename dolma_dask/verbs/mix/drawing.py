@@ -1,8 +1,10 @@
 """Options of downsampling resolved against a dataset: columns of groups and of weights, and how documents are weighed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -19,8 +21,7 @@ if TYPE_CHECKING:  # most mixes make no tokens, whose modules cost a third of a 
     from dolma_dask.verbs.mix.tokens import TokenOptions
 
 
-@dataclass(frozen=True)
-class DownsamplingRequest:
+class DownsamplingRequest(Struct, frozen=True):
     """A mix's options of downsampling, resolved against a dataset."""
 
     wanted: Downsampling

@@ -1,10 +1,10 @@
 """The result of downsampling: what was wanted and is kept of each group, and where it is cut."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dolma_dask.display import isolated, shown_name
 from dolma_dask.results.summary import Recorded

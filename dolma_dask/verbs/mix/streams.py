@@ -6,8 +6,10 @@ else, since other tools take all that is there: the journal, bad records and sta
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import run_job
@@ -34,8 +36,7 @@ _MAGIC = re.compile(r"[*?\[]")
 _FOLDER = f"/{layout.DOCUMENTS}/"
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """One stream: its inputs, options and outputs."""
 
     name: str  # of the output files
@@ -199,8 +200,7 @@ def _folder(path: str) -> str:
     return files.resolved(url) if is_link else url
 
 
-@dataclass(frozen=True, repr=False)
-class StreamsSummary(MixSummary):
+class StreamsSummary(MixSummary, frozen=True):
     """The outcome of several streams; ``streams`` holds that of each by its name."""
 
     streams: tuple[tuple[str, MixSummary], ...] = ()

@@ -4,7 +4,10 @@ Everything that can be wrong with them is checked before a document is read or w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Job, MapJob, run_job
 from dolma_dask.engine.documents import DocumentList
@@ -36,8 +39,7 @@ class RowsOfMix(RowOptions):
     to: str
 
 
-@dataclass(frozen=True)
-class TokenOptions:
+class TokenOptions(Struct, frozen=True):
     """Token files that a mix makes."""
 
     ragged: ArraysOfMix | None = None

@@ -4,10 +4,13 @@ Kept documents are copied byte for byte, but what options change. Memory: a few 
 short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -81,7 +84,7 @@ def mix(dataset: WithAttributes, /, *, options: MixOptions) -> MixSummary:
     asked = options.selected(selection.dataset) if is_whole else selection.dataset
     if draw is not None and asked.shards:
         # what is in the way is refused before all documents are ranked
-        run_mix(opened, mixture.of(asked), outputs, shown, notes, replace(options, dry_run=True))
+        run_mix(opened, mixture.of(asked), outputs, shown, notes, dataclasses.replace(options, dry_run=True))
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
         shown |= {} if table is None else {PARAMETER: table.to_json()}
         notes = (*notes, *draw.notes(table, len(selection.dataset.shards), len(opened.shards)))
@@ -92,8 +95,7 @@ def mix(dataset: WithAttributes, /, *, options: MixOptions) -> MixSummary:
 _RENAME = 'Rename the file, or flag its documents by itself and name the flags in the rule: dolma-dask block ... --name banned; --where "banned is None"'
 
 
-@dataclass(frozen=True)
-class Narrowed:
+class Narrowed(Struct, frozen=True):
     """A `where` rule with lists and thresholds in it."""
 
     where: RuleLike  # as it was given if nothing was added

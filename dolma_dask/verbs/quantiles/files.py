@@ -7,11 +7,11 @@ Memory: one segment, twice for one signal. Numbers are little-endian.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
@@ -109,8 +109,7 @@ class ValueWriter:
         return np.array([extents.counts[:used] for extents in self._extents])
 
 
-@dataclass(frozen=True)
-class ValueFile:
+class ValueFile(Struct, frozen=True):
     """A file that `ValueWriter` wrote, as one signal needs it."""
 
     url: str

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
@@ -45,8 +46,7 @@ THRESHOLDS_VERSION = 2
 """Raised whenever thresholds are written differently for the same quantiles; 2: they name the policy for nulls."""
 
 
-@dataclass(frozen=True)
-class _PublishStage:
+class _PublishStage(Struct, frozen=True):
     """From the quantiles of each signal to the one file of all."""
 
     root: str
@@ -64,11 +64,10 @@ class _PublishStage:
         with publish(files.join(self.root, record.unit)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(table)) + b"\n")
         file = FileRecord(record.unit, out.bytes, out.checksum)
-        return [msgspec.structs.replace(record, files=(file, *record.files))]
+        return [replace(record, files=(file, *record.files))]
 
 
-@dataclass(frozen=True)
-class Quantiles:
+class Quantiles(Struct, frozen=True, dict=True):
     """A call of `quantiles`, with everything that decides its result; see `dolma_dask.engine.Job`."""
 
     dataset: Dataset
@@ -78,9 +77,9 @@ class Quantiles:
     policy: RecordPolicy
     takes_all_signals: bool = False  # of the dataset, so that there may be more than before
     level: Strictness | None = None  # of the thresholds that are written too
-    tails: Mapping[str, Tail] = field(default_factory=dict)  # ends of each signal that these cut
+    tails: Mapping[str, Tail] = {}  # ends of each signal that these cut
     nulls: NullPolicy = "drop"  # of these
-    chosen: Mapping[str, str] = field(default_factory=dict)  # which documents are looked at, as it was given
+    chosen: Mapping[str, str] = {}  # which documents are looked at, as it was given
 
     verb: ClassVar[str] = QUANTILES
     record: ClassVar[None] = None
@@ -248,12 +247,12 @@ class Quantiles:
         path = quantiles_path(self.name)
         if summary.planned or not ran.records:
             planned = {"planned": shards if summary.planned else ()}
-            return QuantilesSummary(**{**vars(summary), **planned}, file=path, parameters=self.parameters())
+            return QuantilesSummary(**{**asdict(summary), **planned}, file=path, parameters=self.parameters())
         removed = remove_outdated(self.root, self.name)
         done, skipped = (len(shards), 0) if summary.done else (0, len(shards))
         notes = (*summary.notes, *self._notes(summary.counts), *removed)
         return QuantilesSummary(
-            **{**vars(summary), "done": done, "skipped": skipped, "notes": notes},
+            **{**asdict(summary), "done": done, "skipped": skipped, "notes": notes},
             file=path,
             parameters=self.parameters(),
             quantiles=read_table(files.join(self.root, path)),
@@ -301,8 +300,7 @@ def remove_outdated(root: str, name: str) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True)
-class ThresholdStage:
+class ThresholdStage(Struct, frozen=True):
     """Writes the thresholds of a level from the quantiles of a dataset."""
 
     root: str  # of the dataset

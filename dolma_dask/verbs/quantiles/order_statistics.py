@@ -11,10 +11,10 @@ much again in tables, and `MAX_COLLECTED` keys, or `MAX_SORTED` keys, and a bloc
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.rules.ordered_bits import NULL, Extents
@@ -41,8 +41,7 @@ _NULL = np.uint64(NULL)
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class KeyBlock:
+class KeyBlock(Struct, frozen=True, eq=False):
     """Keys of some segments: those of a row of the tables stand together in each."""
 
     keys: Words
@@ -98,8 +97,7 @@ def _search(search: "_Search") -> Words:
     return search.answers.reshape(search.ranks.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Cells:
+class _Cells(Struct, frozen=True, eq=False):
     """Ranges of keys that are counted apart, (n,) each, in the order of row and key."""
 
     rows: Positions  # to which the keys belong

@@ -1,7 +1,8 @@
 """The tables of `quantiles` in a report: one for each file of a dataset that is there."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dolma_dask.display import isolated, shown_name
 from dolma_dask.errors import DolmaDaskError

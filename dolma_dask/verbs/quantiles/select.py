@@ -4,12 +4,12 @@ A signal of 10^9 values is 8 GB to read two to three times, at some 10 ns of CPU
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.io import files
@@ -82,8 +82,7 @@ def _read(url: str, expected: str) -> bytes:
     return data
 
 
-@dataclass(frozen=True)
-class SelectStage:
+class SelectStage(Struct, frozen=True):
     """Finds the quantiles of one signal in its kept values."""
 
     folder: str  # of the staging files
@@ -114,8 +113,7 @@ class SelectStage:
         return dict(zip(names, entries, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class SignalValues:
+class SignalValues(Struct, frozen=True, eq=False):
     """The kept values of one signal."""
 
     kept: tuple[ValueFile, ...]  # the files

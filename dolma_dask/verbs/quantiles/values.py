@@ -5,12 +5,12 @@ One file per group of shards, so that small shards make no swarm of files. Memor
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Task, Unit, grouped
@@ -35,8 +35,7 @@ VALUES = "values"
 """Folder of the files."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Options of a call that decide its result."""
 
     columns: Columns  # all that are read
@@ -72,14 +71,13 @@ class Request:
         }
 
 
-@dataclass(frozen=True)
-class ValueStage:
+class ValueStage(Struct, frozen=True):
     """The first pass over some shards."""
 
     root: str  # of the dataset
     folder: str  # for the files of values
     request: Request
-    policy: RecordPolicy = field(default_factory=RecordPolicy)
+    policy: RecordPolicy = msgspec.field(default_factory=RecordPolicy)
     verb: str = "quantiles"
 
     def run_shard(self, task: Task) -> list[Record]:
@@ -131,14 +129,13 @@ class ValueStage:
         done.take(reader, quarantine.publish(self.root, self.verb, work.shard.path))
 
 
-@dataclass
-class _Done:
+class _Done(Struct):
     """Values read so far of a group of shards."""
 
-    inputs: list[InputRecord] = field(default_factory=list)
-    unproved: set[str] = field(default_factory=set)
-    kept: list[FileRecord] = field(default_factory=list)
-    counts: defaultdict[str, float] = field(default_factory=lambda: defaultdict(int))
+    inputs: list[InputRecord] = []
+    unproved: set[str] = set()
+    kept: list[FileRecord] = []
+    counts: defaultdict[str, float] = msgspec.field(default_factory=lambda: defaultdict(int))
 
     def take(self, reader: AlignedReader, kept: Sequence[FileRecord]) -> None:
         state = reader.state

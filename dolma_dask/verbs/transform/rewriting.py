@@ -7,13 +7,13 @@ written anew; every other byte of a line stays. Cost: a Python object per text; 
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, get_origin
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.documents import METADATA
@@ -43,8 +43,7 @@ _BY_NAME: dict[str, Shape] = {
 }
 
 
-@dataclass(frozen=True)
-class Rewriting:
+class Rewriting(Struct, frozen=True):
     """A function, and what it takes."""
 
     function: UserFunction

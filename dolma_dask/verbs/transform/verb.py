@@ -128,8 +128,7 @@ def transform(
     return make_files(plan, options)
 
 
-@dataclass(frozen=True)
-class TransformStage(DocumentStage):
+class TransformStage(DocumentStage, frozen=True):
     """Reads each shard once, and rewrites its documents."""
 
     rewriting: Rewriting

@@ -5,12 +5,12 @@ What is wrong with the values of a row stops nothing; a row that cannot be read 
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import BadRecordError, DataError, StaleAttributesError

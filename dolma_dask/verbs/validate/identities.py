@@ -7,8 +7,10 @@ are used instead of the documents. Disk meanwhile: 40 bytes per document below `
 import posixpath
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
@@ -33,8 +35,7 @@ MAX_GROUPED = 256
 _ROW = (1 << ROW_BITS) - 1
 
 
-@dataclass(frozen=True)
-class Identities:
+class Identities(Struct, frozen=True):
     """The comparison of all identities."""
 
     stage: ValidateStage  # how documents are read

@@ -3,9 +3,11 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -21,8 +23,7 @@ from dolma_dask.verbs.validate.shard import VERSION, ValidateStage
 from dolma_dask.verbs.validate.summary import REPORT, KindProblems, ValidateSummary
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True, dict=True):
     """A call of `validate`; see `dolma_dask.engine.Job`."""
 
     stage: ValidateStage
@@ -109,7 +110,7 @@ class Check:
     def summarize(self, ran: Ran, known: Record | None) -> ValidateSummary:
         """Return the report."""
         if known is None or ran.summary.planned:
-            fields = {**vars(ran.summary), "notes": (*self._notes(()), *self._scope_notes())}
+            fields = {**asdict(ran.summary), "notes": (*self._notes(()), *self._scope_notes())}
             return ValidateSummary(**fields, scope=self.scope)
         records = list(ran.records.values())
         return self._summary(ran.summary, records, known.info["problems"], self.scope)
@@ -145,7 +146,7 @@ class Check:
             for kind in problems.kinds
         }
         notes = (*self._notes(records), *self._scope_notes())
-        fields = {**vars(summary), "counts": dict(sorted(counts.items())), "notes": notes}
+        fields = {**asdict(summary), "counts": dict(sorted(counts.items())), "notes": notes}
         return ValidateSummary(**fields, found=shown, scope=scope)
 
     def _notes(self, records: Sequence[Record]) -> Iterator[str]:

@@ -10,13 +10,13 @@ one key.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import DataError, SourceChangedError
@@ -49,8 +49,7 @@ def row_keys(ids: pa.LargeStringArray, sources: pa.LargeStringArray) -> Keys:
     return keys
 
 
-@dataclass(frozen=True)
-class KeyFile:
+class KeyFile(Struct, frozen=True):
     """The documents of one shard, to be read as keys."""
 
     url: str  # of the document file
@@ -104,8 +103,7 @@ class KeyFile:
                 yield np.frombuffer(data[:cut], np.uint64).reshape(-1, 2)
 
 
-@dataclass(frozen=True)
-class KeyWork:
+class KeyWork(Struct, frozen=True):
     """A shard that the exchange reads, the file of the same name in the earlier version, or both.
 
     With `is_alone` the earlier version counts as having all documents of the shard, because only the files of the same names are read.
@@ -136,15 +134,14 @@ class KeyWork:
         return tuple(item.input() for item in self.sides)
 
 
-@dataclass(frozen=True)
-class IdentityEmitter:
+class IdentityEmitter(Struct, frozen=True):
     """Emits the keys of documents; for a file and its earlier version it also compares their order.
 
     ``task.work`` is a tuple of `KeyWork`, and ``info["orders"]`` has an item for each: None, or count, row, its row in the earlier version,
     and the same of the row before it.
     """
 
-    dtype: np.dtype[Any] = field(default=key_dtype())
+    dtype: np.dtype[Any] = key_dtype()
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Read one task; see `dolma_dask.exchange`."""
@@ -171,8 +168,7 @@ def _records(keys: Keys, number: int, first: int, earlier: bool) -> Records:
     return keyed((keys[:, 0], keys[:, 1]), where)[keys.any(axis=1)]
 
 
-@dataclass(frozen=True)
-class IdentityStage:
+class IdentityStage(Struct, frozen=True):
     """Reads source and id of a few rows of a shard; ``work`` of a task is a `KeyFile` and the rows."""
 
     verb: str = "validate"
@@ -200,8 +196,7 @@ class IdentityStage:
 # ------------------------------------------------------------------------------------------------ what is twice, missing or in another order
 
 
-@dataclass(frozen=True)
-class KeyReducer:
+class KeyReducer(Struct, frozen=True):
     """Walks over a range of keys and finds those that are twice in the dataset, and those that the earlier version does not have."""
 
     keep: int  # locations that are returned: the first ones

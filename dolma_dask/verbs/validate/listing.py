@@ -5,9 +5,10 @@ Cost: one listing per attribute set, the journals of the dataset, and nothing re
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import xxhash
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
@@ -34,8 +35,7 @@ def sampled(dataset: Dataset, fraction: float | None, seed: int) -> Dataset:
     return replace(dataset, shards=tuple(shard for shard in dataset.shards if shard in kept))
 
 
-@dataclass(frozen=True)
-class CheckedFiles:
+class CheckedFiles(Struct, frozen=True):
     """The files that are looked at."""
 
     works: tuple[ShardWork, ...]  # one per shard

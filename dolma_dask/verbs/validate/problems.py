@@ -5,8 +5,9 @@ A problem names its file and row, what was found and what was expected. Memory: 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError, StaleAttributesError
 from dolma_dask.io import files
@@ -41,8 +42,7 @@ KINDS: Mapping[str, str] = {
 """Every kind, in the order of the report, and the expected state."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing that is wrong."""
 
     file: str  # relative to the dataset

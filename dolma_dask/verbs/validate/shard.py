@@ -7,12 +7,13 @@ again to compare them with those of other shards. Memory: a few blocks per file,
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit, inputs_of
@@ -39,8 +40,7 @@ VERSION = 1
 COLUMNS = ("id", "text", "source", "added", "created", "metadata")
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Struct, frozen=True):
     """A file as a journal knows it."""
 
     verb: str  # that wrote it
@@ -48,8 +48,7 @@ class Written:
     checksum: str  # xxh3-128 of the stored bytes
 
 
-@dataclass(frozen=True)
-class ShardWork:
+class ShardWork(Struct, frozen=True):
     """One shard to check."""
 
     shard: Shard
@@ -57,8 +56,7 @@ class ShardWork:
     written: Mapping[str, Written]  # the files by path, as journals know them
 
 
-@dataclass(frozen=True)
-class ValidateStage:
+class ValidateStage(Struct, frozen=True):
     """The work of `validate` on one shard."""
 
     root: str  # of the dataset

@@ -1,8 +1,10 @@
 """The report of `validate`: what was looked at, and the problems of each kind."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import counted, isolated, shown_name
 from dolma_dask.results.parts import Fact, Heading, Part, Sentences, indented
@@ -17,16 +19,14 @@ REPORT = "report"
 """Unit of the record that holds the newest report."""
 
 
-@dataclass(frozen=True)
-class KindProblems:
+class KindProblems(Struct, frozen=True):
     """The problems of one kind: how many, and the first of them by file and row."""
 
     count: int
     first: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, repr=False)
-class ValidateSummary(Summary):
+class ValidateSummary(Summary, frozen=True):
     """The report of `validate`; see its table of kinds.
 
     Attributes
@@ -37,8 +37,8 @@ class ValidateSummary(Summary):
         What was looked at: ``files`` and ``files_of`` (all there are), ``attributes`` (sets), ``against``, ``sample``, ``seed``.
     """
 
-    found: Mapping[str, KindProblems] = field(default_factory=dict)
-    scope: Mapping[str, Any] = field(default_factory=dict)
+    found: Mapping[str, KindProblems] = {}
+    scope: Mapping[str, Any] = {}
 
     @property
     def problems(self) -> int:

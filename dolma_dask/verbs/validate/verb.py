@@ -5,10 +5,13 @@ One pass over documents and attributes (`shard`) checks each shard, then the ide
 unless files change. The report is the same for any number of workers. Memory: a few blocks per worker.
 """
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
+
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
@@ -174,7 +177,7 @@ def _open_against(
     against: DatasetLike, dataset: DatasetLike, found: Dataset, options: ValidateOptions
 ) -> Dataset:
     if isinstance(against, str) and options.version and options.source and "/" not in against:
-        earlier = _open(dataset, replace(options, version=against))
+        earlier = _open(dataset, dataclasses.replace(options, version=against))
     else:
         earlier = as_dataset(against, found.source)
     if files.resolved(earlier.root) == files.resolved(found.root):
