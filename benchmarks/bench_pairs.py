@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from benchmarks.bench_exchange import spent, warm
@@ -99,11 +100,10 @@ class Edges:
         return {"edges": total}
 
 
-@dataclass(frozen=True)
-class PairsJob(ExchangeJob):
+class PairsJob(ExchangeJob, frozen=True):
     """Scatter, reduce and regroup by shard; notes the cost of each."""
 
-    log: list[tuple[str, float, float, float]] = field(default_factory=list)
+    log: list[tuple[str, float, float, float]] = msgspec.field(default_factory=list)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         staged = yield from self._timed("scatter", scatter(work, self.emitter, self.tasks))

@@ -1,9 +1,9 @@
 """A part of the corpus of the demo: every kind of raw file, and what is done to each is the same."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.testing import corpus
 

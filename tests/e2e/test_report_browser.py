@@ -3,12 +3,12 @@
 import base64
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, Browser, assert_clean
+from msgspec.structs import replace
 
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import Line, SignalHistogram

@@ -1,7 +1,5 @@
 """Laws of the reading of documents, on wild lines: kernel, exact parser and a slow oracle have to agree."""
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +15,7 @@ from json_oracle import (
     strings,
     values,
 )
+from msgspec.structs import replace
 
 from dolma_dask.formats.json.exact import Field, LineError, Value, parse_line
 from dolma_dask.formats.json.lines import scan_documents, scan_fields

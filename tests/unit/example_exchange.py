@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine import RunOptions, Unit, run_job
@@ -44,8 +45,7 @@ class FirstWordEmitter(DocumentEmitter):
         yield keyed(keys, locations(number, rows.first, len(rows)))[has_word]
 
 
-@dataclass(frozen=True)
-class SharedReducer:
+class SharedReducer(Struct, frozen=True):
     """Gives out the locations of keys that several records have."""
 
     dtype: np.dtype[Any] = SHARED
@@ -65,8 +65,7 @@ class SharedSink(FlagSink):
         self.counts["shared"] += len(found.at)
 
 
-@dataclass(frozen=True)
-class SharedOutput(FlagOutput):
+class SharedOutput(FlagOutput, frozen=True):
     """An attribute file for each shard."""
 
     def open(self, unit: Unit, shard: str) -> SharedSink:

@@ -5,12 +5,12 @@ plan writes an attribute file per shard.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Task, Unit, WorkDir, inputs_of
@@ -27,8 +27,7 @@ KEYS = np.dtype([("key", "<u8"), ("location", "<u8")])
 COUNTS = np.dtype([("location", "<u8"), ("count", "<u8")])
 
 
-@dataclass(frozen=True)
-class FirstWords:
+class FirstWords(Struct, frozen=True):
     """Emits a key for each document; a task is one shard."""
 
     dtype: np.dtype = KEYS
@@ -45,8 +44,7 @@ class FirstWords:
         return Emitted(reader.state.inputs, rows)
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(Struct, frozen=True):
     """Gives each location the number of records of its key."""
 
     dtype: np.dtype = COUNTS
@@ -60,8 +58,7 @@ class Count:
         return {"keys": len(counts)}
 
 
-@dataclass(frozen=True)
-class WriteCounts:
+class WriteCounts(Struct, frozen=True):
     """Writes the attribute file of one shard."""
 
     root: str
@@ -88,8 +85,7 @@ class WriteCounts:
         ]
 
 
-@dataclass(frozen=True)
-class FirstWordsJob:
+class FirstWordsJob(Struct, frozen=True):
     """See `dolma_dask.engine.Job`."""
 
     dataset: Dataset

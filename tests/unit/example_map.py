@@ -4,11 +4,11 @@ The example of a map. The sink says what becomes of some rows; reading, resume, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from dolma_dask import engine
 from dolma_dask.dataset import open_dataset
@@ -42,8 +42,7 @@ class ShoutSink(AttributeSink):
         return {"reads": ["text"], "kinds": {NAME: "number"}}
 
 
-@dataclass(frozen=True)
-class ShoutOutput:
+class ShoutOutput(Struct, frozen=True):
     """An attribute file for each shard."""
 
     root: str

@@ -1,11 +1,11 @@
 """Columns by name: only what is asked is read, and still nothing that does not belong together passes."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import dolma_dask as dk
 from dolma_dask.errors import (

@@ -1,5 +1,6 @@
 """The engine with a toy stage: what is redone, what is refused, what happens to failures, and where things run."""
 
+import dataclasses
 import errno
 import importlib
 import os
@@ -9,10 +10,11 @@ import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Placement
@@ -110,8 +112,8 @@ def run(root, options=HERE, **more):
 
 
 def test_big_shards_first_everywhere(root):
-    for options in (HERE, replace(THREADS, workers=1)):
-        summary, seen = run(root, replace(options, overwrite=True))
+    for options in (HERE, dataclasses.replace(THREADS, workers=1)):
+        summary, seen = run(root, dataclasses.replace(options, overwrite=True))
         assert seen == ["e", "d", "c", "b", "a"]
         assert (summary.done, summary.skipped, summary.failed) == (5, 0, 0)
 
@@ -143,7 +145,7 @@ def test_new_time_stamps_redo_nothing_and_are_hashed_once(root, monkeypatch):
     monkeypatch.setattr(files, "checksum", lambda url: hashed.append(url) or checksum(url))
     for path in (root / "in").iterdir():
         os.utime(path, ns=(1, 10**18))
-    assert run(root, replace(HERE, dry_run=True))[0].planned == ()
+    assert run(root, dataclasses.replace(HERE, dry_run=True))[0].planned == ()
     assert len(hashed) == 5
     hashed.clear()
     assert run(root)[1] == []
@@ -202,7 +204,7 @@ def test_a_failing_shard_stops_no_other(root):
         stage = Copy(str(root), {"b": fail, "d": lambda: 1 / 0, "a": lambda: exit(3)})
         plan, _ = plan_of(root, stage=stage)
         with pytest.raises(StageError) as caught:
-            engine.run(plan, replace(options, overwrite=True))
+            engine.run(plan, dataclasses.replace(options, overwrite=True))
         failures = {failure.shard: failure for failure in caught.value.failures}
         assert {shard: failure.error for shard, failure in failures.items()} == {
             "a": "SystemExit",
@@ -230,7 +232,7 @@ def test_transient_errors_are_tried_again(root, monkeypatch):
     tried += [1] * -10
     always = Copy(str(root), {"c": lambda: (_ for _ in ()).throw(OSError(5, "Input/output error"))})
     with pytest.raises(StageError, match="OSError"):
-        run(root, replace(HERE, overwrite=True), stage=always)
+        run(root, dataclasses.replace(HERE, overwrite=True), stage=always)
     assert always.seen.count("c") == 1 + attempts.RETRIES
 
 
@@ -297,12 +299,12 @@ def test_a_full_disk_says_what_to_do():
 def test_foreign_files_are_refused(root):
     (root / "out").mkdir()
     (root / "out/c").write_bytes(b"mine")
-    for options in (HERE, replace(HERE, dry_run=True)):
+    for options in (HERE, dataclasses.replace(HERE, dry_run=True)):
         with pytest.raises(UsageError, match=r"out/c.*--overwrite"):
             run(root, options)
     assert not (root / "_journal").exists()
     assert (root / "out/c").read_bytes() == b"mine"
-    run(root, replace(HERE, overwrite=True))
+    run(root, dataclasses.replace(HERE, overwrite=True))
     assert (root / "out/c").read_bytes() == b"c" * 300
 
 
@@ -329,10 +331,10 @@ def test_own_orphans_are_refused_and_removed_on_request(root):
     fewer = units - {"out/e"}
     with pytest.raises(UsageError, match="'out/e'"):
         run(root, all_units=fewer)
-    dry, _ = run(root, replace(HERE, overwrite=True, dry_run=True), all_units=fewer)
+    dry, _ = run(root, dataclasses.replace(HERE, overwrite=True, dry_run=True), all_units=fewer)
     assert any("removed; first out/e" in note for note in dry.notes)
     assert (root / "out/e").exists()
-    run(root, replace(HERE, overwrite=True), all_units=fewer)
+    run(root, dataclasses.replace(HERE, overwrite=True), all_units=fewer)
     assert not (root / "out/e").exists()
 
 
@@ -341,11 +343,11 @@ def test_files_that_nobody_here_made_are_never_removed(root):
     run(root, all_units=units)
     (root / "out/old.jsonl").write_bytes(b"somebody's documents")
     (root / "out/notes.docx").write_bytes(b"somebody's notes")
-    for options in (HERE, replace(HERE, overwrite=True)):
+    for options in (HERE, dataclasses.replace(HERE, overwrite=True)):
         with pytest.raises(UsageError, match=r"no copy has made, first 'out/old.jsonl'"):
             run(root, options, all_units=units, reads=(".jsonl",))
     (root / "out/old.jsonl").unlink()
-    run(root, replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
+    run(root, dataclasses.replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
     assert (root / "out/notes.docx").exists()
 
 
@@ -357,7 +359,7 @@ def test_files_that_a_stopped_run_may_have_left_are_not_said_to_be_foreign(root)
     with pytest.raises(
         UsageError, match=r"may be what a stopped run has left, or yours, first 'out/part.*move them away"
     ):
-        run(root, replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
+        run(root, dataclasses.replace(HERE, overwrite=True), all_units=units, reads=(".jsonl",))
     assert (root / "out/part-00001.jsonl").exists()
 
 
@@ -370,7 +372,7 @@ def test_outputs_made_from_another_input_are_not_replaced(root):
     ):
         run(root, origin=str(root / "elsewhere"))
     assert run(root, origin=str(root / "in"))[0].done == 1
-    assert run(root, replace(HERE, overwrite=True), origin=str(root / "elsewhere"))[0].done == 5
+    assert run(root, dataclasses.replace(HERE, overwrite=True), origin=str(root / "elsewhere"))[0].done == 5
     assert run(root, origin=str(root / "in"))[0].skipped == 5  # nothing would be replaced
 
 
@@ -402,7 +404,7 @@ def test_what_is_left_undone_is_known_until_it_is_done(root):
 
 def test_dry_run_writes_nothing(root):
     before = sorted(root.rglob("*"))
-    summary, seen = run(root, replace(HERE, dry_run=True))
+    summary, seen = run(root, dataclasses.replace(HERE, dry_run=True))
     assert (summary.planned, seen) == (("a", "b", "c", "d", "e"), [])
     assert sorted(root.rglob("*")) == before
 
@@ -488,7 +490,7 @@ def test_two_runs_in_one_process_do_not_mix(root, tmp_path_factory):
     thread = threading.Thread(target=lambda: found.append(run(other, THREADS)))
     thread.start()
     for _ in range(10):
-        assert run(root, replace(THREADS, overwrite=True))[0].done == 5
+        assert run(root, dataclasses.replace(THREADS, overwrite=True))[0].done == 5
     thread.join()
     assert found[0][0].done == 60
 

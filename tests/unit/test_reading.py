@@ -1,15 +1,17 @@
 """The law of alignment: attributes that do not belong to their documents, row by row, are an error."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import (
@@ -173,7 +175,7 @@ def test_a_missing_file(world: World) -> None:
 
 
 def test_a_missing_file_of_a_set_that_a_journal_knows(world: World) -> None:
-    other = replace(world, shard="y.jsonl.gz")
+    other = dataclasses.replace(world, shard="y.jsonl.gz")
     other.documents([document(i) for i in range(ROWS)])
     for time, verb, command in (
         (1.0, "tag", "tag ... --only x/en_00"),
@@ -437,7 +439,7 @@ def test_two_files_for_one_shard(world: World) -> None:
 
 
 def test_two_shards_that_differ_in_their_suffix(world: World) -> None:
-    other = replace(world, shard="x/en_00.parquet")
+    other = dataclasses.replace(world, shard="x/en_00.parquet")
     other.documents([document(i) for i in range(10)])
     world.attributes(GOOD)
     other.attributes(GOOD[:10])

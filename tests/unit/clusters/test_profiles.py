@@ -1,10 +1,10 @@
 """Profiles: those that are shipped, files on top of them, values of a call, and mistakes with their place."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask import clusters
 from dolma_dask.clusters.jobs import job_of

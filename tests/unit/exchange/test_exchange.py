@@ -1,10 +1,11 @@
 """The exchange in one process, against grouping in a dict; stopped, damaged and changed in every pass."""
 
+import dataclasses
 import os
 import pickle
 import tracemalloc
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from thorough import examples
 
 from dolma_dask.engine import Task, inputs_of, run_job, work_dir
@@ -389,7 +391,7 @@ def test_nothing_is_done_twice(world, more):
     assert (again.infos, again.by_shard) == (first.infos, first.by_shard)
     assert list(map(described, again.emitted.values())) == list(map(described, first.emitted.values()))
     world.check(again)
-    assert len(world.run(emitter, reducer, replace(HERE, overwrite=True), **more).emitted) == 5
+    assert len(world.run(emitter, reducer, dataclasses.replace(HERE, overwrite=True), **more).emitted) == 5
     assert len(emitter.seen) == 5
 
 
@@ -557,7 +559,7 @@ def test_a_changed_input(world, when):
     else:
         world.run(**SMALL)
     rows = tuple((row[0], 9, row[2]) for row in world.shards[1])
-    changed = replace(world, shards=(world.shards[0], rows, *world.shards[2:]))
+    changed = dataclasses.replace(world, shards=(world.shards[0], rows, *world.shards[2:]))
     changed.write(1)
     emitter = FromFile()
     changed.check(changed.run(emitter, **SMALL))

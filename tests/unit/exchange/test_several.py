@@ -1,10 +1,12 @@
 """Several exchanges in one job, one after another, each under names of its own: stopped anywhere, nothing is done twice and nothing is left on disk."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.engine import Ran, Task, run_job, work_dir
 from dolma_dask.errors import DataError, StageError
@@ -78,12 +80,11 @@ class All:
         return {"rows": [[low >> 58, high] for run in runs for low, high in run.tolist()]}
 
 
-@dataclass(frozen=True)
-class SeveralJob(ExchangeJob):
+class SeveralJob(ExchangeJob, frozen=True):
     """Edges of all groups, group by group, and then together."""
 
-    seen: list = field(default_factory=list)
-    broken: set = field(default_factory=set)
+    seen: list = msgspec.field(default_factory=list)
+    broken: set = msgspec.field(default_factory=set)
 
     def passes(self, work, known):
         parts = []

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from thorough import examples
 
 from dolma_dask.figures.histogram import (
@@ -29,7 +30,7 @@ any_values = st.lists(any_value, max_size=200)
 
 
 def state(histogram: Histogram) -> dict[str, object]:
-    return {name: np.asarray(value).tolist() for name, value in vars(histogram).items()}
+    return {name: np.asarray(value).tolist() for name, value in asdict(histogram).items()}
 
 
 def total(parts: list[list[float]]) -> Histogram:

@@ -3,11 +3,11 @@
 import gzip
 import pickle
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from partition_worlds import FORMATS, MANY, ROWS, rewrite
 
 import dolma_dask as dk

@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -11,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 from partition_worlds import (
     ATTRIBUTES,
     COUNT,

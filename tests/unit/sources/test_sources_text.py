@@ -3,13 +3,13 @@
 import gzip
 import json
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dolma_dask.errors import UsageError
 from dolma_dask.sources.mapping import FieldMapping

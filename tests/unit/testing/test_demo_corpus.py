@@ -1,10 +1,10 @@
 """The demo's corpus: large enough, the same every time, and convertible as its manifest says."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.io.files import list_files
 from dolma_dask.sources import open_sources

@@ -1,13 +1,13 @@
 """report --compare: two versions, two runs; signals in the same bins; what cannot be compared."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import dolma_dask as dk
 from dolma_dask.cli import main

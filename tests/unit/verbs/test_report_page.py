@@ -3,7 +3,6 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dolma_dask.figures import axes, interactive
 from dolma_dask.figures.histogram import Histogram, signal_histogram

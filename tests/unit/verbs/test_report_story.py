@@ -1,12 +1,12 @@
 """Words of the page about its numbers: the sentences of each chapter, and the plain words of conditions."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.display import isolated
 from dolma_dask.journal import RunRecord
