@@ -55,6 +55,9 @@ class AttributeSource(Struct, frozen=True):
     with_objects: bool = False
     """Read all attributes of each row too, as one JSON object: the column `OBJECT`."""
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.info, self.prefix))
+
 
 class AttributeSets(Struct, frozen=True, dict=True):
     """Attribute sets of a dataset that were opened."""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, force_setattr
 
 from dolma_dask.errors import UsageError
 
@@ -48,7 +48,7 @@ class FieldMapping(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.metadata_fields is not None:
-            object.__setattr__(self, "metadata_fields", tuple(sorted(set(self.metadata_fields))))
+            force_setattr(self, "metadata_fields", tuple(sorted(set(self.metadata_fields))))
         for name in ("id", "text", "source", "added", "created"):
             path = getattr(self, name)
             if path is not None and not all(str(path).split(".")):

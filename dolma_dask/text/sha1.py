@@ -179,7 +179,7 @@ def _hash_all(
 def sha1_words(data: Bytes, begins: Counts, ends: Counts) -> Words:
     """Return the first eight bytes of the SHA-1 of each string ``data[begins[i]:ends[i]]``, as little-endian numbers (n,).
 
-    The low 32 bits of such a number are the first four bytes. At least `MARGIN` bytes of `data` follow the last end.
+    The low 32 bits of such a number are the first four bytes. At least `dolma_dask.text.joined.MARGIN` bytes of `data` follow the last end.
     """
     words = np.empty(len(begins) + 1, np.uint64)
     blocks, states = np.zeros(LANES * BLOCK, np.uint8), np.zeros(5 * LANES * 4, np.uint8)

@@ -14,9 +14,9 @@ from thorough import examples
 
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED, MinHash
 from dolma_dask.testing.taggers import WILD_TEXTS
-from dolma_dask.text.joined import characters, joined_words
+from dolma_dask.text.joined import MARGIN, characters, joined_words
 from dolma_dask.text.normalization import normalised_words
-from dolma_dask.text.sha1 import MARGIN, sha1_words
+from dolma_dask.text.sha1 import sha1_words
 
 batches = st.lists(oracles.texts, max_size=4)
 skips = st.integers(0, 2)

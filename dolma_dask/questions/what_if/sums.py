@@ -4,7 +4,6 @@ Memory: a block, 0.4 MB of bins for each rule and group with a place, at most 10
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -186,7 +185,7 @@ class DropSums(Struct, eq=False):
         )
 
     def __add__(self, other: "DropSums") -> "DropSums":
-        names = [each.name for each in fields(self)]
+        names = self.__struct_fields__
         return DropSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def fails(self, rule: int, step: int) -> Counts:

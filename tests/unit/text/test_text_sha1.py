@@ -5,7 +5,8 @@ import random
 
 import numpy as np
 
-from dolma_dask.text.sha1 import LANES, MARGIN, sha1_words
+from dolma_dask.text.joined import MARGIN
+from dolma_dask.text.sha1 import LANES, sha1_words
 
 DATA = random.Random(3).randbytes(5000)
 
