@@ -27,8 +27,7 @@ Each takes one message and keyword-only details, so that it can be pickled back 
 """
 
 from collections.abc import Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 
 class DolmaDaskError(Exception):
@@ -114,7 +113,8 @@ class ClusterError(DolmaDaskError):
     """Workers of a cluster do not come, or do not stay; what is finished is kept."""
 
 
-class Failure(Struct, frozen=True):
+@dataclass(frozen=True)
+class Failure:
     """One shard that a stage could not finish.
 
     Attributes

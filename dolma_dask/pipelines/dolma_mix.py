@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 from yaml import MappingNode, Node, SequenceNode
 
 from dolma_dask import clusters
@@ -263,7 +262,9 @@ def mix_config(
             except StageError as error:
                 if len(streams) == 1:
                     raise
-                failures += [replace(item, shard=f"{stream.name}: {item.shard}") for item in error.failures]
+                failures += [
+                    dataclasses.replace(item, shard=f"{stream.name}: {item.shard}") for item in error.failures
+                ]
     if failures:
         first = failures[0]
         raise StageError(

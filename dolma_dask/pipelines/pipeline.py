@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from dolma_dask import clusters
 from dolma_dask.clusters import check_cluster, check_workers
@@ -43,7 +42,8 @@ _DOCUMENTS = ("documents_out", "documents_in", "documents")
 _TEXT = ("text_bytes_out", "text_bytes", "text_bytes_in")
 
 
-class StageOutcome(Struct, frozen=True):
+@dataclass(frozen=True)
+class StageOutcome:
     """The outcome of one stage."""
 
     name: str
@@ -72,7 +72,7 @@ class StageOutcome(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
-        return {**asdict(self), "summary": None if self.summary is None else self.summary.to_json()}
+        return {**vars(self), "summary": None if self.summary is None else self.summary.to_json()}
 
 
 def _summaries(summary: Any) -> list[Any]:

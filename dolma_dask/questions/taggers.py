@@ -1,9 +1,8 @@
 """list: the taggers, built in and from plug-ins, or the attributes of one."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
-
-from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
@@ -18,7 +17,8 @@ KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "num
 """Kinds of attributes as people call them."""
 
 
-class AttributeRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class AttributeRow:
     """One attribute that a tagger makes of each document."""
 
     name: str
@@ -26,7 +26,8 @@ class AttributeRow(Struct, frozen=True):
     meaning: str  # empty if the tagger does not say
 
 
-class TaggerRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class TaggerRow:
     """One tagger as it is listed."""
 
     name: str

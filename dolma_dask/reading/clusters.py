@@ -3,15 +3,16 @@
 Cost: a lookup reads the table in columns; texts cost the shards of the members up to their rows.
 """
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.errors import CorruptFileError, DataError
@@ -54,7 +55,8 @@ ClusterName = tuple[str | int, ...]
 """Shard and row of the first document of a cluster and, where several datasets were deduplicated together, which of them it is in."""
 
 
-class ClusterMember(Struct, frozen=True):
+@dataclass(frozen=True)
+class ClusterMember:
     """A document of a cluster.
 
     Attributes
@@ -171,12 +173,12 @@ class ClusterReader(Struct, frozen=True, dict=True):
             return
         first, *others = members
         original = texts[_place(first)]
-        yield replace(first, similarity=1.0, pieces=beginning(original))
+        yield dataclasses.replace(first, similarity=1.0, pieces=beginning(original))
         for member in others:
             text = texts[_place(member)]
             bounds, shingles = self.minhash.shingles(pa.array([original, text], pa.large_string()))
             alike = jaccard(shingles[: bounds[1]], shingles[bounds[1] :])
-            yield replace(member, similarity=alike, pieces=differences(original, text))
+            yield dataclasses.replace(member, similarity=alike, pieces=differences(original, text))
 
     def _texts(self, members: Sequence[ClusterMember]) -> dict[tuple[str, str, int], str]:
         """Return the texts of documents by dataset, shard and row."""

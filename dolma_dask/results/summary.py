@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec.structs import asdict
-
 from dolma_dask.display import counted
 from dolma_dask.errors import Failure
 from dolma_dask.results.answer import Answer, plain
@@ -100,7 +98,7 @@ class Summary(Answer, frozen=True):
                 for rule in self.rules
             ],
             "notes": list(self.notes),
-            "failures": [asdict(failure) for failure in self.failures],
+            "failures": [vars(failure) for failure in self.failures],
             "planned": list(self.planned),
             "lost": self.lost,
             "exit_status": self.exit_status,

@@ -145,7 +145,7 @@ class Estimate(Answer, frozen=True):
                 "bytes": self.bytes,
                 "files": self.files,
             },
-            "workers": [asdict(one) for one in self.walls],
+            "workers": [vars(one) for one in self.walls],
             "slurm": {**asdict(self.request), "lines": self.request.lines(), "command": self.command},
             "input": {"files": self.entry_files, "bytes": self.entry_bytes},
             "seconds": round(self.seconds, 3),

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from dolma_dask.clusters import process_pool
 from dolma_dask.errors import DolmaDaskError, TrialError
@@ -200,7 +200,8 @@ def _walk(folder: Path) -> Iterator[tuple[str, int, int]]:
 # ---------------------------------------------------------------------------------------------------------- the whole
 
 
-class StageEstimate(Struct, frozen=True):
+@dataclass(frozen=True)
+class StageEstimate:
     """Expected cost of one stage."""
 
     name: str
@@ -215,7 +216,7 @@ class StageEstimate(Struct, frozen=True):
     bytes: int  # stored bytes of what it writes
     files: int
     roots: tuple[str, ...]  # where its journal lies
-    inputs: Sequence[FileInfo] = msgspec.field()  # of the pipeline, that it reads or what it reads is made of
+    inputs: Sequence[FileInfo]  # of the pipeline, that it reads or what it reads is made of
 
     @property
     def growing(self) -> float:
@@ -229,7 +230,7 @@ class StageEstimate(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON-able values."""
-        values = {name: value for name, value in asdict(self).items() if name != "inputs"}
+        values = {name: value for name, value in vars(self).items() if name != "inputs"}
         return {**values, "roots": list(self.roots)}
 
 
@@ -340,7 +341,8 @@ def is_near(stage: StagePlan) -> bool:
     return stage.verb == "dedupe" and stage.arguments.get("how") == "fuzzy"
 
 
-class Walls(Struct, frozen=True):
+@dataclass(frozen=True)
+class Walls:
     """The whole pipeline on so many workers."""
 
     workers: int

@@ -1,9 +1,9 @@
 """Estimates for the verbs of a dataset, kept as ``_journal/estimate.json``, beside their real cost."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
-from msgspec import Struct
 
 from dolma_dask.errors import StoreAccessError
 from dolma_dask.formats import layout
@@ -57,7 +57,8 @@ def read_expected(root: str) -> list[Expected]:
         return []
 
 
-class EstimateRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class EstimateRow:
     """A verb as it was estimated and as it was, in all stages of a pipeline that write here."""
 
     verb: str

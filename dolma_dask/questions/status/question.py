@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from msgspec import Struct, structs
-from msgspec.structs import asdict
 
 from dolma_dask.dataset import Dataset, version_root
 from dolma_dask.display import byte_size, counted
@@ -35,7 +34,8 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.results.table import Column, Kind, Table
 
 
-class StatusRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class StatusRow:
     """State of one verb and one of its outputs."""
 
     verb: str  # its name
@@ -76,10 +76,11 @@ class StatusRow(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return the row with its state as JSON-able values."""
-        return {**asdict(self), "state": self.state}
+        return {**vars(self), "state": self.state}
 
 
-class Leftover(Struct, frozen=True):
+@dataclass(frozen=True)
+class Leftover:
     """A folder of work under way."""
 
     folder: str  # relative to the dataset

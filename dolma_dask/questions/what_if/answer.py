@@ -1,10 +1,11 @@
 """The answer of what-if: rows for programs, sentences and tables for people."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import byte_size, counted, isolated, percent, real
@@ -127,7 +128,8 @@ class WhatIf(Answer, frozen=True):
         import pandas as pd
 
         return pd.DataFrame(
-            [asdict(row) for row in self.examples], columns=list(ExampleRow.__struct_fields__)
+            [vars(row) for row in self.examples],
+            columns=[each.name for each in dataclasses.fields(ExampleRow)],
         )
 
     def parts(self) -> Iterator[Part]:
@@ -154,7 +156,9 @@ class WhatIf(Answer, frozen=True):
         texts = read_beginnings(dataset, documents)
         left = len(set(documents) - texts.keys())
         note = f"the texts of {counted(left, 'document')} beside the bounds were not read, as they lie in many shards"
-        examples = [replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in self.examples]
+        examples = [
+            dataclasses.replace(row, excerpt=texts.get((row.shard, row.row), "")) for row in self.examples
+        ]
         return replace(self, examples=tuple(examples), notes=(*self.notes, *([note] if left else [])))
 
     def written(self, to: str) -> "WhatIf":

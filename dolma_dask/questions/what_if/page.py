@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from dolma_dask.figures.histogram import Histogram, display_edges
 from dolma_dask.questions.what_if import kernels
@@ -273,7 +272,7 @@ def _base64(array: Any) -> str:
 
 
 def _example(answer: WhatIf, row: ExampleRow) -> dict[str, Any]:
-    shown = asdict(row)
+    shown = vars(row).copy()
     text = _visible(shown.pop("excerpt"))
     return {**shown, "rule": answer.rule_names.index(row.rule), "id": _visible(row.id), "text": text}
 

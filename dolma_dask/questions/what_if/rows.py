@@ -1,6 +1,7 @@
 """Rows of the answer of what-if by rule, level and group, from the sums over all documents."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +17,8 @@ from dolma_dask.rules.thresholds import note_without_values
 from dolma_dask.text.kernels import Counts, Floats
 
 
-class RuleEffect(Struct, frozen=True):
+@dataclass(frozen=True)
+class RuleEffect:
     """Effect of one rule on one group."""
 
     rule: str  # short name
@@ -33,7 +35,8 @@ class RuleEffect(Struct, frozen=True):
     stricter_level: str | None  # that level; None if groups differ
 
 
-class LevelRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class LevelRow:
     """Documents of one group that a level of all rules keeps."""
 
     level: str
@@ -41,7 +44,8 @@ class LevelRow(Struct, frozen=True):
     kept: Amount
 
 
-class GroupRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class GroupRow:
     """Effect of all rules together on one group."""
 
     group: str
@@ -49,7 +53,8 @@ class GroupRow(Struct, frozen=True):
     kept: Amount
 
 
-class ExampleRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class ExampleRow:
     """A document beside a bound: kept, or dropped by this rule alone."""
 
     rule: str

@@ -7,6 +7,7 @@ a ratio. Beginnings cost the shards of their documents up to their rows.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
@@ -49,7 +50,8 @@ Place = tuple[str, int]
 """Shard and row of a document."""
 
 
-class Amount(Struct, frozen=True):
+@dataclass(frozen=True)
+class Amount:
     """Documents with their text; bytes and tokens are estimates, None if nothing tells them."""
 
     documents: int

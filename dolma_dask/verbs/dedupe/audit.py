@@ -10,11 +10,11 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.display import counted, percent
@@ -53,7 +53,8 @@ MAX_SHARDS = 64
 """Shards that the sample is drawn from, unless they have too few documents."""
 
 
-class AuditLevel(Struct, frozen=True):
+@dataclass(frozen=True)
+class AuditLevel:
     """Copies of about one similarity.
 
     Attributes

@@ -1,11 +1,12 @@
 """The outcome of `dedupe` as tables: by source, and the largest clusters; in a report also how similar documents were found. All of it is in the journal's records."""
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dolma_dask.display import counted, isolated, percent, shown_name
@@ -69,7 +70,8 @@ _CLUSTERS = (
 )
 
 
-class SourceDuplicates(Struct, frozen=True):
+@dataclass(frozen=True)
+class SourceDuplicates:
     """Counts of the documents of one source.
 
     Attributes
@@ -92,7 +94,8 @@ class SourceDuplicates(Struct, frozen=True):
     largest: int
 
 
-class ClusterRow(Struct, frozen=True):
+@dataclass(frozen=True)
+class ClusterRow:
     """Documents of which one survives.
 
     Attributes
@@ -124,7 +127,7 @@ class ClusterRow(Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known as JSON-able values."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 class DedupeSummary(Summary, frozen=True):
@@ -262,10 +265,12 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
     for one in summaries:
         counts.update(one.counts)
         for row in one.sources:
-            name, *numbers = asdict(row).values()
+            name, *numbers = vars(row).values()
             sources[name] = merged_counts(sources.get(name), numbers)
     clusters = [
-        replace(cluster, dataset=place) for place, one in ((".", first), *beside) for cluster in one.clusters
+        dataclasses.replace(cluster, dataset=place)
+        for place, one in ((".", first), *beside)
+        for cluster in one.clusters
     ]
     return replace(
         first,

@@ -5,9 +5,8 @@ A problem names its file and row, what was found and what was expected. Memory: 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from msgspec import Struct
 
 from dolma_dask.errors import AlignmentError, DataError, SchemaError, SourceChangedError, StaleAttributesError
 from dolma_dask.io import files
@@ -42,7 +41,8 @@ KINDS: Mapping[str, str] = {
 """Every kind, in the order of the report, and the expected state."""
 
 
-class Problem(Struct, frozen=True):
+@dataclass(frozen=True)
+class Problem:
     """One thing that is wrong."""
 
     file: str  # relative to the dataset
