@@ -3,7 +3,10 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,6 +29,9 @@ BATCH_SECONDS = 5.0
 
 RETRIES = 2
 RETRY_SECONDS = 0.5
+
+MAX_CALLS = 6
+"""Calls that the message of an unforeseen error names, the innermost last."""
 
 Outcome = Any
 """Result of a task: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
@@ -108,9 +114,28 @@ def is_transient(error: BaseException) -> bool:
     return stores.is_transient(error)
 
 
+@contextmanager
+def placed(verb: str, shard: str) -> Iterator[None]:
+    """Add to an error that nobody foresaw, such as one of a sink of a plug-in, where it was raised: the failure of a shard keeps no traceback."""
+    try:
+        yield
+    except (DolmaDaskError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        calls = [
+            f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}, line {line})"
+            for frame, line in walk_tb(error.__traceback__)
+            if not str(frame.f_globals.get("__name__")).startswith(__package__)
+        ]
+        if calls:
+            error.add_note(f"raised by {verb} of {shard} in {', '.join(calls[-MAX_CALLS:])}")
+        raise
+
+
 def _timed(stage: Stage, task: Task) -> Outcome:
     started = time.perf_counter()
-    result = stage.run_shard(task)
+    with placed(stage.verb, task.shard):
+        result = stage.run_shard(task)
     if not _is_records(result):
         return result
     seconds = (time.perf_counter() - started) / max(len(result), 1)  # added to what earlier passes have taken

@@ -6,23 +6,17 @@ Cost: none beyond reading and writing; rows are views of a block.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from traceback import walk_tb
+from contextlib import ExitStack
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from dolma_dask.engine.plan import Task
-from dolma_dask.errors import DolmaDaskError
 from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
-
-MAX_CALLS = 6
-"""Calls that the message of an unforeseen error names, the innermost last."""
 
 Rows = TypeVar("Rows")
 Read = TypeVar("Read", covariant=True)
@@ -50,24 +44,6 @@ class MapWork(Struct, frozen=True):
     outputs: Mapping[str, int] = {}
 
 
-@contextmanager
-def _placed(verb: str, shard: str) -> Iterator[None]:
-    """Add to an error that nobody foresaw, such as one of a sink of a plug-in, where it was raised: the failure of a shard keeps no traceback."""
-    try:
-        yield
-    except (DolmaDaskError, OSError, MemoryError):
-        raise
-    except Exception as error:
-        calls = [
-            f"{frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}, line {line})"
-            for frame, line in walk_tb(error.__traceback__)
-            if not str(frame.f_globals.get("__name__")).startswith(__package__)
-        ]
-        if calls:
-            error.add_note(f"raised by {verb} of {shard} in {', '.join(calls[-MAX_CALLS:])}")
-        raise
-
-
 class Map(Struct, Generic[Rows], frozen=True):
     """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
 
@@ -87,10 +63,6 @@ class Map(Struct, Generic[Rows], frozen=True):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Read one shard; return a record for each unit."""
-        with _placed(self.verb, task.shard):
-            return self._read(task)
-
-    def _read(self, task: Task) -> list[Record]:
         work: MapWork = task.work
         facts, quarantine = ShardFacts(work.source.name), Quarantine(self.policy)
         outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]

@@ -34,6 +34,7 @@ from dolma_dask.engine import (
     grouped,
 )
 from dolma_dask.engine.map import Map, Source
+from dolma_dask.errors import UsageError
 from dolma_dask.exchange.contract import Emitter, Reducer
 from dolma_dask.exchange.flag_rows import ShardKeys, StagedShard, staged_shards
 from dolma_dask.exchange.flagging import dataset_unit
@@ -56,6 +57,15 @@ GROUP_BYTES = 32_000_000
 
 GROUP_SHARDS = 256
 """Shards that are read by one task at most: opening one costs as much as reading 100 kB or more, on a store far more."""
+
+
+def _check_whole(job: "Exchange") -> None:
+    given, every = len(job.selected.shards), len(job.dataset.shards)
+    if given < every:
+        raise UsageError(
+            f"{job.root}: {job.verb} was given {given:,} of {every:,} shards; expected all, since each attribute depends on the documents of all shards. Leave out "
+            "--only, --share and --prune, or make a dataset of some shards: dolma-dask mix ... --only."
+        )
 
 
 class Found(Struct, frozen=True):
@@ -256,6 +266,8 @@ class Exchange(ABC):
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Compare the documents of all datasets, announce which attributes hold, and write them: those of this dataset last."""
+        for part in self.parts:
+            _check_whole(part)
         found = yield from self.find(work)
         key = self.found_key(found)
         yield from self.announce(key, found)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine import Plan, Stage, Task, WorkDir
+from dolma_dask.engine.attempts import placed
 from dolma_dask.engine.documents import DocumentList, DocumentStage
 from dolma_dask.engine.map import MapWork
 from dolma_dask.frames.options import CollectionOptions
@@ -46,7 +47,9 @@ class PartitionWriter(Struct, frozen=True):
         (output,) = self.stage.outputs
         there = replace(output, **dict.fromkeys(self.places, folder))  # type: ignore[type-var]
         work = MapWork(replace(task.work.source, part=part))
-        records = replace(self.stage, outputs=(there,)).run_shard(replace(task, work=work))
+        stage = replace(self.stage, outputs=(there,))
+        with placed(stage.verb, task.shard):
+            records = stage.run_shard(replace(task, work=work))
         return StagedFiles(folder, tuple(records))
 
 

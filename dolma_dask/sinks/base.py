@@ -25,13 +25,17 @@ Publish = Callable[[str], AbstractContextManager[PublishedFile]]
 
 
 class FileWriter:
-    """A file `path` below `root` that is being written; subclasses append to ``_out`` and count ``_rows``."""
+    """A file `path` below `root` that is being written; subclasses append to ``_out`` and count ``_rows``.
+
+    What comes before the first rows, such as a header, is written by ``_begin``, what waits at the end by ``_finish``.
+    """
 
     def __init__(self, root: str, path: str, publish: Publish = publish) -> None:
         self._root, self._path, self._url = root, path, join(root, path)
         self._publish = publish
         self._rows = 0
         self._members: list[tuple[int, int, int]] = []
+        self._is_whole = False
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -46,6 +50,7 @@ class FileWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+        self._is_whole = kind is None
 
     def _begin(self, stack: ExitStack) -> None:
         """Open what else is needed, to be closed with the file."""
@@ -58,7 +63,11 @@ class FileWriter:
 
     @property
     def record(self) -> FileRecord:
-        """Path, stored bytes, checksum, rows, members; after a clean exit."""
+        """Path, stored bytes, checksum, rows, members; raises `RuntimeError` before a clean exit, since no file has appeared."""
+        if not self._is_whole:
+            raise RuntimeError(
+                f"{type(self).__name__} of {self._path} was never closed, so that its file did not appear; expected a sink that leaves its writer (`__exit__`)."
+            )
         out, members = self._out, tuple(self._members)
         return FileRecord(self._path, out.bytes, out.checksum, self._rows, members, self._stamp())
 

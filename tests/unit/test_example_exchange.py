@@ -5,10 +5,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from example_exchange import NAME, FirstWordEmitter, SharedSink, flag_shared
+from example_exchange import (
+    COLUMNS,
+    NAME,
+    FirstWordEmitter,
+    SharedSink,
+    SharedWords,
+    find_columns,
+    flag_shared,
+    open_dataset,
+    run_job,
+)
 
 import dolma_dask as dk
-from dolma_dask.errors import InterruptedStageError, StageError
+from dolma_dask.errors import InterruptedStageError, StageError, UsageError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal
@@ -93,3 +103,17 @@ def test_a_bad_row_fails_or_keeps_its_place(root):
     assert run(root, "quarantine").counts["bad_records"] == 1
     assert flags(root) == [[False, *FLAGGED[0]], *FLAGGED[1:]]
     assert (root / "_quarantine/shared/a.jsonl.jsonl").exists()
+
+
+def test_attributes_of_some_shards_are_refused(root):
+    some = open_dataset(str(root)).select(prune=1)
+    job = SharedWords(
+        dataset=open_dataset(str(root)),
+        selected=some,
+        columns=find_columns(some, COLUMNS),
+        name=NAME,
+        policy=RecordPolicy(),
+    )
+    with pytest.raises(UsageError, match="shared was given 1 of 3 shards; expected all"):
+        run_job(job, HERE)
+    assert not (root / "attributes").exists()

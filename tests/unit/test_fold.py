@@ -88,3 +88,9 @@ def test_sums_are_joined_in_the_order_of_the_shards_whatever_order_they_arrive_i
     pieces = [Piece("a"), Piece("b"), Piece("c")]
     assert fold(Names(), pieces, HERE) == "abc"
     assert fold(Names(), pieces, HERE, in_order=False) == "".join("abc"[index] for index in arrival)
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_was_raised(monkeypatch):
+    monkeypatch.setattr(Names, "count", lambda names, piece: names.nothing)
+    with pytest.raises(StageError, match=r"raised by names of a in .*<lambda> \(test_fold.py, line \d+\)"):
+        fold(Names(), [Piece("a")], HERE)

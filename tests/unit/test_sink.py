@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from example_sink import TextFile, TextOutput, texts
+from example_sink import TextFile, TextOutput, TextSink, texts
 
 import dolma_dask as dk
 from dolma_dask.engine.documents import file_plan
@@ -101,3 +101,11 @@ def test_an_error_of_a_sink_for_a_collection_keeps_its_traceback(root, monkeypat
         dk.write_documents(frame, str(tmp_path / "new"), scheduler="synchronous")
     assert failed.traceback[-1].name == "<lambda>"
     assert "raised by write_documents of part-00000.jsonl.gz in" in failed.value.__notes__[0]
+
+
+def test_a_sink_that_does_not_close_its_writer_is_a_failure(root, monkeypatch):
+    monkeypatch.setattr(TextSink, "__exit__", lambda sink, *error: None)
+    with pytest.raises(
+        StageError, match=r"TextFile of a.txt was never closed, so that its file did not appear"
+    ):
+        texts(str(root / "v0"), str(root / "out"), **HERE)
