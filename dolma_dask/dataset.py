@@ -32,7 +32,7 @@ class Shard(Struct, frozen=True):
     stamp: str  # see `dolma_dask.io.files.FileInfo`
 
 
-class Dataset(Struct, frozen=True):
+class Dataset(Struct, frozen=True, weakref=True):
     """A root with ``documents/`` and ``attributes/<name>/`` below it.
 
     Attributes

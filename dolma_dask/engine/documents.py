@@ -3,9 +3,11 @@
 `document_plan` is the plan of new documents, `file_plan` that of an output in a folder of its own; `tests/unit/example_sink.py` is a verb with one.
 """
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -40,7 +42,8 @@ class DocumentList(Struct, frozen=True):
     is_narrowed: bool = False  # options leave shards out
 
 
-class DocumentStage(Map[DocumentRows], frozen=True):
+@dataclass(frozen=True)
+class DocumentStage(Map[DocumentRows]):
     """Reads each shard once, and digests the documents that sinks take."""
 
     def rows(
@@ -179,12 +182,14 @@ def join_documents(plans: Sequence[Plan]) -> tuple[list[Plan], DocumentStage]:
         for task in plan.tasks:
             sources[task.shard] = task.work.source
             outputs[task.shard].update({unit.name: number for unit in task.units})
-    stage = replace(stages[0], verb="mix", outputs=tuple(output for one in stages for output in one.outputs))
+    stage = dataclasses.replace(
+        stages[0], verb="mix", outputs=tuple(output for one in stages for output in one.outputs)
+    )
     works = {name: MapWork(source, outputs[name]) for name, source in sources.items()}
     joined = [
         replace(
             plan,
-            stage=replace(stage, verb=plan.verb),
+            stage=dataclasses.replace(stage, verb=plan.verb),
             tasks=[replace(task, work=works[task.shard]) for task in plan.tasks],
         )
         for plan in plans

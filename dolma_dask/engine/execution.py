@@ -5,6 +5,8 @@ shard that kills its worker again and again fails by its own name and takes no n
 """
 
 import ctypes
+import inspect
+import io
 import os
 import sys
 import threading
@@ -15,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import OUTLIVED, OWN, Deaths, Placement
@@ -28,6 +32,7 @@ from dolma_dask.engine.attempts import (
 )
 from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
+from dolma_dask.functions.calls import is_imported
 from dolma_dask.io.files import grouped
 from dolma_dask.metering import count_cpu
 
@@ -92,15 +97,30 @@ def check_sendable(stage: Stage, task: Task, place: Placement) -> None:
     """
     if place.client is None and place.scheduler != "processes":
         return
-    import cloudpickle
-
     try:
-        cloudpickle.dumps((stage, task))
+        _dump((stage, task))
     except Exception as error:
         raise UsageError(
             f"the work of {stage.verb} cannot be sent to another process ({type(error).__name__}: {error}); expected objects that pickle. "
             "Make such objects inside of the function that uses them, or run in this process: scheduler='threads'."
         ) from error
+
+
+def _dump(value: Any) -> None:
+    """Pickle as workers get it; raises `TypeError` for structs of a script or a file, which arrive there without their fields."""
+    import cloudpickle
+
+    class Checking(cloudpickle.CloudPickler):
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, type) and issubclass(obj, Struct) and not is_imported(obj):
+                own = inspect.get_annotations(obj)
+                if any(name in own for name in obj.__struct_fields__):
+                    raise TypeError(
+                        f"{obj.__qualname__} is a msgspec struct that no module brings; make it a dataclass"
+                    )
+            return super().reducer_override(obj)
+
+    Checking(io.BytesIO()).dump(value)
 
 
 def _bytes_of(batch: Sequence[Task]) -> int:

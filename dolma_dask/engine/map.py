@@ -7,6 +7,7 @@ Cost: none beyond reading and writing; rows are views of a block.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -44,7 +45,8 @@ class MapWork(Struct, frozen=True):
     outputs: Mapping[str, int] = {}
 
 
-class Map(Struct, Generic[Rows], frozen=True):
+@dataclass(frozen=True)
+class Map(Generic[Rows]):
     """Reads each shard once into the sinks of the units that are left; see `dolma_dask.engine.Stage`."""
 
     outputs: tuple[Output[Rows], ...]

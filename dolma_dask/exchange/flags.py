@@ -5,6 +5,7 @@ A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other 
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,7 +103,8 @@ class StagedSource(Struct, frozen=True):
         facts.seconds = known.seconds
 
 
-class FlagOutput(Struct, frozen=True):
+@dataclass(frozen=True)
+class FlagOutput:
     """Flags of all documents, beside each shard; see `dolma_dask.sinks.sink.Output`."""
 
     root: str  # of the dataset

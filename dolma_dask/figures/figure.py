@@ -51,7 +51,7 @@ def require_for(format: Format) -> None:
         require("bokeh", "a page of a figure")
 
 
-class Figure(Struct, frozen=True):
+class Figure(Struct, frozen=True, weakref=True):
     """Numbers and their picture: shows itself in a notebook, prints as a table, and is saved by `save`.
 
     With ``DOLMA_DASK_STATIC=1`` in the environment notebooks show the picture alone, which suits those that are kept.

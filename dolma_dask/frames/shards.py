@@ -3,6 +3,7 @@
 A task returns records alone. It is fused with what computes its partition (`publishing.last_task`), so that rows never travel.
 """
 
+import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,6 +35,12 @@ def documents_of(
     return DocumentList(ORIGIN, parts, tuple(shards), {**known, **(params or {})}, known)
 
 
+def _changed(output: Any, **values: str) -> Any:
+    """Return an output with other values; those of plug-ins are dataclasses."""
+    change: Any = dataclasses.replace if dataclasses.is_dataclass(output) else replace
+    return change(output, **values)
+
+
 class PartitionWriter(Struct, frozen=True):
     """Writes the files of partitions; goes to workers with each."""
 
@@ -45,9 +52,9 @@ class PartitionWriter(Struct, frozen=True):
         """Write what `task` asks for, into a folder that no other attempt has."""
         folder = files.join(self.work, uuid.uuid4().hex)
         (output,) = self.stage.outputs
-        there = replace(output, **dict.fromkeys(self.places, folder))  # type: ignore[type-var]
+        there = _changed(output, **dict.fromkeys(self.places, folder))
         work = MapWork(replace(task.work.source, part=part))
-        stage = replace(self.stage, outputs=(there,))
+        stage = dataclasses.replace(self.stage, outputs=(there,))
         with placed(stage.verb, task.shard):
             records = stage.run_shard(replace(task, work=work))
         return StagedFiles(folder, tuple(records))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.io.files import join, stat
 from dolma_dask.io.publish import PublishedFile, publish
@@ -63,9 +64,9 @@ class FileWriter:
 
     @property
     def record(self) -> FileRecord:
-        """Path, stored bytes, checksum, rows, members; raises `RuntimeError` before a clean exit, since no file has appeared."""
+        """Path, stored bytes, checksum, rows, members; raises `DataError` before a clean exit, since no file has appeared."""
         if not self._is_whole:
-            raise RuntimeError(
+            raise DataError(
                 f"{type(self).__name__} of {self._path} was never closed, so that its file did not appear; expected a sink that leaves its writer (`__exit__`)."
             )
         out, members = self._out, tuple(self._members)

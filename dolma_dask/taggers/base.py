@@ -5,13 +5,13 @@ order; keys, spans and bytes are made elsewhere (`dolma_dask.formats.attributes`
 file, and lets all taggers of a run share one pass over the text.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
-from msgspec.structs import replace
 
 from dolma_dask.text.view import TextView
 
@@ -59,7 +59,8 @@ Open = Callable[[], BinaryIO]
 """Opens a file of the user."""
 
 
-class ViewTagger(Struct, frozen=True):
+@dataclass(frozen=True)
+class ViewTagger:
     """A tagger that reads ``text``, as the view that all taggers of a pass share, and perhaps other columns.
 
     `function` gets the view, and each column of `reads` behind the first; it returns a column for each of `types`, a value for each text. Its docstring
@@ -72,7 +73,7 @@ class ViewTagger(Struct, frozen=True):
     function: Callable[..., Iterable[pa.Array | np.ndarray]]
     version: int = 1
     params: str = "{}"
-    meanings: Mapping[str, str] = {}
+    meanings: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ("text",)
     decimals: int = 5  # that documents and spans are rounded to when they are written
     files: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class ViewTagger(Struct, frozen=True):
 
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""
-        return self if self.load is None else replace(self, function=self.load(files))
+        return self if self.load is None else dataclasses.replace(self, function=self.load(files))
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch."""

@@ -216,7 +216,8 @@ class TagRows(Struct, frozen=True):
     errors: Mapping[int, str]
 
 
-class TagStage(Map[TagRows], frozen=True):
+@dataclass(frozen=True)
+class TagStage(Map[TagRows]):
     """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
 
     def rows(

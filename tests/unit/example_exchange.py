@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine import RunOptions, Unit, run_job
@@ -45,7 +44,8 @@ class FirstWordEmitter(DocumentEmitter):
         yield keyed(keys, locations(number, rows.first, len(rows)))[has_word]
 
 
-class SharedReducer(Struct, frozen=True):
+@dataclass(frozen=True)
+class SharedReducer:
     """Gives out the locations of keys that several records have."""
 
     dtype: np.dtype[Any] = SHARED
@@ -65,7 +65,8 @@ class SharedSink(FlagSink):
         self.counts["shared"] += len(found.at)
 
 
-class SharedOutput(FlagOutput, frozen=True):
+@dataclass(frozen=True)
+class SharedOutput(FlagOutput):
     """An attribute file for each shard."""
 
     def open(self, unit: Unit, shard: str) -> SharedSink:

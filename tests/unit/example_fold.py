@@ -4,9 +4,8 @@ The example of a fold: it says what is counted in one shard; reading, tasks, wor
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import ClassVar
-
-from msgspec import Struct
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine.fold import fold, readable_rows, shards_of
@@ -15,7 +14,8 @@ from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.reader import AlignedShard
 
 
-class CountSources(Struct, frozen=True):
+@dataclass(frozen=True)
+class CountSources:
     """See `dolma_dask.engine.fold.Fold`."""
 
     verb: ClassVar[str] = "sources"

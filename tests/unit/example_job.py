@@ -5,12 +5,12 @@ plan writes an attribute file per shard.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import xxhash
-from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Announce, Passes, Plan, Ran, Task, Unit, WorkDir, inputs_of
@@ -27,7 +27,8 @@ KEYS = np.dtype([("key", "<u8"), ("location", "<u8")])
 COUNTS = np.dtype([("location", "<u8"), ("count", "<u8")])
 
 
-class FirstWords(Struct, frozen=True):
+@dataclass(frozen=True)
+class FirstWords:
     """Emits a key for each document; a task is one shard."""
 
     dtype: np.dtype = KEYS
@@ -44,7 +45,8 @@ class FirstWords(Struct, frozen=True):
         return Emitted(reader.state.inputs, rows)
 
 
-class Count(Struct, frozen=True):
+@dataclass(frozen=True)
+class Count:
     """Gives each location the number of records of its key."""
 
     dtype: np.dtype = COUNTS
@@ -58,7 +60,8 @@ class Count(Struct, frozen=True):
         return {"keys": len(counts)}
 
 
-class WriteCounts(Struct, frozen=True):
+@dataclass(frozen=True)
+class WriteCounts:
     """Writes the attribute file of one shard."""
 
     root: str
@@ -85,7 +88,8 @@ class WriteCounts(Struct, frozen=True):
         ]
 
 
-class FirstWordsJob(Struct, frozen=True):
+@dataclass(frozen=True)
+class FirstWordsJob:
     """See `dolma_dask.engine.Job`."""
 
     dataset: Dataset

@@ -4,11 +4,11 @@ The example of a map. The sink says what becomes of some rows; reading, resume, 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from dolma_dask import engine
 from dolma_dask.dataset import open_dataset
@@ -42,7 +42,8 @@ class ShoutSink(AttributeSink):
         return {"reads": ["text"], "kinds": {NAME: "number"}}
 
 
-class ShoutOutput(Struct, frozen=True):
+@dataclass(frozen=True)
+class ShoutOutput:
     """An attribute file for each shard."""
 
     root: str

@@ -6,8 +6,6 @@ The example of a kind of output. The rule that keeps documents, resume, keys, re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from msgspec import Struct
-
 from dolma_dask.engine import Unit
 from dolma_dask.engine.documents import file_plan
 from dolma_dask.formats import layout
@@ -49,7 +47,8 @@ class TextSink(FileSink[TextFile]):
         self.writer.write(rows.batch.column("text").to_pylist())
 
 
-class TextOutput(Struct, frozen=True):
+@dataclass(frozen=True)
+class TextOutput:
     """A text file for each shard."""
 
     root: str

@@ -3,11 +3,15 @@
 import json
 import re
 
+import msgspec
 import pytest
 from example_sink import TextFile, TextOutput, TextSink, texts
 
 import dolma_dask as dk
-from dolma_dask.engine.documents import file_plan
+from dolma_dask.clusters import Placement
+from dolma_dask.engine import Task
+from dolma_dask.engine.documents import DocumentStage, file_plan
+from dolma_dask.engine.execution import check_sendable
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.frames.options import WriteOptions
 from dolma_dask.frames.partitions import collection_of, shard_names
@@ -109,3 +113,15 @@ def test_a_sink_that_does_not_close_its_writer_is_a_failure(root, monkeypatch):
         StageError, match=r"TextFile of a.txt was never closed, so that its file did not appear"
     ):
         texts(str(root / "v0"), str(root / "out"), **HERE)
+
+
+def test_a_struct_that_no_module_brings_is_refused_by_name_before_it_is_sent(root, monkeypatch):
+    own = msgspec.defstruct(
+        "Own", [("root", str)], namespace={"verb": "own", "columns": ("text",)}, module="__main__"
+    )
+    stage = DocumentStage((own("x"),), RecordPolicy(), "own")
+    task = Task("a", (), (), None)
+    with pytest.raises(
+        UsageError, match="Own is a msgspec struct that no module brings; make it a dataclass"
+    ):
+        check_sendable(stage, task, Placement(scheduler="processes", workers=2))

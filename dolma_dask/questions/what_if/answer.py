@@ -217,10 +217,10 @@ def _stricter(answer: WhatIf, every: GroupRow) -> str:
     name = _next_level(answer)
     lost = answer.stricter
     rows = [row for row in answer.of_group(ALL) if row.stricter is not None]
-    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0)
+    most = max(rows, key=lambda row: row.stricter.documents if row.stricter else 0, default=None)
     cause = (
         f" Of the rules, {isolated(most.rule)} would take the most by itself: {most.stricter.documents:,}."
-        if most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
+        if most and most.stricter and most.stricter.documents and len(answer.of_group(ALL)) > 1
         else ""
     )
     return (

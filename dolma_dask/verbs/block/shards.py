@@ -45,7 +45,8 @@ def entry_locations(first: int, count: int) -> npt.NDArray[np.uint64]:
     return (shard << np.uint64(ROW_BITS)) | row
 
 
-class ListedOutput(FlagOutput, frozen=True):
+@dataclass(frozen=True)
+class ListedOutput(FlagOutput):
     """Flags of listed documents, beside each shard."""
 
     verb: str = "block"

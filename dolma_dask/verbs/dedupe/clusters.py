@@ -4,6 +4,7 @@ A cluster sends a header with its size, and a record per member; the header come
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,8 @@ class SignedSource(StagedSource, frozen=True):
         return read_rows(files.join(self.folder, self.staged.staging.path))
 
 
-class ClusterOutput(DuplicateOutput, frozen=True):
+@dataclass(frozen=True)
+class ClusterOutput(DuplicateOutput):
     """Flags of duplicates with the sizes of clusters and, if pairs are verified, similarities; what came back about documents are `MEMBERS`."""
 
     scale: int = 0  # what stands for a similarity of 1; 0: pairs are not verified

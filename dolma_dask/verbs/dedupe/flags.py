@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -33,7 +34,8 @@ SIZE_EDGES = np.array([part << octave for octave in range(48) for part in (2, 3)
 """Smallest sizes of the bins; each ends before the next."""
 
 
-class DuplicateOutput(FlagOutput, frozen=True):
+@dataclass(frozen=True)
+class DuplicateOutput(FlagOutput):
     """Flags of duplicates, beside each shard; what came back about documents are `FLAGS`."""
 
     verb: str = "dedupe"

@@ -128,7 +128,8 @@ def transform(
     return make_files(plan, options)
 
 
-class TransformStage(DocumentStage, frozen=True):
+@dataclass(frozen=True)
+class TransformStage(DocumentStage):
     """Reads each shard once, and rewrites its documents."""
 
     rewriting: Rewriting
