@@ -17,12 +17,13 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -61,16 +62,27 @@ def execute(path: Path, **environment: str) -> NotebookNode:
     book = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="dolma-dask-notebook-") as folder:
         own = {"TMPDIR": folder, "IPYTHONDIR": folder, "DOLMA_DASK_STATIC": "1"}
-        client = NotebookClient(
-            book,
-            timeout=CELL_SECONDS,
-            kernel_name="python3",
-            resources={"metadata": {"path": folder}},
-            extra_arguments=["--log-level=ERROR"],
-        )
-        client.execute(env=os.environ | own | environment)
+        run_cells(book, folder, CELL_SECONDS, os.environ | own | environment)
         clean(book, folder)
     return book
+
+
+def run_cells(book: NotebookNode, folder: str, cell_seconds: int, environment: Mapping[str, str]) -> None:
+    """Run the cells of a notebook in a folder, with an environment.
+
+    The kernel is spoken to through sockets that are files: a port that is free when it is chosen may be taken before the kernel opens it.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-") as sockets:
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{sockets}/socket")
+        resources = {"metadata": {"path": folder}}
+        client = NotebookClient(
+            book,
+            km=kernel,
+            timeout=cell_seconds,
+            resources=resources,
+            extra_arguments=["--log-level=ERROR"],
+        )
+        client.execute(env=dict(environment))
 
 
 def clean(book: NotebookNode, folder: str) -> None:

@@ -1,6 +1,7 @@
 """Displays while a verb runs: counts, units, phases, and the display that fits where it runs."""
 
 import io
+import os
 import re
 import sys
 import threading
@@ -8,10 +9,10 @@ import time
 import types
 from pathlib import Path
 
-import nbclient
 import nbformat
 import pytest
 
+import notebooks
 from dolma_dask import metering, progress
 from dolma_dask.engine import inputs_of
 from dolma_dask.engine.fold import fold
@@ -212,7 +213,7 @@ def test_a_stored_notebook_holds_one_line_of_progress_and_no_time(tmp_path):
     book = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(NOTEBOOK.format(call=call)) for call in calls]
     )
-    nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    notebooks.run_cells(book, str(tmp_path), 120, os.environ)
     shown = [
         [out["data"]["text/plain"] for out in cell.outputs if out.output_type == "display_data"]
         for cell in book.cells
