@@ -614,6 +614,7 @@ def download(
     on_missing: Literal["record", "fail"] = "record",
     on_broken: Literal["record", "fail"] = "fail",
     refresh: bool = False,
+    redirects_to: Sequence[str] = (),
     timeout: float = 30.0,
     patience: float = 300.0,
     only: Sequence[str] | None = None,
@@ -655,6 +656,9 @@ def download(
         The same for files that are damaged at the source.
     refresh : bool, optional
         Ask the source about every file, and fetch what has changed there; by default what was fetched stays.
+    redirects_to : list of str, optional
+        Other hosts that may send the files when their server redirects to them, such as cdn.example.org or '*.example.org'; '*': any. One with
+        a private address has to be named in full.
     timeout : float
         Seconds without a byte after which a connection is made anew.
     patience : float

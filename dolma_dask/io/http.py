@@ -1,12 +1,15 @@
 """Requests over http and https, as the environment wants them: its proxies and certificates, and the logins of ``~/.netrc``. urllib3 sends them."""
 
 import io
+import ipaddress
 import netrc
 import os
+import socket
 import ssl
 import string
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from http.client import HTTPException, HTTPResponse
@@ -26,13 +29,21 @@ ERRORS = (HTTPError, HTTPException, OSError)
 _MAX_REDIRECTIONS = 10
 """Redirections of one request that are followed, one after another."""
 
+_PORTS = {"http": 80, "https": 443}
+
 
 def send(
-    method: str, url: str, headers: dict[str, str], timeout: float, connections: int
-) -> BaseHTTPResponse:
-    """Send a request, and again to the place that it is redirected to, which has a proxy of its own and learns no login; `release` the answer.
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    timeout: float,
+    connections: int,
+    check_place: Callable[[str], None],
+) -> tuple[BaseHTTPResponse, str]:
+    """Send a request, and again to the place that it is redirected to, which has a proxy of its own and learns no login; return the answer, which is to be
+    released, and the URL that it comes from. `check_place` refuses such a place.
 
-    Raises `ValueError`: such a place is none. Raises `ERRORS`: nobody answers.
+    Raises `ValueError`: a place is none. Raises `ERRORS`: nobody answers.
     """
     place, login = url.partition("#")[0], _login(urlsplit(url).hostname or "")
     for _ in range(_MAX_REDIRECTIONS + 1):
@@ -54,7 +65,27 @@ def send(
         place, login = urljoin(place, quote(location, string.punctuation, "latin-1")), {}
         if not is_web(place):
             raise ValueError(shown(place))
-    return response
+        check_place(place)
+    return response, place
+
+
+def place_of(url: str) -> str:
+    """Return the host of a URL, with its port where that is not the one of its scheme."""
+    parts = urlsplit(url)
+    port = parts.port or _PORTS[parts.scheme]
+    host = (parts.hostname or "").rstrip(".")
+    return host if port == _PORTS[parts.scheme] else f"{host}:{port}"
+
+
+def is_private(url: str) -> bool:
+    """Tell whether the host of a URL has an address that is not of the internet: this machine, a network of an office, or the metadata of a cloud.
+
+    A host that only a proxy knows is its affair.
+    """
+    with suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(urlsplit(url).hostname, None, type=socket.SOCK_STREAM)
+        return not all(ipaddress.ip_address(one[4][0]).is_global for one in found)
+    return False
 
 
 def release(response: BaseHTTPResponse) -> None:

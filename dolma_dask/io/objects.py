@@ -59,6 +59,8 @@ class ObjectBytes(Struct, frozen=True):
     version: Version
     start: int  # offset of the first of them
     read: Callable[[], bytes]  # the next of them, as soon as there are some; empty: no more come
+    is_proved: bool = True  # False: nothing tells the end of all from a connection that broke off
+    host: str = ""  # that sends them, where it is not that of the URL
 
 
 class BrokenOffError(Exception):

@@ -36,12 +36,14 @@ _HELD = re.compile(r"(?P<free>\..*)\.(?P<space>\w+)-(?P<pid>\d+)-[0-9a-f]{8}\.pa
 
 
 class Partial:
-    """Bytes received of the object that becomes `target`: ``bytes`` of its ``version``."""
+    """Bytes received of the object that becomes `target`: ``bytes`` of its ``version``; ``is_proved`` and ``host`` as `ObjectBytes` had them."""
 
     def __init__(self, target: str, folder: Path) -> None:
         self._target = target
         self._folder = folder
         self._handle: BinaryIO | None = None
+        self.is_proved = True
+        self.host = ""
         self.version = _read_version(folder)
         self.bytes = _data_bytes(folder) if self.version else 0
 
@@ -62,6 +64,7 @@ class Partial:
         with source.open(url, self.bytes, self.version) as answer:
             if answer.start != self.bytes or not answer.start:
                 self.begin(answer.version)
+            self.is_proved, self.host = answer.is_proved, answer.host
             while data := answer.read():
                 self.write(memoryview(data))
         received, expected = self.bytes, answer.version.bytes

@@ -5,11 +5,13 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from http.client import InvalidURL
 
+from msgspec.structs import replace
 from urllib3 import BaseHTTPResponse, Retry
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, InvalidHeader
 
 from dolma_dask.errors import StoreAccessError, StoreError, StoreUnreachableError
 from dolma_dask.io import http
@@ -39,14 +41,16 @@ _READ_BYTES = 1 << 18
 class Web(ObjectSource, frozen=True):
     """Objects of web servers, besides those of files and stores."""
 
+    redirects_to: tuple[str, ...] = ()  # patterns of other hosts that may send them
+
     def look(self, url: str) -> Version | None:
         """See `ObjectSource.look`; of an object whose server does not answer without sending it, nothing is known."""
         if not is_web(url):
             return super().look(url)
 
         def ask() -> Version:
-            with self._ask(url, "HEAD", {}) as response:
-                return _version(response.headers)
+            with self._ask(url, "HEAD", {}) as (response, _):
+                return _version(response.headers, _length(response.headers))
 
         try:
             return self.persistently(url, ask)
@@ -66,29 +70,33 @@ class Web(ObjectSource, frozen=True):
             return
         if start and held is not None and held.if_range:
             condition = {"Range": f"bytes={start}-", "If-Range": held.if_range}
-            with self._ask(url, "GET", condition, (_OK, _PART, _NO_SUCH_RANGE)) as response:
+            with self._ask(url, "GET", condition, (_OK, _PART, _NO_SUCH_RANGE)) as (response, host):
                 if response.status == _OK:
-                    yield _answer(url, response)
+                    yield _answer(url, response, host)
                     return
                 if response.status == _PART and _is_part_of(held, response.headers, start):
-                    yield _answer(url, response, held, start)
+                    yield _answer(url, response, host, held, start)
                     return
         # nothing is held, it is shorter now, or the server took the old one for the same
-        with self._ask(url, "GET", {}, (_OK,)) as response:
-            yield _answer(url, response)
+        with self._ask(url, "GET", {}, (_OK,)) as (response, host):
+            yield _answer(url, response, host)
 
     @contextmanager
     def _ask(
         self, url: str, method: str, headers: dict[str, str], expected: tuple[int, ...] = ()
-    ) -> Iterator[BaseHTTPResponse]:
-        """Open the answer to a request; by default every success is `expected`."""
+    ) -> Iterator[tuple[BaseHTTPResponse, str]]:
+        """Open the answer to a request, together with the host that it comes from if that is another one; by default every success is `expected`."""
         try:
-            response = http.send(method, url, headers, self.timeout, self.connections)
+            response, place = http.send(
+                method, url, headers, self.timeout, self.connections, partial(self._check_place, url)
+            )
         except (ValueError, InvalidURL) as error:
             raise StoreAccessError(
                 f"{shown(url)}: it leads to an address that is none ({reason(error)}); expected one of http or https. Correct it, or leave it out.",
                 url=shown(url),
             ) from None
+        except InvalidHeader as error:
+            raise BrokenOffError(f"its headers contradict each other ({reason(error)})", "answer") from None
         except http.ERRORS as error:
             raise _unreached(url, http.cause(error)) from None
         try:
@@ -96,15 +104,48 @@ class Web(ObjectSource, frozen=True):
                 self.host(url).answered = time.monotonic()
             if response.status not in (expected or range(_OK, _REDIRECTS)):
                 raise _refusal(url, response)
-            yield response
+            yield response, "" if _is_same_host(url, place) else http.place_of(place)
         finally:
             http.release(response)
 
+    def _check_place(self, url: str, place: str) -> None:
+        """Refuse a redirection to another host that nobody has allowed; one with a private address has to be named in full.
 
-def _answer(url: str, response: BaseHTTPResponse, held: Version | None = None, start: int = 0) -> ObjectBytes:
+        Else whoever publishes a list could have anything fetched that this machine reaches.
+        """
+        host = http.place_of(place)
+        if _is_same_host(url, place) or host in self.redirects_to:
+            return
+        if any(fnmatchcase(host, pattern) for pattern in self.redirects_to) and not http.is_private(place):
+            return
+        raise StoreAccessError(
+            f"{shown(url)}: its server redirects to {reason(host)}, another host{' with a private address' * http.is_private(place)}; expected its own answer. "
+            f"If that is meant, allow it with --redirects-to {reason(host)}.",
+            url=shown(url),
+        )
+
+
+def _is_same_host(url: str, place: str) -> bool:
+    """Tell whether a place is the same host and port, or the secure one of the same host."""
+    there, here = http.place_of(place), http.place_of(url)
+    return there == here and not (url.startswith("https:") and place.startswith("http:"))
+
+
+def _answer(
+    url: str, response: BaseHTTPResponse, host: str, held: Version | None = None, start: int = 0
+) -> ObjectBytes:
     """Return the bytes of a response: the rest of the version that is `held`, or all of what its headers describe."""
-    _check_encoding(url, response.headers)
-    return ObjectBytes(held or _version(response.headers), start, partial(_read, response))
+    headers = response.headers
+    _check_encoding(url, headers)
+    length, is_chunked = _length(headers), _is_chunked(headers)
+    if length is None and "Content-Length" in headers and not is_chunked:
+        found = reason(headers["Content-Length"])[:100]
+        raise BrokenOffError(f"its Content-Length is {found}, which is no size", "answer")
+    version = held or _version(headers, length)
+    if version.bytes is None and length is not None:
+        version = replace(version, bytes=start + length)
+    is_proved = is_chunked or version.bytes is not None
+    return ObjectBytes(version, start, partial(_read, response), is_proved, host)
 
 
 def _read(response: BaseHTTPResponse) -> bytes:
@@ -115,25 +156,33 @@ def _read(response: BaseHTTPResponse) -> bytes:
         raise BrokenOffError(f"the connection broke off ({reason(http.cause(error))})") from None
 
 
-def _version(headers: Mapping[str, str], size: str | None = None) -> Version:
-    """Return what the headers of an answer say of the whole object."""
-    size = headers.get("Content-Length") if size is None else size
+def _is_chunked(headers: Mapping[str, str]) -> bool:
+    """Tell whether a body comes in chunks, whose last one proves that it is whole."""
+    return "chunked" in headers.get("Transfer-Encoding", "").lower()
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    """Return the length of a body; None where its headers give none that is possible. Some proxies give it twice."""
+    found = re.fullmatch(r"([0-9]{1,18})(?:\s*,\s*\1)*", headers.get("Content-Length", "").strip())
+    return int(found[1]) if found and not _is_chunked(headers) else None
+
+
+def _version(headers: Mapping[str, str], size: int | None) -> Version:
+    """Return what the headers of an answer say of the whole object, of which they tell the size or not."""
     tag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
     is_strong = tag and not tag.startswith("W/")
     stamp = tag.removeprefix("W/").strip('"') or modified
-    return Version(
-        int(size) if size and re.fullmatch("[0-9]{1,18}", size) else None,
-        f"tag:{stamp}" if stamp else "",
-        tag if is_strong else modified,
-    )
+    return Version(size, f"tag:{stamp}" if stamp else "", tag if is_strong else modified)
 
 
 def _is_part_of(held: Version, headers: Mapping[str, str], start: int) -> bool:
     """Tell whether what a server sends is the rest of an object."""
-    found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]+|\*)", headers.get("Content-Range", "").strip())
+    found = re.fullmatch(
+        r"bytes ([0-9]{1,18})-[0-9]+/(?:([0-9]{1,18})|\*)", headers.get("Content-Range", "").strip()
+    )
     if found is None or int(found[1]) != start:
         return False
-    now = _version(headers, found[2])
+    now = _version(headers, int(found[2]) if found[2] else None)
     return now.stamp in ("", held.stamp) and (None in (now.bytes, held.bytes) or now.bytes == held.bytes)
 
 

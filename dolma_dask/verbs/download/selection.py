@@ -167,7 +167,7 @@ def _of_list(
             continue
         if "://" in line or line.startswith("/"):
             if selection.keeps(line):
-                _check_line(line, f"{shown(url)}, line {number}", is_local=files.is_local(url))
+                _check_line(line, f"{shown(url)}, line {number}", base)
                 yield from _selected(line, base, selection)
         elif tree and _SHARD.fullmatch(line):
             yield from _of_shard(tree, line, selection)
@@ -215,12 +215,12 @@ def _on_this_machine(source: ObjectSource, url: str) -> Iterator[str]:
         yield url
 
 
-def _check_line(line: str, place: str, is_local: bool) -> None:
-    """Check that a list names what may be fetched: a list from elsewhere no files of this machine, and nobody a URL without a host."""
+def _check_line(line: str, place: str, base: str | None) -> None:
+    """Check that a list names what may be fetched: files of this machine only below a `base` that is one of its folders, and nobody a URL without a host."""
     check_url(line)
-    if files.is_local(line) and not is_local:
+    if files.is_local(line) and not (base and files.is_local(base)):
         raise UsageError(
-            f"{place}: {line[:100]!r} is a path of this machine; expected a URL in a list that comes from elsewhere. Save the list here if these files are meant."
+            f"{place}: {line[:100]!r} is a path of this machine; expected a URL. If files of this machine are meant, name their folder in --base."
         )
     try:
         parts = urlsplit(line)

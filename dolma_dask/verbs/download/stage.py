@@ -29,11 +29,15 @@ MAX_COPIES = 4
 
 Handling = Literal["record", "fail"]
 
-STATES = ("missing", "broken")
-"""States of objects that were not fetched."""
+STATES = {
+    "missing": "missing at the source",
+    "broken": "broken at the source",
+    "unproved": "fetched without proof that they are whole, since their servers tell no size and close the connection",
+}
+"""States of objects that are not there, or perhaps not whole: names of their lists, and what is said of them."""
 
 LISTS = "_quarantine/download"
-"""Folder of the lists of objects that were not fetched."""
+"""Folder of the lists of objects that are not there, or perhaps not whole."""
 
 
 def key_of(url: str, stamp: str) -> str:
@@ -74,6 +78,7 @@ class DownloadStage(Struct, frozen=True):
                     raise
                 return [self._without(unit, wanted, "broken", str(error))]
             size = part.bytes
+            info = self._described(wanted, part)
             part.publish()
         return [
             Record(
@@ -82,10 +87,23 @@ class DownloadStage(Struct, frozen=True):
                 key=key_of(wanted.url, version.stamp),
                 inputs=(InputRecord(unit.name, size, version.stamp, checksum),),
                 files=(FileRecord(unit.name, size, checksum),),
-                counts={"files": 1, "bytes_out": size},
-                info={"origin": self.origin},
+                counts={"files": 1, "bytes_out": size, **{state: 1 for state in STATES if state in info}},
+                info=info,
             )
         ]
+
+    def _described(self, wanted: Wanted, part: Partial) -> dict[str, str]:
+        """Return what a record says of an object: its origin, the other host that has sent it, and whether nothing proves that it is whole.
+
+        The end of a table proves that; gzip and zstd data may have been cut behind a member.
+        """
+        is_proved = part.is_proved or wanted.path.endswith(".parquet")
+        info = {"origin": self.origin}
+        if part.host:
+            info["host"] = part.host
+        if not is_proved:
+            info["unproved"] = shown(wanted.url)
+        return info
 
     def _fetch_whole(self, url: str, part: Partial) -> tuple[Version, str]:
         """Fetch an object into its partial file, and return its version and the checksum of its bytes.
@@ -145,12 +163,12 @@ def _read_through(stored: StoredFile, name: str) -> None:
 
 
 def left_out(records: Mapping[str, Record], state: str) -> list[str]:
-    """Return the URLs of objects that are ``missing`` or ``broken``."""
+    """Return the URLs of objects in one of the `STATES`."""
     return sorted(record.info[state] for record in records.values() if state in record.info)
 
 
 def write_lists(target: str) -> None:
-    """List the objects that were not fetched, of all runs, one URL to a line: lists that `download` takes again."""
+    """List the objects in each of the `STATES`, of all runs, one URL to a line: lists that `download` takes again."""
     records = Journal(target, "download").records
     for state in STATES:
         url = files.join(target, f"{LISTS}/{state}.txt")
@@ -165,13 +183,17 @@ def write_lists(target: str) -> None:
 
 
 def sentences(target: str, records: Mapping[str, Record]) -> Iterator[str]:
-    """Say how many objects are ``missing`` or ``broken``, of which components, and where they are listed."""
-    for state in STATES:
+    """Say how many objects are in each of the `STATES`, of which components, and where they are listed; and which other hosts have sent some."""
+    for state, said in STATES.items():
         if urls := left_out(records, state):
             names = (name for name, record in records.items() if state in record.info)
             folders = Counter(name.split("/")[0] if "/" in name else "files" for name in names)
             parts = ", ".join(f"{count:,} of {folder}" for folder, count in sorted(folders.items()))
             yield (
-                f"{len(urls):,} {state} at the source ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for "
+                f"{len(urls):,} {said} ({parts}), first {urls[0]}; all are listed in {target}/{LISTS}/{state}.txt. --refresh looks for "
                 "them again"
             )
+    hosts = Counter(record.info["host"] for record in records.values() if "host" in record.info)
+    if hosts:
+        parts = ", ".join(f"{host} ({count:,})" for host, count in sorted(hosts.items()))
+        yield f"sent by other hosts than the URLs name, to which their servers redirect: {parts}"

@@ -84,6 +84,13 @@ class DownloadOptions(ShardOptions):
             "Ask the source about every file, and fetch what has changed there; by default what was fetched stays."
         ),
     ] = False
+    redirects_to: Annotated[
+        Sequence[str],
+        Opt(
+            "Other hosts that may send the files when their server redirects to them, such as cdn.example.org or '*.example.org'; '*': any. One with a private "
+            "address has to be named in full."
+        ),
+    ] = ()
     timeout: Annotated[
         float,
         Opt(
@@ -111,7 +118,7 @@ class DownloadOptions(ShardOptions):
     @property
     def server(self) -> Web:
         """Reader of sources."""
-        return Web(self.connections, self.timeout, self.patience)
+        return Web(self.connections, self.timeout, self.patience, tuple(self.redirects_to))
 
 
 @command

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,14 @@ from thorough import THOROUGH
 
 import dolma_dask as dk
 from dolma_dask import progress
-from dolma_dask.errors import DiskFullError, StageError, StoreError, StoreUnreachableError, UsageError
+from dolma_dask.errors import (
+    DiskFullError,
+    StageError,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
+    UsageError,
+)
 from dolma_dask.io import http, objects, partial, web
 from dolma_dask.io.stores import reason
 from dolma_dask.journal import Journal
@@ -184,6 +192,30 @@ def test_nothing_is_lost_by_a_server_that(name, server, tmp_path):
 
 LINES = "/x/lines.jsonl"
 """Lines of text have no checksum, so that nothing else would tell."""
+
+
+@pytest.mark.parametrize("size", ["-5", "9" * 30, "3, 4", "three"])
+def test_a_size_that_is_none_proves_nothing(size, server, tmp_path):
+    server.files[LINES] = b"a line\n" * 1000
+    server.always[LINES] = Fault("no_length", headers=(("Content-Length", size),))
+    with pytest.raises(StageError, match=r"(is no size|contradict each other .*) \(5 attempts"):
+        fetch_one(server, tmp_path, LINES)
+    assert files_of(tmp_path) == {}
+
+
+def test_a_body_that_ends_with_its_connection_is_said_to_be_unproved(server, tmp_path):
+    paths = (FIRST, f"{BASE}/minhash/{SHARDS[0]}.minhash.parquet", LINES)
+    server.files[LINES] = b"a line\n" * 1000
+    server.always = dict.fromkeys(paths, Fault("no_length"))
+    urls = [f"{server.url}{path}" for path in paths]
+    summary = dk.download(urls, to=str(tmp_path), **QUICK)
+    assert summary.counts["unproved"] == 2
+    assert summary.notes[-1].startswith("2 fetched without proof that they are whole")
+    listed = (tmp_path / "_quarantine/download/unproved.txt").read_text().split()
+    assert listed == sorted([urls[0], urls[2]])
+    server.always = {}
+    fetch_one(server, tmp_path, LINES, refresh=True, overwrite=True)
+    assert (tmp_path / "_quarantine/download/unproved.txt").read_text().split() == urls[:1]
 
 
 @pytest.mark.parametrize("status", [202, 203, 204, 206])
@@ -663,6 +695,9 @@ def test_a_list_from_elsewhere_names_no_files_of_this_machine(server, tmp_path):
         with pytest.raises(UsageError, match=r"urls.txt, line 1: .* is a path of this machine"):
             fetch_one(server, tmp_path / "out", "/urls.txt")
     (tmp_path / "urls.txt").write_text(f"{tmp_path}/mine.json.gz\n")
+    for base in (None, server.url):
+        with pytest.raises(UsageError, match=r"name their folder in --base"):
+            dk.download(str(tmp_path / "urls.txt"), to=str(tmp_path / "mine"), base=base, **QUICK)
     dk.download(str(tmp_path / "urls.txt"), to=str(tmp_path / "mine"), base=str(tmp_path), **QUICK)
     assert files_of(tmp_path / "mine") == {"mine.json.gz": packed(1)}
 
@@ -729,12 +764,52 @@ def test_a_redirection_is_followed_without_the_login(server, tmp_path, monkeypat
     with BadServer({FIRST: server.files[FIRST]}) as other:
         other.faults[FIRST] = [Fault("drop", 20_000)]
         server.always[FIRST] = Fault("status", status=302, headers=(("Location", f"{other.url}{FIRST}"),))
-        fetch_one(server, tmp_path / "out")
+        host = other.url.removeprefix("http://")
+        summary = fetch_one(server, tmp_path / "out", redirects_to=host)
+        assert f"to which their servers redirect: {host} (1)" in summary.notes[-1]
         assert [(one.range, one.authorization) for one in other.gets(FIRST)] == [
             ("", ""),
             ("bytes=20000-", ""),
         ]
     assert files_of(tmp_path / "out") == {FIRST.removeprefix(f"{BASE}/"): server.files[FIRST]}
+
+
+@pytest.mark.parametrize("allowed", [(), "*", "other.host"])
+def test_a_redirection_to_another_host_is_followed_where_that_is_allowed(allowed, server, tmp_path):
+    with BadServer({FIRST: server.files[FIRST]}) as other:
+        server.always[FIRST] = Fault("status", status=302, headers=(("Location", f"{other.url}{FIRST}"),))
+        host = re.escape(other.url.removeprefix("http://"))
+        with pytest.raises(
+            StageError, match=rf"another host with a private address; .* --redirects-to {host}"
+        ):
+            fetch_one(server, tmp_path / "out", redirects_to=allowed)
+        assert other.seen == []
+
+
+@pytest.mark.parametrize(
+    "place, allowed, is_refused",
+    [
+        ("https://a.example/x", (), False),
+        ("http://a.example:80/y", (), False),
+        ("http://a.example:8080/x", (), True),
+        ("http://b.example/x", (), True),
+        ("http://b.example/x", ("a.example",), True),
+        ("http://b.example/x", ("*.example",), False),
+        ("http://127.0.0.1/x", ("*",), True),
+        ("http://169.254.169.254/latest", ("*", "169.*"), True),
+        ("http://[::1]/x", ("*",), True),
+        ("http://127.0.0.1/x", ("127.0.0.1",), False),
+    ],
+)
+def test_places_of_redirections(place, allowed, is_refused):
+    source = web.Web(redirects_to=allowed)
+    with pytest.raises(StoreAccessError) if is_refused else nullcontext():
+        source._check_place("http://a.example/x", place)
+
+
+def test_a_redirection_does_not_give_up_https():
+    with pytest.raises(StoreAccessError):
+        web.Web()._check_place("https://a.example/x", "http://a.example/x")
 
 
 def test_proxies_are_those_of_the_environment(server, tmp_path, monkeypatch):
