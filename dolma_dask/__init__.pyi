@@ -1329,7 +1329,7 @@ def quantiles(
     probabilities: Sequence[float] | None = None,
     over: Literal["all", "kept"] = "all",
     where: str | Rule | None = None,
-    sample: float | None = None,
+    sample: Mapping[str, float] | Sequence[str] | float | None = None,
     seed: int = 0,
     name: str = "quantiles",
     attributes: Sequence[str] = (),
@@ -1375,9 +1375,9 @@ def quantiles(
         All documents, or only those that no set of duplicates flags, of dedupe or attached.
     where : str, optional
         Only documents for which this holds, as in mix.
-    sample : float, optional
+    sample : float, {str: float} or list of str, optional
         Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept shrink
-        with it.
+        with it. Or one for each of some groups: en=0.0002 de=0.0005; others are looked at whole.
     seed : int, optional
         Seed of that hash.
     name : str

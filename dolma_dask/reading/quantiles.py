@@ -13,6 +13,7 @@ from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.sampling import sample_in_words
 from dolma_dask.rules.signal_names import short_names
 from dolma_dask.rules.thresholds import By, Thresholds, shown_by
 
@@ -106,7 +107,7 @@ class QuantilesSummary(Summary, frozen=True):
         known = self.parameters
         if "sample" not in known:
             return "exact"
-        return f"exact, of a sample of {known['sample']:g} of the documents (seed {known['seed']})"
+        return f"exact, of a sample of {sample_in_words(known['sample'])} of the documents (seed {known['seed']})"
 
 
 def quantile_table(

@@ -5,17 +5,25 @@ The same documents are selected however the dataset is cut, and a smaller fracti
 Cost: 11 ns per document with an id of 20 bytes.
 """
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dolma_dask.errors import UsageError
+from dolma_dask.rules.groups import label_of, places_of
 from dolma_dask.text.bits import address_of
 from dolma_dask.text.columns import string_parts, validity
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.xxh3 import P64_1, P64_2, P64_3, P64_4, avalanche64, word32, word64
 
 _P5 = np.uint64(0x27D4EB2F165667C5)
+
+Sample = float | Mapping[str, float]
+"""Fraction of the documents, or of those of some groups by label."""
 
 _ZERO = np.uint64(0)
 _BITS = np.uint64(64)
@@ -34,9 +42,60 @@ def check_fraction(sample: float | None) -> float | None:
     return None if sample == 1 else float(sample)
 
 
+def read_sample(given: float | Mapping[str, float] | Sequence[str] | None) -> Sample | None:
+    """Return the fraction of documents to sample, or that of each group, from numbers or from words such as ``0.01`` or ``en=0.0002``; None for all of them.
+
+    Raises `UsageError`: it is none of these.
+    """
+    if given is None or isinstance(given, int | float):
+        return check_fraction(given)
+    if isinstance(given, Mapping):
+        pairs = [(label_of(label) or "", value) for label, value in given.items()]
+    else:
+        words = [given] if isinstance(given, str) else [str(word) for word in given]
+        if len(words) == 1 and "=" not in words[0]:
+            return check_fraction(_number(words[0]))
+        pairs = [(label, _number(value)) for label, _, value in (word.rpartition("=") for word in words)]
+    fractions = {label: check_fraction(value) or 1.0 for label, value in pairs}
+    if not fractions or len(fractions) < len(pairs) or "" in fractions:
+        raise UsageError(
+            f"sample={given!r}; expected a fraction such as 0.01, or one for each group, once: en=0.0002 de=0.0005."
+        )
+    return fractions
+
+
+def _number(word: str) -> Any:
+    with suppress(ValueError):
+        return float(word)
+    return word
+
+
+def sample_in_words(sample: Sample) -> str:
+    """Return a sample as people give it."""
+    if isinstance(sample, Mapping):
+        return " ".join(f"{label}={fraction:g}" for label, fraction in sample.items())
+    return f"{sample:g}"
+
+
+def sampled_by_group(
+    source: pa.Array, identity: pa.Array, labels: pa.Array, fractions: Mapping[str, float], seed: int
+) -> pa.BooleanArray:
+    """Tell which documents (n,) are in a sample of a fraction of each group; documents of other groups, and those without one, all are."""
+    limits = [_limit(fraction) if fraction < 1 else None for fraction in fractions.values()]
+    places = places_of(labels, list(fractions))
+    is_whole = np.array([limit is None for limit in limits] + [True])
+    below = np.array([limit or 0 for limit in limits] + [0], np.uint64)
+    hashes = document_hashes(source, identity, seed)
+    return pa.array((is_whole[places] | (hashes < below[places])) & validity(identity))
+
+
+def _limit(fraction: float) -> int:
+    return int(fraction * 2.0**64)
+
+
 def sampled(source: pa.Array, identity: pa.Array, fraction: float, seed: int) -> pa.BooleanArray:
     """Tell which documents (n,) are in a sample of a fraction below 1, by their sources and ids; one without id, which could not be read, is in none."""
-    limit = np.uint64(int(fraction * 2.0**64))
+    limit = np.uint64(_limit(fraction))
     return pa.array((document_hashes(source, identity, seed) < limit) & validity(identity))
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, near_or_all
 from dolma_dask.engine import Input, Pass, Passes, Plan, Ran, Task, Unit, WorkDir, resume, run_job
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
@@ -33,6 +33,7 @@ from dolma_dask.reading.thresholds import (
     thresholds_path,
 )
 from dolma_dask.rules.groups import MAX_GROUPS, too_many
+from dolma_dask.rules.sampling import sample_in_words
 from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
 from dolma_dask.rules.tails import Tail
 from dolma_dask.rules.thresholds import By, Kind, NullPolicy, one_kind, places_in, thresholds_of
@@ -190,10 +191,17 @@ class Quantiles(Struct, frozen=True, dict=True):
             sum(record.counts.get(name, 0) for record in records)
             for name in ("documents_in", "documents_sampled")
         )
-        if self.request.sample is not None and rows and not drawn:
+        sample = self.request.sample
+        if sample is not None and rows and not drawn:
             raise UsageError(
-                f"sample={self.request.sample:g} selects none of {counted(int(rows), 'document')}; expected one or more. Take a larger fraction, "
+                f"sample {sample_in_words(sample)} selects none of {counted(int(rows), 'document')}; expected one or more. Take a larger fraction, "
                 "or another seed."
+            )
+        labels = {label for record in records for label in record.info["labels"]}
+        if isinstance(sample, Mapping) and (unknown := sorted(sample.keys() - labels)):
+            raise UsageError(
+                f"sample names {self.request.label} {' '.join(map(repr, unknown))}, of which it selects no document; expected some of each. Take a larger fraction, "
+                f"leave it out, or correct the name; {near_or_all(unknown[0], sorted(labels))}"
             )
 
     def _record(self, records: Sequence[Record]) -> Record:
@@ -268,6 +276,8 @@ class Quantiles(Struct, frozen=True, dict=True):
         infinite = int(counts.get("infinite_values", 0))
         if infinite:
             yield f"{counted(infinite, 'infinite value')}, which count as missing"
+        if isinstance(self.request.sample, Mapping):
+            yield "the group 'all' has the groups as they were sampled, not as they are in the dataset"
 
 
 def run_quantiles(job: Quantiles, options: RunOptions) -> QuantilesSummary:

@@ -4,7 +4,7 @@ One file per group of shards, so that small shards make no swarm of files. Memor
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from dolma_dask.reading.reader import AlignedReader, AlignedShard
 from dolma_dask.rules.groups import MAX_GROUPS, Groups
 from dolma_dask.rules.labels import BETWEEN
 from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.sampling import sampled
+from dolma_dask.rules.sampling import Sample, sampled, sampled_by_group
 from dolma_dask.rules.thresholds import By, Kind
 from dolma_dask.verbs.quantiles.files import FORM, ValueWriter
 
@@ -42,7 +42,7 @@ class Request(Struct, frozen=True):
     signals: tuple[str, ...]  # full names
     by: By  # full name of the column of the groups, or of several
     probabilities: tuple[float, ...]  # ascending
-    sample: float | None = None  # fraction of the documents; None: all
+    sample: Sample | None = None  # None: all documents
     seed: int = 0  # of the sample
     where: Rule | None = None  # over full names; None: all documents
 
@@ -57,6 +57,13 @@ class Request(Struct, frozen=True):
         if isinstance(self.by, tuple):
             return tuple(label_kind(self.columns.kinds[name]) for name in self.by)
         return "string" if self.by is None else label_kind(self.columns.kinds[self.by])
+
+    def sampled(self, batch: pa.RecordBatch, sample: Sample) -> pa.BooleanArray:
+        """Tell which rows (n,) are in a sample."""
+        source, identity = batch.column("source"), batch.column("id")
+        if isinstance(sample, Mapping):
+            return sampled_by_group(source, identity, batch.column(self.label), sample, self.seed)
+        return sampled(source, identity, sample, self.seed)
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the result besides the files."""
@@ -114,11 +121,7 @@ class ValueStage(Struct, frozen=True):
         for block in reader:
             batch = block.batch
             if self.request.sample is not None:
-                batch = batch.filter(
-                    sampled(
-                        batch.column("source"), batch.column("id"), self.request.sample, self.request.seed
-                    )
-                )
+                batch = batch.filter(self.request.sampled(batch, self.request.sample))
                 done.counts["documents_sampled"] += batch.num_rows
             if self.request.where is not None:
                 columns = {name: batch.column(name) for name in self.request.where.names}

@@ -21,7 +21,7 @@ from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.signals import find_rule, find_signals
 from dolma_dask.reading.thresholds import check_name, tails_in_words
 from dolma_dask.rules.quantile_table import check_probabilities
-from dolma_dask.rules.sampling import check_fraction, check_seed
+from dolma_dask.rules.sampling import check_seed, read_sample
 from dolma_dask.rules.strictness import Strictness
 from dolma_dask.rules.tails import tails_of
 from dolma_dask.rules.thresholds import NullPolicy
@@ -76,11 +76,12 @@ class QuantilesOptions(DatasetOptions, RecordOptions):
         RuleLike, Opt("Only documents for which this holds, as in mix.", kind="str", convert=rule_of)
     ] = None
     sample: Annotated[
-        float | None,
+        Mapping[str, float] | Sequence[str] | float | None,
         Opt(
             "Fraction of the documents to look at, selected by a hash of source and id: the way to huge data, since the values that are kept "
-            "shrink with it.",
-            convert=check_fraction,
+            "shrink with it. Or one for each of some groups: en=0.0002 de=0.0005; others are looked at whole.",
+            kind="float, {str: float} or list of str",
+            convert=read_sample,
         ),
     ] = None
     seed: Annotated[int, Opt("Seed of that hash.", convert=check_seed)] = 0
@@ -176,11 +177,19 @@ def quantiles(
 def _request(dataset: Dataset, signals: Sequence[str] | str | None, options: QuantilesOptions) -> Request:
     """Return what is looked for in some shards."""
     rule, sets = find_rule(dataset, options.over, options.where, tuple(options.attributes))
-    is_sampled = options.sample is not None
+    sample = read_sample(options.sample)
+    is_sampled = sample is not None
+    columns, names, by = find_signals(dataset, signals, options.by, sets, rule, is_sampled)
+    if by is None and isinstance(sample, Mapping):
+        raise UsageError(
+            f"sample names the groups {', '.join(map(repr, sample))}, and no column has them; expected `by`, such as by=metadata.language."
+        )
     return Request(
-        *find_signals(dataset, signals, options.by, sets, rule, is_sampled),
+        columns,
+        names,
+        by,
         check_probabilities(options.probabilities),
-        options.sample,
+        sample,
         options.seed,
         rule,
     )

@@ -316,6 +316,16 @@ def test_a_sample_is_a_fraction_and_the_same_in_any_cut(tmp_path):
     assert 120 < tables[0][X]["all"]["n"] < 240
     assert "a sample of 0.3 of the documents (seed 5)" in str(summary)
     assert ask(root, X, sample=0.3, seed=6, name="other").quantiles != tables[0]
+    by_group = ask(root, X, sample=["web=0.3"], seed=5, name="web").quantiles[X]
+    assert by_group["web"] == tables[0][X]["web"]
+    whole = ask(root, X, name="whole").quantiles[X]
+    assert {name: by_group[name] for name in whole if name not in ("web", "all")} == {
+        name: entry for name, entry in whole.items() if name not in ("web", "all")
+    }
+    with pytest.raises(UsageError, match=r"sample names source 'wob', of which .* did you mean 'web'"):
+        ask(root, X, sample={"wob": 0.3}, name="wrong")
+    with pytest.raises(UsageError, match="expected `by`"):
+        ask(root, X, sample={"web": 0.3}, name="wrong", by=None)
     assert ask(root, X, sample=1, overwrite=True).quantiles[X]["all"]["n"] == 600
 
 
