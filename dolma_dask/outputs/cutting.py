@@ -5,16 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
+import pyarrow as pa
+from isal import isal_zlib
 from msgspec import Struct
 
 from dolma_dask.engine import Task, grouped
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat
+from dolma_dask.formats.layout import DOCUMENT_SUFFIXES, FileFormat, format_of
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader, content_bytes
 from dolma_dask.journal import Record
+from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sinks.jsonl import MEMBER_BYTES
 
 PACKING_VERSION = 1
@@ -46,7 +49,7 @@ class FilePacking(Struct, frozen=True):
     """Rule by which output files are cut and named."""
 
     prefix: str  # of their paths, with the folder and the name: ``documents/part``
-    file_format: FileFormat  # not Parquet
+    file_format: FileFormat
     max_bytes: int = DEFAULT_SIZE  # stored bytes of a file at most
     seed: int | None = None  # of a shuffle; None: in the order of shards and rows
     count: int | None = None  # of files of about the same size, in place of `max_bytes`
@@ -55,15 +58,20 @@ class FilePacking(Struct, frozen=True):
     another suffix for the last file."""
 
     def __post_init__(self) -> None:
-        if self.file_format == "parquet":
+        if self.file_format == "parquet" and self.count is None:
             raise UsageError(
-                "files of a given size, and shuffled ones, are put together from members; expected a format of JSON lines, such as jsonl.gz."
+                "the size of a Parquet file is known when it is written; expected the number of files in `shards`, such as shards=64, or a format of JSON lines."
             )
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise UsageError(f"max_size={self.max_bytes!r}; expected stored bytes of a file, 1 or more.")
         is_number = isinstance(self.count, int) and not isinstance(self.count, bool)
         if self.count is not None and not (is_number and 1 <= self.count <= MAX_FILES):
             raise UsageError(f"shards={self.count!r}; expected a number of files, 1 to {MAX_FILES:,}.")
+
+    @property
+    def piece_format(self) -> FileFormat:
+        """Format of the pieces; members of JSON lines are copied, or read into the row groups of a table."""
+        return "jsonl.gz" if self.file_format == "parquet" else self.file_format
 
     def member_bytes(self, text_bytes: int) -> int:
         """Return how much text a member has, given that of all documents that are read, about; most of them may be left out."""
@@ -113,7 +121,7 @@ def runs_of(members: Sequence[PieceMember]) -> list[list[PieceMember]]:
 
 
 class JoinStage(Struct, frozen=True):
-    """The last pass: output files as members of pieces, byte for byte."""
+    """The last pass: output files as members of pieces, byte for byte, or tables of their rows."""
 
     target: str
     folder: str
@@ -122,6 +130,8 @@ class JoinStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> list[Record]:
         """Put one file together; see `dolma_dask.engine.Stage`."""
         unit = task.unit
+        if format_of(unit.name) == "parquet":
+            return [self._table(task)]
         starts: list[tuple[int, int, int]] = []
         rows = text = 0
         with publish(files.join(self.target, unit.name)) as out:
@@ -136,6 +146,20 @@ class JoinStage(Struct, frozen=True):
                         out.write(part)
         file = FileRecord(unit.name, out.bytes, out.checksum, rows, tuple(starts))
         return [task.record([file], rows=rows, counts={"bytes_out": out.bytes})]
+
+    def _table(self, task: Task) -> Record:
+        """Put one table together; memory is about twice a row group."""
+        with open_writer(self.target, task.unit.name) as writer:
+            for run in runs_of(task.work):
+                with StagingReader(
+                    files.join(self.folder, run[0].path), run[0].checksum, scattered=True
+                ) as piece:
+                    for member in (one for one in run if one.rows):
+                        stored = piece.read(member.start, member.stop - member.start)
+                        data = isal_zlib.decompress(stored, wbits=31)
+                        writer.write(pa.array(data.split(b"\n")[:-1], pa.large_binary()))
+        file = writer.record
+        return task.record([file], rows=file.rows, counts={"bytes_out": file.bytes})
 
 
 def fill_files(pieces: Sequence[Record], max_bytes: int) -> list[list[PieceMember]]:

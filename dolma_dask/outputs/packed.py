@@ -196,7 +196,7 @@ class Packed(Struct, frozen=True, dict=True):
         packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
         output = PieceOutput(self.root, work.url, self._member_bytes, packing.seed, buckets, self.quarantine)
         stage = DocumentStage((output,), self.policy, verb="mix")
-        suffix = packing.file_format if packing.seed is None else "rows"
+        suffix = packing.piece_format if packing.seed is None else "rows"
         key = self._digest({"whole": self.key, "buckets": buckets})
         tasks = [
             stage.task(part.source, Unit(f"{_PIECES}/{number:08d}.{suffix}", key))
@@ -214,7 +214,7 @@ class Packed(Struct, frozen=True, dict=True):
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
         pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
         stage = SortStage(work.url, pieces, self._member_bytes)
-        names = [f"{_SORTED}/{number:08d}.{self.packing.file_format}" for number in range(self._buckets)]
+        names = [f"{_SORTED}/{number:08d}.{self.packing.piece_format}" for number in range(self._buckets)]
         share = sum(file.bytes for record in read for file in record.files) // self._buckets
         tasks = [
             Task(f"bucket {number}", (Unit(name, key),), (), number, share)

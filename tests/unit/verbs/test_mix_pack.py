@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +63,18 @@ def test_as_many_files_as_were_asked_for(
     assert len(rows) == (100 if "downsample" in more else 1200)
     in_order = sorted(rows, key=lambda row: tuple(map(int, row["id"].split("-"))))
     assert (rows == in_order) == ("shuffle" not in more)
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}, {"where": "id == ''"}])
+def test_tables_have_the_rows_of_files_of_lines(large: str, tmp_path: Path, more: dict[str, Any]) -> None:
+    dk.mix(large, to=str(tmp_path / "lines"), shards=3, **more, **HERE)
+    dk.mix(large, to=str(tmp_path / "tables"), shards=3, format="parquet", **more, **HERE)
+    tables = sorted((tmp_path / "tables/documents").iterdir())
+    assert [path.name.partition(".")[2] for path in tables] == ["parquet"] * (1 if "where" in more else 3)
+    read = [row for path in tables for row in pq.read_table(path).to_pylist()]
+    assert [(row["id"], row["source"], row["text"]) for row in read] == [
+        (row["id"], row["source"], row["text"]) for row in rows_of(tmp_path / "lines")
+    ]
 
 
 def test_fewer_files_if_few_documents_are_kept(large: str, tmp_path: Path) -> None:
@@ -256,7 +269,7 @@ def test_formats(large: str, tmp_path: Path) -> None:
     "options, message",
     [
         ({"max_size": 0}, "expected stored bytes"),
-        ({"shuffle": True, "format": "parquet"}, "expected a format of JSON lines"),
+        ({"shuffle": True, "format": "parquet"}, "expected the number of files in `shards`"),
         ({"sample": 0}, "how often each document is taken"),
         ({"sample": True}, "how often each document is taken"),
         ({"seed": -1}, "expected a whole number"),
