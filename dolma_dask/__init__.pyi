@@ -557,7 +557,8 @@ def dedupe(
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
     Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
     each was compared with.
-    `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
+    `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with
+    --where "r1 is None" under a name of its own. `prune` is for a rehearsal (`dry_run`) or an `audit`.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """

@@ -76,6 +76,7 @@ class ShardKeys(Struct, frozen=True):
 
     number: int
     work: AlignedShard
+    takes_part: bool = True  # False: its documents are kept whatever others say, and give no records
 
     @property
     def name(self) -> str:
@@ -149,8 +150,11 @@ class DocumentEmitter(ABC):
             options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
             with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
                 for rows, batch in document_rows(work, self.policy, quarantine, facts):
-                    for records in self.records(rows, batch, shard.number, counts):
-                        out(records)
+                    if shard.takes_part:
+                        for records in self.records(rows, batch, shard.number, counts):
+                            out(records)
+                    else:
+                        counts["documents_excluded"] += len(rows) - len(rows.errors)
                     stream.write_batch(to_batch(rows))
                     count += len(rows)
             kept = quarantine.publish(work.root, self.verb, work.name)

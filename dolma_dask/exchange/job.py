@@ -292,6 +292,10 @@ class Exchange(ABC):
         seconds = sum(record.seconds for record in exchanged.emitted.values())
         return Found(sources, exchanged.infos, records, seconds)
 
+    def takes_part(self, shard: Shard) -> bool:
+        """Tell whether the documents of a shard give records; those of others are kept whatever the reducer says."""
+        return True
+
     def tasks(self) -> list[Task]:
         """Return the tasks that read the selected shards of all datasets, small ones together."""
         return self.tasks_of(lambda part, first: part._reading(first))
@@ -299,7 +303,7 @@ class Exchange(ABC):
     def _reading(self, first: int) -> list[Task]:
         selected = {shard.path for shard in self.selected.shards}
         works = [
-            ShardKeys(number, self.columns.work(shard, exact=True))
+            ShardKeys(number, self.columns.work(shard, exact=True), self.takes_part(shard))
             for number, shard in enumerate(self.dataset.shards, first)
             if shard.path in selected
         ]

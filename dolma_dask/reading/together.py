@@ -16,6 +16,9 @@ from dolma_dask.errors import AlignmentError
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record
 
+COMPARED = "compared"
+"""Key in the dataset-wide record of a set for which the documents of some shards alone were compared: how many of how many."""
+
 OWN = "."
 """A dataset as seen from itself."""
 
@@ -43,10 +46,17 @@ def datasets_in(record: Record) -> list[tuple[str, str]]:
 
 
 def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
-    """Name the pairs among the sets of `dedupe`, and published ones, whose survivors the other one may flag."""
-    if len(every := sorted(names)) < 2:
+    """Name the sets of `dedupe` that compared a part of the documents, unless another goes on from them; and the pairs among them, and published ones, whose
+    survivors the other one may flag.
+    """
+    if not (every := sorted(names)):
         return
     journal = Journal(root, "dedupe")
+    for name in every:
+        known = journal.records.get(_folder(name))
+        part = known.info.get(COMPARED) if known else None
+        if part and not any(_reads(journal, later, name) for later in every if later != name):
+            yield f"{name} compared the documents of {part}; duplicates among the others are kept"
     runs = {run.writes: run.params for run in journal.runs}
     made = {name: runs[(_folder(name),)] for name in every if (_folder(name),) in runs}
     params = {name: made.get(name, {}) for name in every}

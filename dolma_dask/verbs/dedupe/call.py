@@ -42,7 +42,8 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
     check_written(columns, options.set_name)
     common: dict[str, Any] = {
         "dataset": dataset,
-        "selected": options.selected(dataset),
+        "selected": dataset,
+        "compared": _compared(dataset, options),
         "columns": columns,
         "name": options.set_name,
         "file_format": options.format,
@@ -58,6 +59,11 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         paths = (shard.path for shard in dataset.shards)
         published = find_tables(dataset.root, options.signatures, comparison.minhash, paths)
     return FuzzyDeduplication(**common, comparison=comparison, published=published)
+
+
+def _compared(dataset: Dataset, options: DedupeOptions) -> frozenset[str] | None:
+    part = options.selected(dataset).shards
+    return frozenset(shard.path for shard in part) if len(part) < len(dataset.shards) else None
 
 
 def _resolved(dataset: Dataset, options: DedupeOptions) -> tuple[Columns, Choice, str]:

@@ -138,6 +138,7 @@ class Signed(Struct, frozen=True):
     number: int  # of the shard in the listing
     columns: AlignedShard  # that decide
     staged: StagedShard  # the rows that were signed
+    takes_part: bool = True  # False: no document does
 
 
 class ChoiceStage(Struct, frozen=True):
@@ -161,7 +162,13 @@ class ChoiceStage(Struct, frozen=True):
                 rows = readable[first : first + block.num_rows]
                 if len(rows) < block.num_rows:
                     raise written_since(work.columns.url)
-                file.write(_columns(self.choice.of(block.batch, rows, counts)))
+                if work.takes_part:
+                    chosen = self.choice.of(block.batch, rows, counts)
+                else:
+                    chosen = Chosen(
+                        _counted(rows, np.zeros_like(rows), "documents_excluded", counts), None, None
+                    )
+                file.write(_columns(chosen))
                 first += block.num_rows
         state = reader.state
         if first < len(readable) or state.inputs[0].checksum != work.staged.record.inputs[0].checksum:

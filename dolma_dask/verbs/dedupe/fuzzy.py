@@ -230,7 +230,7 @@ class FuzzyDeduplication(Deduplication):
         self, work: WorkDir, staged: Sequence[StagedShard]
     ) -> Generator[Step, Any, Sequence[Record | None]]:
         """Return the records of the choice in all shards, if columns decide."""
-        if not self.choice.names:
+        if not self.choice.names and all(part.compared is None for part in self.parts):
             return [None] * len(staged)
         tasks = self.tasks_of(lambda part, first: part._choices(staged[first:]))
         stage = ChoiceStage(work.url, self.choice, self.policy.max_record_bytes)
@@ -243,7 +243,7 @@ class FuzzyDeduplication(Deduplication):
         return [
             choice_task(
                 self.choice,
-                Signed(one.number, deciding.work(shard, exact=True), one),
+                Signed(one.number, deciding.work(shard, exact=True), one, self.takes_part(shard)),
                 self.inputs_of([shard]),
             )
             for one, shard in zip(staged, self.dataset.shards, strict=False)

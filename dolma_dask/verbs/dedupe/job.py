@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dolma_dask.engine import Ran
+from dolma_dask.dataset import Shard
+from dolma_dask.display import counted
+from dolma_dask.engine import Ran, Unit
 from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
 from dolma_dask.exchange.flag_rows import DocumentEmitter, FlagRows
 from dolma_dask.exchange.job import Exchange
 from dolma_dask.formats.digests import keys128, word_keys
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
+from dolma_dask.reading.together import COMPARED
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Int, Words, kernel
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
@@ -136,6 +141,7 @@ class Deduplication(Exchange):
     """A call of `dedupe` for one dataset, with everything that decides its result."""
 
     choice: Choice
+    compared: frozenset[str] | None = None  # paths of the shards whose documents take part; None: all
 
     verb = "dedupe"
     version = VERSION
@@ -143,12 +149,33 @@ class Deduplication(Exchange):
     @property
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
-        return {**super().requested, **self.choice.params()}
+        compared = {} if self.compared is None else {"compared": sorted(self.compared)}
+        return {**super().requested, **self.choice.params(), **compared}
+
+    def dataset_record(
+        self, unit: Unit, inputs: Sequence[InputRecord] = (), made: Sequence[FileRecord] = (), **info: Any
+    ) -> Record:
+        """See `Exchange`."""
+        part = {} if self.compared is None else {COMPARED: self._part}
+        return super().dataset_record(unit, inputs, made, **part, **info)
+
+    @property
+    def _part(self) -> str:
+        return f"{len(self.compared or ()):,} of {counted(len(self.dataset.shards), 'shard')}"
+
+    def takes_part(self, shard: Shard) -> bool:
+        """See `Exchange`."""
+        return self.compared is None or shard.path in self.compared
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
-        return summarize(ran.summary, tuple(ran.records.values()), listing)
+        summary = summarize(ran.summary, tuple(ran.records.values()), listing)
+        if self.compared is None:
+            return summary
+        return replace(
+            summary, notes=(*summary.notes, f"documents of {self._part} were compared; all others are kept")
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

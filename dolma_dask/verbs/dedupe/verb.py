@@ -61,7 +61,8 @@ def dedupe(
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
     Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
     each was compared with.
-    `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
+    `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with
+    --where "r1 is None" under a name of its own. `prune` is for a rehearsal (`dry_run`) or an `audit`.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
@@ -109,7 +110,7 @@ def _audited(dataset: Dataset, options: DedupeOptions) -> DedupeSummary:
 
 
 def _check_whole(options: DedupeOptions, datasets: Sequence[Any]) -> None:
-    """Refuse to flag duplicates among some of the shards: the set would look like that of all."""
+    """Refuse datasets of which shards are left out, whose set would look like that of all."""
     opened = [one for one in datasets if isinstance(one, Dataset)]
     for one in opened:
         if len(one.shards) < (every := len(open_dataset(one.root).shards)):
@@ -117,9 +118,8 @@ def _check_whole(options: DedupeOptions, datasets: Sequence[Any]) -> None:
                 f"{one.root}: {len(one.shards):,} of {every:,} shards were given; expected all, since a duplicate may be in any of them. Make a dataset of "
                 "some: dolma-dask mix ... --only."
             )
-    is_part = any(getattr(options, name) is not None for name in ("only", "share", "prune"))
-    if is_part and not options.dry_run:
+    if options.prune is not None and not options.dry_run:
         raise UsageError(
-            "dedupe was given --only, --share or --prune; expected all shards, since a duplicate may be in any of them and the flags of some would "
-            "look like those of all. Leave it out, rehearse with --dry-run, or make a dataset of some shards: dolma-dask mix ... --only."
+            "dedupe was given --prune; expected all shards, since a duplicate may be in any of them. Leave it out, rehearse with --dry-run, or name the shards "
+            "whose documents are compared, while all others are kept: --only or --share."
         )

@@ -371,7 +371,6 @@ def test_summary_tells_by_source_and_the_largest_clusters(world):
 def test_what_is_refused(world):
     dk.tag(str(world), ["char_length_v1", "gopher_v2"], **HERE)
     for arguments, message in (
-        ({"only": "x"}, "all shards"),
         ({"prune": 1}, "all shards"),
         ({"keep": "highest"}, "expected a rank"),
         ({"rank": "length"}, "expected a rank"),
@@ -392,7 +391,7 @@ def test_what_is_refused(world):
     with pytest.raises(ExpressionError, match="lenth"):
         dedupe(str(world), by="lenth", **HERE)
     assert not (world / "_work").exists()
-    assert dedupe(str(world), dry_run=True, only="x/", **HERE).planned == ("x/b.jsonl.gz",)
+    assert "x/b.jsonl.gz" in dedupe(str(world), dry_run=True, only="x/", **HERE).planned
 
 
 def test_marks_of_documents_that_are_gone_do_not_stay(world):

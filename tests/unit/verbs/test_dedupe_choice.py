@@ -163,6 +163,37 @@ def test_a_mix_keeps_the_survivors(world):
     assert not members & {one["id"] for one in documents if not takes_part(one) or group(one) is None}
 
 
+@pytest.mark.parametrize("how", ["exact", "fuzzy"])
+def test_rounds_of_growing_parts_add_up(world, how):
+    root, documents = world
+    shards = {"0": documents[:20], "2": documents[21:]}
+    shape = LOOSE if how == "fuzzy" else {}
+    rounds = [
+        ("r1", ["0"], shards["0"]),
+        ("r2", ["0", "2"], [*documents[:20], *documents[21:]]),
+        ("r3", None, documents),
+    ]
+    gone, rule = set(), None
+    for name, only, part in rounds:
+        part = {one["id"] for one in part} - gone
+        summary = dk.dedupe(str(root), **shape, only=only, where=rule, name=name, **HERE)
+        wanted = expected(
+            documents, how, lambda one, part=part: one["id"] in part, lambda one: 0, lambda one: 0
+        )
+        assert flagged(root, name) == wanted
+        note = f"documents of {len(only or ())} of 3 shards were compared; all others are kept"
+        assert (note in summary.notes) == (only is not None)
+        gone |= wanted
+        rule = f"{name} is None" if rule is None else f"{rule} and {name} is None"
+    mixed = dk.mix(str(root), to=str(root.parent / "v1"), where=rule, **HERE)
+    assert mixed.counts["documents_out"] == len(documents) - len(gone)
+    assert not any("compared the documents" in note for note in mixed.notes)
+    alone = dk.mix(str(root), to=str(root.parent / "v2"), where="r1 is None", **HERE)
+    assert "r1 compared the documents of 1 of 3 shards; duplicates among the others are kept" in alone.notes
+    with pytest.raises(UsageError, match="expected all shards"):
+        dk.dedupe(str(root), prune=1, name="r4", **HERE)
+
+
 @pytest.mark.slow
 def test_the_report_says_how_many_took_no_part(world):
     root, documents = world
