@@ -15,6 +15,7 @@ from dolma_dask.formats import layout
 from dolma_dask.journal import journals
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.selection import select
+from dolma_dask.verbs.dedupe.carried import find_carried
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
@@ -54,11 +55,13 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
     }
     if options.how == "exact":
         return ExactDeduplication(**common, column=column)
-    comparison, published = options.comparison, None
-    if options.signatures is not None:
-        paths = (shard.path for shard in dataset.shards)
-        published = find_tables(dataset.root, options.signatures, comparison.minhash, paths)
-    return FuzzyDeduplication(**common, comparison=comparison, published=published)
+    comparison, url, published, carried = options.comparison, options.signatures, None, None
+    if url is not None:
+        carried = find_carried(url, comparison.minhash)
+        if carried is None:
+            paths = (shard.path for shard in dataset.shards)
+            published = find_tables(dataset.root, url, comparison.minhash, paths)
+    return FuzzyDeduplication(**common, comparison=comparison, published=published, carried=carried)
 
 
 def _compared(dataset: Dataset, options: DedupeOptions) -> frozenset[str] | None:

@@ -7,7 +7,7 @@
 4. The table of clusters and the flags of every shard are written.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -15,14 +15,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir
-from dolma_dask.engine.map import Map
+from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir, grouped
+from dolma_dask.engine.map import Map, Source
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
-from dolma_dask.exchange.flag_rows import COLUMNS, StagedShard
-from dolma_dask.exchange.job import Found
+from dolma_dask.exchange.flag_rows import COLUMNS, ShardKeys, StagedShard
+from dolma_dask.exchange.job import GROUP_BYTES as READ_BYTES
+from dolma_dask.exchange.job import GROUP_SHARDS, Found
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
@@ -31,6 +32,12 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
+from dolma_dask.verbs.dedupe.carried import (
+    CarriedEmitter,
+    CarriedReducer,
+    CarriedSignatures,
+    CarriedSigner,
+)
 from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
     ClusterOutput,
@@ -74,7 +81,8 @@ class FuzzyDeduplication(Deduplication):
     """Documents are duplicates if their texts are similar."""
 
     comparison: Comparison
-    published: PublishedTables | None = None  # None: signatures are made
+    published: PublishedTables | None = None  # where signatures are taken from
+    carried: CarriedSignatures | None = None  # likewise; neither: all are made
 
     @property
     def minhash(self) -> MinHash:
@@ -90,6 +98,8 @@ class FuzzyDeduplication(Deduplication):
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
         signatures = {"signatures": self.published.listing} if self.published else {}
+        if self.carried and self.carried.is_published:
+            signatures = {"signatures": self.carried.checksums}
         return {**super().requested, **self.comparison.params(), **signatures}
 
     @property
@@ -140,7 +150,11 @@ class FuzzyDeduplication(Deduplication):
         """Sign all documents, and find their clusters."""
         signed: list[list[Record]] = []
         for part in self.parts:
-            ran: Ran = yield part._signatures()
+            plan = part._signatures()
+            left = {task.shard for task in look_back(plan, False).left} if part.carried else ()
+            if left:
+                plan = part._signatures((yield from part._found_elsewhere(work, left)))
+            ran: Ran = yield plan
             remove_gone(part.root, part._folder, {shard.path for shard in part.dataset.shards})
             signed.append([ran.records[part._path(shard.path)] for shard in part.dataset.shards])
         records = [record for held in signed for record in held]
@@ -193,29 +207,55 @@ class FuzzyDeduplication(Deduplication):
 
     @property
     def _folder(self) -> str:
-        return folder_of(self.minhash, published=self.published is not None)
+        return folder_of(self.minhash, published=self._is_published)
+
+    @property
+    def _is_published(self) -> bool:
+        """True if no signature is made of a text."""
+        return self.published is not None or (self.carried is not None and self.carried.is_published)
 
     @property
     def _texts(self) -> Columns:
         """Columns that are compared, without those that choose."""
         return replace(self.columns, names=COLUMNS, fields={}, sets=None)
 
-    def _signatures(self) -> Plan:
-        """Return the plan that signs the documents of all shards."""
+    def _found_elsewhere(self, work: WorkDir, left: Collection[str]) -> Generator[Step, Any, ShardRecords]:
+        """Return the signatures of the documents of some shards that another dataset has, by shard; those of the first are number 1, before them come the others'."""
+        assert self.carried is not None
+        shards = [
+            ShardKeys(number, self._texts.work(shard))
+            for number, shard in enumerate(self.dataset.shards, 1)
+            if shard.path in left
+        ]
+        grouped_shards = grouped(shards, lambda one: one.work.shard.bytes, READ_BYTES, GROUP_SHARDS)
+        tasks = [*self.carried.tasks(), *map(Task.of, grouped_shards)]
+        names, num_perm = (
+            (f"{one}-{self.number}" for one in ("carried", "found", "carried-shards")),
+            self.minhash.num_perm,
+        )
+        keys = yield from scatter(work, CarriedEmitter(num_perm, self.policy), tasks, name=next(names))
+        cut = of_shards(len(self.dataset.shards) + 1)
+        reduced = yield from reduce(work, CarriedReducer(num_perm), keys.shared, name=next(names), cut=cut)
+        return (yield from by_shard(work, _staged(reduced), name=next(names)))
+
+    def _signatures(self, found: ShardRecords | None = None) -> Plan:
+        """Return the plan that signs the documents of all shards; `found` are signatures that another dataset has."""
         published = self.published
         key = signature_key(
             self.minhash,
             self.dataset.source,
             self.policy.max_record_bytes,
-            published=published is not None,
+            published=self._is_published,
         )
-        output = SignatureOutput(self.root, self.minhash, is_published=published is not None)
+        output = SignatureOutput(self.root, self.minhash, is_published=self._is_published)
         stage = Map((output,), self.policy, SIGNED_VERB)
         url = published.url if published else ""
         tasks = []
-        for shard in self.dataset.shards:
-            tables = published.of_shard(shard.path) if published else ()
-            source = DocumentSigner(self._texts.work(shard), self.minhash, url, tables)
+        for number, shard in enumerate(self.dataset.shards, 1):
+            tables, work = published.of_shard(shard.path) if published else (), self._texts.work(shard)
+            source: Source[Any] = DocumentSigner(work, self.minhash, url, tables)
+            if found is not None:
+                source = CarriedSigner(work, self.minhash, found, number, self._is_published)
             tasks.append(stage.task(source, Unit(self._path(shard.path), key)))
         return Plan(
             stage,

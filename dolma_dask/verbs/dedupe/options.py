@@ -162,7 +162,8 @@ class DedupeOptions(DatasetOptions, RecordOptions):
         Opt(
             "Folder or URL of published MinHash tables, <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet, from which signatures are taken "
             'instead of making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is '
-            "nobody's duplicate."
+            "nobody's duplicate. Or a dataset that these documents come from, by a mix that shuffled them for example: its signatures are found by source and "
+            "id, and only documents with none, or with a text of another length, are signed."
         ),
     ] = None
     audit: Annotated[

@@ -226,7 +226,7 @@ def read_signatures(
 ) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]]:
     """Yield the values (n, num_perm) of neighbouring rows, and which of the rows have a signature (n,); the values of the others are undefined."""
     for batch in read_columns(url, ["signature"]):
-        yield _values(batch.column(0), num_perm)
+        yield values_of(batch.column(0), num_perm)
 
 
 class SignatureReader:
@@ -264,7 +264,7 @@ class SignatureReader:
                 self._open = number, open_parquet(url)
             table = self._open[1].read_row_group(group, columns=["signature"], use_threads=False)
         column = table.column(0).combine_chunks()
-        values, _ = _values(column, self._num_perm)
+        values, _ = values_of(column, self._num_perm)
         return shard.first + group * GROUP_ROWS, values
 
     def close(self) -> None:
@@ -274,9 +274,10 @@ class SignatureReader:
             self._open = None
 
 
-def _values(
+def values_of(
     column: pa.FixedSizeBinaryArray, num_perm: int
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
+    """Return the values (n, num_perm) of a column of signatures, undefined where it is null, and the rows where it is not (n,)."""
     values = np.frombuffer(column.buffers()[1], "<u4")[column.offset * num_perm :]
     return values[: len(column) * num_perm].reshape(-1, num_perm), np.asarray(column.is_valid())
 
@@ -304,7 +305,7 @@ def read_readable(url: str) -> npt.NDArray[np.bool_]:
 def read_columns(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield columns of a table, `GROUP_ROWS` rows at a time; one that is damaged is removed, so that the same command makes it again."""
     with _intact(url), open_parquet(url) as file:
-        yield from _decoded(file, columns)
+        yield from decoded(file, columns)
 
 
 @contextmanager
@@ -318,7 +319,8 @@ def _intact(url: str) -> Iterator[None]:
         raise files.damaged(url, str(error)) from error
 
 
-def _decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBatch]:
+def decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a file of signatures, `GROUP_ROWS` rows at a time."""
     for batch in file.iter_batches(GROUP_ROWS, columns=columns, use_threads=False):
         source = batch.schema.get_field_index("source")
         if source >= 0 and pa.types.is_dictionary(batch.column(source).type):

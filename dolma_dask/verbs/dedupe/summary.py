@@ -45,6 +45,7 @@ _COUNTS = (
     "without_signature",
     "not_in_tables",
     "rows_without_document",
+    "signatures_carried",
     "bad_records",
     "unproved_attribute_files",
 )
