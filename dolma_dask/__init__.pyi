@@ -494,7 +494,8 @@ def dedupe(
     signatures : str, optional
         Folder or URL of published MinHash tables, <snapshot>/<shard>/<lang>_<bucket>.minhash.parquet, from which signatures are taken instead
         of making them (fuzzy, scheme="redpajama_v2"). Rows are found by the ids of documents; one without a signature there is nobody's
-        duplicate.
+        duplicate. Or a dataset that these documents come from, by a mix that shuffled them for example: its signatures are found by source and
+        id, and only documents with none, or with a text of another length, are signed.
     audit : bool, optional
         Write nothing: plant copies of known similarities into a sample of the documents, find them with these options, and tell how many were
         found, beside how many should be (fuzzy). All documents may be in the sample, whatever `where` and `within` say. Needs the space of two
