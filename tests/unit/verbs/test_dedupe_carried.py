@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 
@@ -91,6 +92,12 @@ def test_published_ones_follow_too_and_none_is_made(signed, tmp_path):
         for n in (0, 1)
     ]
     assert rows[:2] == rows[2:]
+    flags = content(raw)
+    shutil.rmtree(tmp_path / "tables")
+    again = dk.dedupe(str(raw), signatures=str(raw), **scheme)
+    assert again.counts["signatures_carried"] == len(documents)
+    assert dk.dedupe(str(raw), signatures=str(raw), **scheme).done == 0
+    assert content(raw) == flags
 
 
 def test_what_is_refused(signed, tmp_path):
