@@ -250,6 +250,8 @@ class RaggedSidecar(Struct, frozen=True):
     source: SourceRecord | None
     checksums: Checksums
     special_tokens: SpellingRecord | UnsetType = UNSET
+    # documents with characters that the tokenizer does not know and drops
+    documents_with_lost_characters: int | UnsetType = UNSET
     version: int = SIDECAR_VERSION  # version of this record
 
     def to_json(self) -> bytes:

@@ -142,7 +142,7 @@ class RaggedSink(WriterSink[RaggedWriter]):
             rows, lambda batch: (engine.encode(batch.column("text")), None)
         )
         writer.write(self._output.framing.apply(tokens))
-        writer.special_tokens = self._findings.spelled
+        writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy
         return bad
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from dolma_dask.formats.documents import encode_value, text_bytes
-from dolma_dask.formats.findings import NAMED, REFUSED, SPELLED
+from dolma_dask.formats.findings import LOST, NAMED, REFUSED, SPELLED
 from dolma_dask.formats.ragged import SpellingRecord
 from dolma_dask.io.records import QUARANTINE_HEAD, SPECIAL_TOKENS, BadRecord
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
@@ -85,6 +85,11 @@ class TextFindings:
             return SpellingRecord(self._in_text)
         found = self._counts[SPELLED] + self._counts[REFUSED]
         return SpellingRecord(self._in_text, found) if found or self._in_text == "refuse" else UNSET
+
+    @property
+    def lossy(self) -> int:
+        """Documents of which characters are lost."""
+        return self._counts[LOST]
 
     @property
     def info(self) -> Mapping[str, Any]:

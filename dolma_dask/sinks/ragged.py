@@ -64,7 +64,9 @@ class RaggedWriter:
         self.names = names
         self.tokenizer = tokenizer
         self.source = source
-        self.special_tokens: SpellingRecord | UnsetType = UNSET  # for the record, before it ends
+        # for the record, before it ends
+        self.special_tokens: SpellingRecord | UnsetType = UNSET
+        self.lossy_documents = 0
         self._folder = folder
         self._largest_id: int | None = None
         self._stack = contextlib.ExitStack()
@@ -120,6 +122,7 @@ class RaggedWriter:
                 source=self.source,
                 checksums=Checksums(data=data.checksum, len=lengths.checksum),
                 special_tokens=self.special_tokens,
+                documents_with_lost_characters=self.lossy_documents or UNSET,
             )
             with publish(sidecar_url) as record:
                 record.write(self.sidecar.to_json())

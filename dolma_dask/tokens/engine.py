@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
@@ -41,8 +42,9 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from dolma_dask.errors import DataError, DolmaDaskError, SchemaError, SourceChangedError, UsageError
-from dolma_dask.formats.findings import SPELLED
+from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.ragged import check_lengths, token_dtype
+from dolma_dask.tokens.alphabet import Alphabet, find_alphabet
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _EXPECTED = (
@@ -182,9 +184,17 @@ class TokenEngine:
         _check_texts(texts)
         vocabulary = build(self)
         tokens = _encode_all(vocabulary.tokenizer, texts, self.dtype)
-        if self.in_text == "encode" or vocabulary.added is None:
+        if self.in_text != "encode" and vocabulary.added is not None:
+            tokens = self._spelled_as_text(tokens, texts, vocabulary.added)
+        if vocabulary.alphabet is None:
             return tokens
-        return self._spelled_as_text(tokens, texts, vocabulary.added)
+        return replace(tokens, findings=(*tokens.findings, *self._losses(texts, vocabulary.alphabet)))
+
+    def _losses(self, texts: pa.LargeStringArray, alphabet: Alphabet) -> Iterator[Finding]:
+        """Yield the documents of which characters are lost."""
+        for row, text in enumerate(texts):
+            if lost := alphabet.lost(text.as_py(), self.in_text):
+                yield Finding(row, LOST, alphabet.shown(lost))
 
     def _spelled_as_text(self, tokens: Tokens, texts: pa.LargeStringArray, added: AddedTokens) -> Tokens:
         """Encode documents again that spell special tokens out: their ids show which these are, so that the others cost nothing."""
@@ -265,6 +275,7 @@ class Vocabulary(NamedTuple):
     tokenizer: Tokenizer
     max_id: int  # largest id, added tokens included
     added: AddedTokens | None  # tokens that it cuts out of texts
+    alphabet: Alphabet | None  # what it knows, if it drops all else
 
 
 @lru_cache(maxsize=8)
@@ -278,7 +289,8 @@ def build(engine: TokenEngine) -> Vocabulary:
             f"tokenizer {engine.name} has an empty vocabulary; train it first", tokenizer=engine.name
         )
     max_id = max(vocabulary.values())
-    return Vocabulary(tokenizer, max_id, find_added(tokenizer, content, max_id + 1))
+    added, alphabet = find_added(tokenizer, content, max_id + 1), find_alphabet(tokenizer, content)
+    return Vocabulary(tokenizer, max_id, added, alphabet)
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.formats.findings import SPELLED
+from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
@@ -71,8 +71,8 @@ class LmRecipe(Struct, frozen=True):
         )
         tokens = self._end(self._cut(clean))
         found = tuple(replace(one, row=int(rows[one.row])) for one in tokens.findings)
-        spelled = sum(one.kind == SPELLED for one in found)
-        return replace(tokens, findings=found), replace(counts, spelled=spelled)
+        spelled, lossy = (sum(one.kind == kind for one in found) for kind in (SPELLED, LOST))
+        return replace(tokens, findings=found), replace(counts, spelled=spelled, lossy=lossy)
 
     def _cut(self, texts: pa.LargeStringArray) -> Tokens:
         """Encode texts, in pieces if requested, with what the tokenizer puts around each."""

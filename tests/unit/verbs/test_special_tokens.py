@@ -5,7 +5,7 @@ import json
 import dask.bag
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
@@ -115,3 +115,17 @@ def test_dataframes_and_bags_have_the_same_words(spelling, tmp_path, tokenizer):
     assert any("2 documents spell out" in note for note in out.notes)
     text = dk.write_hdf5(bag, str(tmp_path / "h"), tokenizer=tokenizer, max_seq_length=8)
     assert text.counts["documents_with_special_tokens"] == 2
+
+
+def test_characters_that_the_tokenizer_drops_are_said(spelling, tmp_path):
+    letters = Tokenizer(models.BPE({letter: number for number, letter in enumerate("abonetw ")}, []))
+    letters.save(str(tmp_path / "letters.json"))
+    asked = {"tokenizer": str(tmp_path / "letters.json"), **HERE}
+    out = dk.ragged(spelling, str(tmp_path / "r"), **asked)
+    assert out.counts["documents_with_lost_characters"] == 2
+    (note,) = [note for note in out.notes if "drops" in note]
+    assert "a.jsonl.gz row 1 (" in note
+    assert sidecar(tmp_path / "r")["documents_with_lost_characters"] == 2
+    out = dk.hdf5(spelling, str(tmp_path / "h"), max_seq_length=8, eos="none", **asked)
+    assert read_params(tmp_path / "h")["post-process"]["documents_with_lost_characters"] == 2
+    assert any("drops" in note for note in out.notes)
