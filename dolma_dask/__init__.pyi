@@ -884,6 +884,7 @@ def hdf5(
     inverted_mask: bool = False,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
+    special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -953,6 +954,9 @@ def hdf5(
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional
         Do as that release of ModelZoo where it differs from its documentation; see the notes.
+    special_tokens_in_text : {"text", "encode", "refuse"}, optional
+        Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
+        record (refuse). By default text.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -1441,6 +1445,7 @@ def ragged(
     bos: str | int | None = None,
     eos: str | int | None = None,
     name: str | None = None,
+    special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -1476,6 +1481,9 @@ def ragged(
         Token to put after each document; by default none. In Python also its id.
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
+    special_tokens_in_text : {"text", "encode", "refuse"}, optional
+        Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
+        record (refuse). By default text.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -2541,6 +2549,7 @@ def write_hdf5(
     inverted_mask: bool = False,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
+    special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     source: str | None = None,
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
@@ -2599,6 +2608,9 @@ def write_hdf5(
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional
         Do as that release of ModelZoo where it differs from its documentation; see the notes.
+    special_tokens_in_text : {"text", "encode", "refuse"}, optional
+        Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
+        record (refuse). By default text.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float
@@ -2640,6 +2652,7 @@ def write_ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
+    special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     source: str | None = None,
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
@@ -2664,6 +2677,9 @@ def write_ragged(
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
         Token to put after each document; by default none. In Python also its id.
+    special_tokens_in_text : {"text", "encode", "refuse"}, optional
+        Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
+        record (refuse). By default text.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float

@@ -19,6 +19,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
+from dolma_dask.io.records import BadRecord
 from dolma_dask.journal import Unit, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import check_outside
@@ -62,10 +63,12 @@ class DocumentStage(Map[DocumentRows]):
         """Yield the documents for the sinks; a stage may change them."""
         return source.read(columns, self.policy, quarantine, facts)
 
-    def write(self, rows: DocumentRows, sinks: Sequence[Sink[DocumentRows]]) -> None:
-        """Hand documents to all sinks."""
+    def write(
+        self, rows: DocumentRows, sinks: Sequence[Sink[DocumentRows]]
+    ) -> list[Sequence[BadRecord] | None]:
+        """Hand documents to all sinks, and return what each refuses."""
         with _shared_encoding(len(sinks)):
-            super().write(rows, sinks)
+            return super().write(rows, sinks)
 
 
 def _shared_encoding(sinks: int) -> AbstractContextManager[None]:

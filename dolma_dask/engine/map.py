@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine.plan import Task
 from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
 
@@ -75,7 +76,8 @@ class Map(Generic[Rows]):
                 for output, unit in zip(outputs, task.units, strict=True)
             ]
             for rows in self.rows(work.source, columns, quarantine, facts):
-                self.write(rows, sinks)
+                for number, refused in enumerate(self.write(rows, sinks)):
+                    quarantine.refuse(number, [_located(record, work.source) for record in refused or ()])
             # before files appear
             kept = self.set_aside(outputs, quarantine, facts.shard)
         return [
@@ -88,13 +90,23 @@ class Map(Generic[Rows]):
         """Yield the rows for the sinks; a stage may change them."""
         return source.read(columns, self.policy, quarantine, facts)
 
-    def write(self, rows: Rows, sinks: Sequence[Sink[Rows]]) -> None:
-        """Hand rows to all sinks."""
-        for sink in sinks:
-            sink.write(rows)
+    def write(self, rows: Rows, sinks: Sequence[Sink[Rows]]) -> list[Sequence[BadRecord] | None]:
+        """Hand rows to all sinks, and return what each refuses."""
+        return [sink.write(rows) for sink in sinks]
 
     def set_aside(
         self, outputs: Sequence[Output[Rows]], quarantine: Quarantine, shard: str
     ) -> list[tuple[FileRecord, ...]]:
         """Write bad records to the quarantine of each output, and return the files."""
-        return [quarantine.publish(output.root, output.verb, shard) for output in outputs]
+        return [
+            quarantine.publish(output.root, output.verb, shard, number)
+            for number, output in enumerate(outputs)
+        ]
+
+
+def _located(record: BadRecord, source: Source[Any]) -> BadRecord:
+    """Return a bad record with the URL of the file that it is in: a source of several files, a document each, has a row for each."""
+    inputs = source.inputs
+    if not inputs:
+        return record
+    return replace(record, url=inputs[record.row if getattr(source, "is_document_each", False) else 0].url)

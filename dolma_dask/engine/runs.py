@@ -37,6 +37,7 @@ from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.journal import JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.records import finding_notes
 from dolma_dask.progress import progress_of
 from dolma_dask.results.summary import Summary
 
@@ -437,6 +438,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         failed=len(failures),
         failures=failures,
         lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
+        notes=(*each.summary.notes, *finding_notes(each.records.values())),
     )
     if failures:
         raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))

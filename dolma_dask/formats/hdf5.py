@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, UsageError
+from dolma_dask.formats.findings import LOST, SPELLED
 
 DATASET = "data"
 """Name of the array."""
@@ -114,6 +115,8 @@ class TextCounts(Struct, frozen=True):
     # the same after repair and detokenizing
     normalized_chars: int = 0
     normalized_bytes: int = 0
+    spelled: int = 0  # documents that spell special tokens out, which became text
+    lossy: int = 0  # documents with characters that the tokenizer drops
 
     def __add__(self, other: "TextCounts") -> "TextCounts":
         return TextCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
@@ -153,6 +156,7 @@ def data_params(
             "raw_bytes_count": texts.raw_bytes,
             "raw_chars_count": texts.raw_chars,
             "successful_files": texts.documents - texts.empty,
+            **{name: count for name, count in ((SPELLED, texts.spelled), (LOST, texts.lossy)) if count},
             "vocab_size": vocab_size,
         },
         "h5_dataset_stats": {

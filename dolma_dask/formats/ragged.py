@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
@@ -217,6 +217,13 @@ class TokenizerRecord(Struct, frozen=True):
         return token_dtype(self.vocab_size - 1)
 
 
+class SpellingRecord(Struct, frozen=True):
+    """Treatment of special tokens that texts spell out; left out of the sidecar where none does and text is what they would become."""
+
+    in_text: str  # ``text``, ``encode`` or ``refuse``, see `dolma_dask.tokens.spelled`
+    documents: int | None = None  # documents that do; None: nobody looked
+
+
 class SourceRecord(Struct, frozen=True):
     """Document shard that the tokens come from."""
 
@@ -242,6 +249,9 @@ class RaggedSidecar(Struct, frozen=True):
     tokenizer: TokenizerRecord
     source: SourceRecord | None
     checksums: Checksums
+    special_tokens: SpellingRecord | UnsetType = UNSET
+    # documents with characters that the tokenizer does not know and drops
+    documents_with_lost_characters: int | UnsetType = UNSET
     version: int = SIDECAR_VERSION  # version of this record
 
     def to_json(self) -> bytes:

@@ -2,10 +2,10 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -109,7 +109,10 @@ def commonest(folder: str, shards: Iterable[str]) -> str:
 
 
 class Quarantine:
-    """Bad records of one shard, of which ``count`` were admitted, and names of skipped members; memory is bounded, however many there are."""
+    """Bad records of one shard, of which ``count`` were admitted, and names of skipped members; memory is bounded, however many there are.
+
+    An output may refuse further ones, which stand in its own file alone.
+    """
 
     def __init__(self, policy: RecordPolicy) -> None:
         self.count = 0
@@ -117,7 +120,8 @@ class Quarantine:
         self.skipped_names: list[str] = []  # of the first of them
         self._policy = policy
         self._adopted: tuple[FileRecord, ...] | None = None
-        self._waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115  gone with this object
+        self._waiting = _spool()
+        self._refused: dict[int, IO[bytes]] = {}  # by the number of the output
 
     def admit(self, block: Block) -> None:
         """Take the bad records of a block.
@@ -126,29 +130,49 @@ class Quarantine:
         """
         self.skipped += len(block.skipped)
         self.skipped_names += block.skipped[: NAMED_MEMBERS - len(self.skipped_names)]
-        for record in block.bad:
+        self._write(block.bad, self._waiting)
+        self.count += len(block.bad)
+
+    def refuse(self, output: int, records: Sequence[BadRecord]) -> None:
+        """Take documents that the output of that number refuses, and others may take.
+
+        Raises `BadRecordError`: the policy is to fail.
+        """
+        if records:
+            self._write(records, self._refused.setdefault(output, _spool()))
+
+    def _write(self, records: Sequence[BadRecord], waiting: IO[bytes]) -> None:
+        for record in records:
             if self._policy.on_bad_record == "fail":
                 mend = "function" if record.reason in OF_FUNCTIONS else "file"
                 raise record.error(
                     f"Mend the {mend}, or set such rows aside with --on-bad-record quarantine."
                 )
-            self._waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
-            self.count += 1
+            waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
 
     def adopt(self, files: tuple[FileRecord, ...]) -> None:
         """Take the bad records that an earlier pass has found in the same rows; their files stay as they are."""
         self._adopted = files
 
-    def publish(self, root: str, verb: str, shard: str) -> tuple[FileRecord, ...]:
-        """Write the quarantine file of an output, or remove the one of an earlier run if there is nothing to keep."""
+    def publish(self, root: str, verb: str, shard: str, output: int = 0) -> tuple[FileRecord, ...]:
+        """Write the quarantine file of an output by its number, or remove the one of an earlier run if there is nothing to keep."""
         if self._adopted is not None:
             return self._adopted
         path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
-        if not self.count:
+        refused = self._refused.get(output)
+        if not self.count and refused is None:
             remove(join(root, path))
             return ()
-        self._waiting.seek(0)
+        rows = 0
         with publish(join(root, path)) as out:
-            while piece := self._waiting.read(READ_BYTES):
-                out.write(piece)
-        return (FileRecord(path, out.bytes, out.checksum, self.count),)
+            for waiting in (self._waiting, *([] if refused is None else [refused])):
+                waiting.seek(0)
+                while piece := waiting.read(READ_BYTES):
+                    out.write(piece)
+                    rows += piece.count(b"\n")
+        return (FileRecord(path, out.bytes, out.checksum, rows),)
+
+
+def _spool() -> IO[bytes]:
+    """Return a file in memory, and on disk once it is large, that is gone with its last reference."""
+    return tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)

@@ -24,6 +24,9 @@ TOO_LARGE = "too_large"
 OF_FUNCTIONS = ("function_failed", "wrong_document")
 """Reasons of a record of which a function of the user makes no document."""
 
+SPECIAL_TOKENS = "special_tokens"
+"""Reason of a document that spells special tokens of the tokenizer out, where such are refused."""
+
 
 def too_large(found: int, max_record_bytes: int) -> str:
     """Return what was expected instead of a record of `found` bytes."""
@@ -37,7 +40,7 @@ class BadRecord(Struct, frozen=True):
     row: int  # 0-based line number
     byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
     # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
-    # ``too_large``, ``function_failed`` or ``wrong_document``
+    # ``too_large``, ``function_failed``, ``wrong_document`` or ``special_tokens``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``

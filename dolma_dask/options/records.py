@@ -1,10 +1,12 @@
 """Options for records that cannot be read, and what a run says of them."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from dolma_dask.display import counted
+from dolma_dask.formats.findings import NAMED, SHOWN, WORDS
 from dolma_dask.io.quarantine import MAX_BAD_FRACTION, NAMED_MEMBERS, OnBadRecord, RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record
@@ -76,3 +78,24 @@ def skipped_notes(records: Iterable[Record]) -> Iterator[str]:
     if count:
         more = f" and {count - NAMED_MEMBERS:,} more" if count > NAMED_MEMBERS else ""
         yield f"{counted(count, 'member')} of archives skipped, no file of records: {', '.join(names[:NAMED_MEMBERS])}{more}"
+
+
+def finding_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say how many documents of each kind of findings there are, and name the first; `records` know their number and places."""
+    known = [record for record in records if "findings" in record.info]
+    for kind, words in WORDS.items():
+        count = int(sum(record.counts.get(kind, 0) for record in known))
+        places = first_findings(known).get("findings", {}).get(kind, ())[:SHOWN]
+        if count:
+            more = f" and {count - len(places):,} more" if count > len(places) else ""
+            shown = ", ".join(f"{shard} row {row} ({what})" for shard, row, what in places)
+            yield f"{counted(count, 'document')} {words}: {shown}{more}"
+
+
+def first_findings(records: Iterable[Record]) -> dict[str, Any]:
+    """Return the first places of each kind of findings in some records, in the form that one record has them in."""
+    places: defaultdict[str, list[Any]] = defaultdict(list)
+    for record in records:
+        for kind, found in record.info.get("findings", {}).items():
+            places[kind] += found[: NAMED - len(places[kind])]
+    return {"findings": dict(places)} if places else {}

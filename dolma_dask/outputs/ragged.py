@@ -18,10 +18,11 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.records import FileRecord
-from dolma_dask.io.tokenizer import open_tokenizer
+from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.options.base import OUTPUT, Opt, Options
+from dolma_dask.options.base import OUTPUT, Opt
+from dolma_dask.outputs.tokenizing import TokenizingOptions
+from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.engine import TokenEngine
@@ -32,7 +33,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArrayOptions(Options):
+class ArrayOptions(TokenizingOptions):
     """Options that decide token arrays, as `ragged`, the mixes that make them and `write_ragged` take them."""
 
     tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
@@ -52,7 +53,7 @@ class ArrayOptions(Options):
 
     def output(self, to: str) -> "RaggedOutput":
         """Return what makes token shards in the folder `to`."""
-        engine = open_tokenizer(self.tokenizer)
+        engine = self.opened()
         return RaggedOutput(files.normalize(to), engine, Framing.of(engine, self.bos, self.eos))
 
 
@@ -79,7 +80,7 @@ class RaggedOutput(Struct, frozen=True):
             {shard: item.data for shard, item in names.items()},
             policy,
             {
-                "tokenizer": self.engine.fingerprint,
+                **self.engine.params(),
                 "bos": bos and bos.id,
                 "eos": eos and eos.id,
             },
@@ -87,6 +88,7 @@ class RaggedOutput(Struct, frozen=True):
             shown={
                 "tokenizer": self.engine.file_name,
                 "tokenizer_fingerprint": self.engine.fingerprint,
+                "special_tokens_in_text": None if self.engine.in_text == "text" else self.engine.in_text,
                 "bos": bos and bos.token,
                 "eos": eos and eos.token,
             },
@@ -131,11 +133,17 @@ class RaggedSink(WriterSink[RaggedWriter]):
         super().__init__(
             RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
         )
+        self._findings = TextFindings(shard, output.engine.in_text)
 
-    def write(self, rows: DocumentRows) -> None:
+    def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
-        output = self._output
-        self.writer.write(output.framing.apply(output.engine.encode(rows.batch.column("text"))))
+        engine, writer = self._output.engine, self.writer
+        tokens, _, bad = self._findings.encode(
+            rows, lambda batch: (engine.encode(batch.column("text")), None)
+        )
+        writer.write(self._output.framing.apply(tokens))
+        writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy
+        return bad
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -144,6 +152,14 @@ class RaggedSink(WriterSink[RaggedWriter]):
             unit,
             (*writer.files, *quarantined),
             writer.documents,
-            counts={"tokens": writer.tokens, "bytes_out": sum(file.bytes for file in writer.files)},
-            info={"dtype": writer.sidecar.dtype, "tokenizer": self._output.engine.fingerprint},
+            counts={
+                "tokens": writer.tokens,
+                "bytes_out": sum(file.bytes for file in writer.files),
+                **self._findings.sums(facts),
+            },
+            info={
+                "dtype": writer.sidecar.dtype,
+                "tokenizer": self._output.engine.fingerprint,
+                **self._findings.info,
+            },
         )

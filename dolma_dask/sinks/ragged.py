@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError, UsageError
@@ -27,6 +28,7 @@ from dolma_dask.formats.ragged import (
     RaggedNames,
     RaggedSidecar,
     SourceRecord,
+    SpellingRecord,
     TokenizerRecord,
     check_ids,
     check_lengths,
@@ -62,6 +64,9 @@ class RaggedWriter:
         self.names = names
         self.tokenizer = tokenizer
         self.source = source
+        # for the record, before it ends
+        self.special_tokens: SpellingRecord | UnsetType = UNSET
+        self.lossy_documents = 0
         self._folder = folder
         self._largest_id: int | None = None
         self._stack = contextlib.ExitStack()
@@ -116,6 +121,8 @@ class RaggedWriter:
                 tokenizer=self.tokenizer,
                 source=self.source,
                 checksums=Checksums(data=data.checksum, len=lengths.checksum),
+                special_tokens=self.special_tokens,
+                documents_with_lost_characters=self.lossy_documents or UNSET,
             )
             with publish(sidecar_url) as record:
                 record.write(self.sidecar.to_json())

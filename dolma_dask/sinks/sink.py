@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
-from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
+from dolma_dask.io.records import BadRecord, FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
@@ -26,7 +26,7 @@ class DocumentRows(Struct, frozen=True):
     """Some documents of a shard, as they are to be written."""
 
     batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
-    # (n,) rows in the shard; none of raw files, which have no shard yet
+    # (n,) rows in the shard or raw file; empty where nobody needs them
     numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
 
@@ -72,8 +72,8 @@ class ShardFacts(Struct):
 class Sink(AbstractContextManager[Any], Protocol[Rows]):
     """Takes the rows of one shard; its files appear on a clean exit, and not at all after an exception."""
 
-    def write(self, rows: Rows, /) -> None:
-        """Append rows."""
+    def write(self, rows: Rows, /) -> "Sequence[BadRecord] | None":
+        """Append rows; return those that it refuses as bad records, with the shard in place of the URL."""
         ...
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:

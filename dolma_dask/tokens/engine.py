@@ -19,7 +19,7 @@ text while it is encoded (a document of 20 MB takes 2.3 GB). It cannot be cut wi
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
@@ -41,7 +42,10 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from dolma_dask.errors import DataError, DolmaDaskError, SchemaError, SourceChangedError, UsageError
+from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.ragged import check_lengths, token_dtype
+from dolma_dask.tokens.alphabet import Alphabet, find_alphabet
+from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _EXPECTED = (
     "expected the JSON of the tokenizers library (a file tokenizer.json with the keys 'model', 'pre_tokenizer', ...),"
@@ -52,11 +56,20 @@ PIECE_BYTES = 1 << 20
 _DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bounds pieces of tiny documents
 
 
+class Finding(Struct, frozen=True):
+    """A document whose text is not what its tokens say without a word."""
+
+    row: int  # of the batch
+    kind: str  # see `dolma_dask.formats.findings`
+    what: str  # for people: the tokens or characters
+
+
 class Tokens(Struct, frozen=True):
     """Ids of a batch of documents, back to back."""
 
     ids: NDArray[np.integer[Any]]  # (n_tokens,) All documents in order, nothing between them
     lengths: NDArray[np.int32]  # (n_docs,) Tokens per document; an empty document has 0
+    findings: tuple[Finding, ...] = ()  # documents that people should know of
 
     def __post_init__(self) -> None:
         total = int(self.lengths.sum(dtype=np.int64))
@@ -80,6 +93,8 @@ class TokenEngine:
     origin: str | None = field(default=None, compare=False)  # where the text is from
     # what ``tokenizer_config.json`` beside it holds, if there is no path
     config: bytes | None = field(default=None, compare=False, repr=False)
+    # what becomes of special tokens that texts spell out; as the library, unless an output asks for something else
+    in_text: InText = field(default="encode", compare=False)
 
     @property
     def name(self) -> str:
@@ -104,6 +119,11 @@ class TokenEngine:
                 tokenizer=self.path,
             )
         return content.decode("utf-8")
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the ids of texts, for keys."""
+        in_text = {} if self.in_text == "encode" else {"special_tokens_in_text": self.in_text}
+        return {"tokenizer": self.fingerprint, **in_text}
 
     @property
     def max_id(self) -> int:
@@ -142,15 +162,16 @@ class TokenEngine:
     def encode(self, texts: pa.LargeStringArray) -> Tokens:
         """Turn documents (n_docs,), strings without nulls, into ids of type `dtype`.
 
-        No special token is added (see `specials`), but one that is spelled out in a text becomes its id, as in ``Tokenizer.encode``. Raises
-        `SchemaError`: ``texts`` is not an array of strings. Raises `DataError`: a text is null, not UTF-8, or the tokenizer cannot encode it;
-        the message names its row in the batch.
+        No special token is added (see `specials`). One that is spelled out in a text becomes its id, as in ``Tokenizer.encode``, or unless `in_text`
+        is ``encode`` what its characters are without it; such documents are among the findings. Raises `SchemaError`: ``texts`` is not an array of
+        strings. Raises `DataError`: a text is null, not UTF-8, or the tokenizer cannot encode it; the message names its row in the batch.
         """
         known = _encoded.get()
         if known is None:
             return self._encode(texts)
         key = (
             self.fingerprint,
+            self.in_text == "encode",
             texts.offset,
             len(texts),
             *(None if part is None else part.address for part in texts.buffers()),
@@ -161,14 +182,53 @@ class TokenEngine:
 
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:
         _check_texts(texts)
-        tokenizer, dtype = build(self).tokenizer, self.dtype
-        lengths = np.zeros(len(texts), np.int64)
-        pieces = [np.empty(0, dtype)]
-        for start, stop in _pieces(texts):
-            ids = [encoding.ids for encoding in _encode_piece(tokenizer, texts, start, stop)]
-            lengths[start:stop] = list(map(len, ids))
-            pieces.append(np.fromiter(chain.from_iterable(ids), dtype, int(lengths[start:stop].sum())))
-        return Tokens(np.concatenate(pieces), check_lengths(lengths))
+        vocabulary = build(self)
+        tokens = _encode_all(vocabulary.tokenizer, texts, self.dtype)
+        if self.in_text != "encode" and vocabulary.added is not None:
+            tokens = self._spelled_as_text(tokens, texts, vocabulary.added)
+        if vocabulary.alphabet is None:
+            return tokens
+        return replace(tokens, findings=(*tokens.findings, *self._losses(texts, vocabulary.alphabet)))
+
+    def _losses(self, texts: pa.LargeStringArray, alphabet: Alphabet) -> Iterator[Finding]:
+        """Yield the documents of which characters are lost."""
+        for row, text in enumerate(texts):
+            if lost := alphabet.lost(text.as_py(), self.in_text):
+                yield Finding(row, LOST, alphabet.shown(lost))
+
+    def _spelled_as_text(self, tokens: Tokens, texts: pa.LargeStringArray, added: AddedTokens) -> Tokens:
+        """Encode documents again that spell special tokens out: their ids show which these are, so that the others cost nothing."""
+        rows = _rows_with(tokens, added, texts)
+        if not rows.size:
+            return tokens
+        plain = _encode_all(build_plain(self), texts.take(pa.array(rows)), self.dtype, rows)
+        before, now = _of_documents(tokens, rows), _of_documents(plain, np.arange(rows.size))
+        changed = {
+            int(row): new
+            for row, old, new in zip(rows, before, now, strict=True)
+            if not np.array_equal(old, new)
+        }
+        findings = [
+            self._finding(int(row), old, changed[int(row)], added)
+            for row, old in zip(rows, before, strict=True)
+            if int(row) in changed
+        ]
+        return Tokens(*_replaced(tokens, changed), tuple(findings))
+
+    def _finding(
+        self, row: int, old: NDArray[np.integer[Any]], new: NDArray[np.integer[Any]], added: AddedTokens
+    ) -> Finding:
+        if added.is_control[new].any():
+            name = self.token(int(new[added.is_control[new]][0]))
+            raise DataError(
+                f"text of row {row} of the batch makes the special token {name} whether or not it is asked for. Drop the row, or accept such tokens: "
+                "special_tokens_in_text=encode.",
+                row=row,
+            )
+        spelled = dict.fromkeys(old[added.is_added[old] & ~np.isin(old, new)].tolist())
+        numbers = list(spelled) if spelled or added.unknown is None else [added.unknown]
+        names = [self.token(number) or "" for number in numbers]
+        return Finding(row, SPELLED, " ".join(names[:_NAMED]))
 
 
 _encoded: ContextVar[dict[tuple[object, ...], tuple[pa.Array, Tokens]] | None] = ContextVar(
@@ -214,28 +274,58 @@ class Vocabulary(NamedTuple):
 
     tokenizer: Tokenizer
     max_id: int  # largest id, added tokens included
+    added: AddedTokens | None  # tokens that it cuts out of texts
+    alphabet: Alphabet | None  # what it knows, if it drops all else
 
 
 @lru_cache(maxsize=8)
 def build(engine: TokenEngine) -> Vocabulary:
     """Return the tokenizer, made once per process and digest."""
+    tokenizer, content = _made(engine, lambda content: content)
+    _check_deterministic(tokenizer, engine.name)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    if not vocabulary:
+        raise UsageError(
+            f"tokenizer {engine.name} has an empty vocabulary; train it first", tokenizer=engine.name
+        )
+    max_id = max(vocabulary.values())
+    added, alphabet = find_added(tokenizer, content, max_id + 1), find_alphabet(tokenizer, content)
+    return Vocabulary(tokenizer, max_id, added, alphabet)
+
+
+@lru_cache(maxsize=8)
+def build_plain(engine: TokenEngine) -> Tokenizer:
+    """Return the tokenizer for which special tokens in texts are text, made once per process when such a text is met; see `spelled`."""
+    known = build(engine).tokenizer
+    plain, _ = _made(engine, as_text)
+    blank = {
+        number: token.content
+        for number, token in known.get_added_tokens_decoder().items()
+        if token.content.isspace()
+    }
+    if any(plain.token_to_id(content) != number for number, content in blank.items()):
+        raise UsageError(
+            f"tokenizer {engine.name} cannot be read without its special tokens: ids of others would change; expected one as Tokenizer.save "
+            "writes it. Accept special tokens in texts: special_tokens_in_text=encode.",
+            tokenizer=engine.name,
+        )
+    return plain
+
+
+def _made(engine: TokenEngine, change: Callable[[str], str]) -> tuple[Tokenizer, str]:
+    """Return a tokenizer that never cuts or pads, made of the JSON as `change` leaves it, and this."""
     try:
-        tokenizer = Tokenizer.from_str(engine.read())
+        content = change(engine.read())
+        tokenizer = Tokenizer.from_str(content)
     except DolmaDaskError:
         raise
     except Exception as error:  # the library raises nothing more precise
         raise UsageError(
             f"tokenizer {engine.name} cannot be read: {error}; {_EXPECTED}", tokenizer=engine.name
         ) from error
-    _check_deterministic(tokenizer, engine.name)
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    if not vocabulary:
-        raise UsageError(
-            f"tokenizer {engine.name} has an empty vocabulary; train it first", tokenizer=engine.name
-        )
-    return Vocabulary(tokenizer, max(vocabulary.values()))
+    return tokenizer, content
 
 
 def _check_deterministic(tokenizer: Tokenizer, name: str) -> None:
@@ -297,18 +387,75 @@ def _pieces(texts: pa.LargeStringArray) -> Iterator[tuple[int, int]]:
 _SHOWN = 60
 """Bytes of a text that an error shows."""
 
+_NAMED = 5
+"""Special tokens of a document that are named."""
 
-def _encode_piece(tokenizer: Tokenizer, texts: pa.LargeStringArray, start: int, stop: int) -> list[Encoding]:
+
+def _encode_all(
+    tokenizer: Tokenizer,
+    texts: pa.LargeStringArray,
+    dtype: np.dtype[Any],
+    rows: NDArray[np.int64] | None = None,
+) -> Tokens:
+    """Encode texts; `rows` are their numbers for messages, if they are not all of a batch."""
+    lengths = np.zeros(len(texts), np.int64)
+    pieces = [np.empty(0, dtype)]
+    for start, stop in _pieces(texts):
+        ids = [encoding.ids for encoding in _encode_piece(tokenizer, texts, start, stop, rows)]
+        lengths[start:stop] = list(map(len, ids))
+        pieces.append(np.fromiter(chain.from_iterable(ids), dtype, int(lengths[start:stop].sum())))
+    return Tokens(np.concatenate(pieces), check_lengths(lengths))
+
+
+def _rows_with(tokens: Tokens, added: AddedTokens, texts: pa.LargeStringArray) -> NDArray[np.int64]:
+    """Return the rows of documents that may spell tokens out, sorted: all whose ids hold one, unless it is the unknown token and not in the text."""
+    ends = np.cumsum(tokens.lengths, dtype=np.int64)
+    at = np.flatnonzero(added.is_added[tokens.ids])
+    is_unknown = tokens.ids[at] == (-1 if added.unknown is None else added.unknown)
+    rows = np.unique(np.searchsorted(ends, at[~is_unknown], side="right"))
+    doubtful = np.unique(np.searchsorted(ends, at[is_unknown], side="right"))
+    if doubtful.size:
+        found = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)
+        rows = np.union1d(rows, doubtful[found.to_numpy(zero_copy_only=False)])
+    return rows
+
+
+def _of_documents(tokens: Tokens, rows: NDArray[np.int64]) -> list[NDArray[np.integer[Any]]]:
+    """Return the ids of some documents."""
+    ends = np.cumsum(tokens.lengths, dtype=np.int64)
+    return [tokens.ids[ends[row] - tokens.lengths[row] : ends[row]] for row in rows]
+
+
+def _replaced(
+    tokens: Tokens, changed: Mapping[int, NDArray[np.integer[Any]]]
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.int32]]:
+    """Return the ids and lengths with those of some documents replaced; rows ascend."""
+    ends, lengths = np.cumsum(tokens.lengths, dtype=np.int64), tokens.lengths.astype(np.int64)
+    parts, done = [], 0
+    for row, ids in changed.items():
+        parts += [tokens.ids[done : ends[row] - tokens.lengths[row]], ids]
+        done, lengths[row] = int(ends[row]), ids.size
+    return np.concatenate([*parts, tokens.ids[done:]]), check_lengths(lengths)
+
+
+def _encode_piece(
+    tokenizer: Tokenizer,
+    texts: pa.LargeStringArray,
+    start: int,
+    stop: int,
+    rows: NDArray[np.int64] | None = None,
+) -> list[Encoding]:
     piece = texts.slice(start, stop - start)
     try:
         encodings: list[Encoding] = tokenizer.encode_batch_fast(piece.to_pylist(), add_special_tokens=False)
     except Exception as error:  # the library raises nothing more precise
-        row, reason = _find_failure(tokenizer, piece, error)
-        shortened = piece[row].as_buffer().to_pybytes()[:_SHOWN].decode(errors="replace")
+        at, reason = _find_failure(tokenizer, piece, error)
+        shortened = piece[at].as_buffer().to_pybytes()[:_SHOWN].decode(errors="replace")
+        row = start + at if rows is None else int(rows[start + at])
         raise DataError(
-            f"text of row {start + row} of the batch, {shortened!r}, cannot be encoded: {reason}; drop the row, or use a tokenizer"
+            f"text of row {row} of the batch, {shortened!r}, cannot be encoded: {reason}; drop the row, or use a tokenizer"
             " that knows every character (byte fallback or an unknown token)",
-            row=start + row,
+            row=row,
         ) from error
     return encodings
 

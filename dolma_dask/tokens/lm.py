@@ -156,7 +156,7 @@ def _shown_bytes() -> dict[str, int]:
 @lru_cache(maxsize=8)
 def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
     """Return the bytes of all tokens of a byte-level vocabulary, back to back, and where each starts; None for another kind."""
-    tokenizer, max_id = build(engine)
+    tokenizer, max_id, *_ = build(engine)
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
     shown = _shown_bytes()
@@ -261,7 +261,7 @@ class LmData(Struct, frozen=True):
         recipe = self.recipe
         return {
             "mode": self.name,
-            "tokenizer": recipe.engine.fingerprint,
+            **recipe.engine.params(),
             "specials": asdict(recipe.specials),
             "cleaning": recipe.cleaning.params(),
             "cutting": asdict(recipe.cutting),

@@ -10,16 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
-from dolma_dask.tokens.engine import TokenEngine, Tokens
+from dolma_dask.tokens.engine import Finding, TokenEngine, Tokens
 from dolma_dask.tokens.specials import Specials, surround
 
 _SPACE = 32
@@ -55,8 +57,10 @@ class LmRecipe(Struct, frozen=True):
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
         """Return the ids of documents, and what was counted."""
+        rows = np.arange(len(texts))
         if self.skips_empty:
-            texts = texts.filter(pc.greater(pc.binary_length(texts), 0))
+            kept = pc.greater(pc.binary_length(texts), 0)
+            texts, rows = texts.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
         clean = self.cleaning.apply(texts)
         counts = TextCounts(
             documents=len(texts),
@@ -65,7 +69,10 @@ class LmRecipe(Struct, frozen=True):
             normalized_chars=_chars(clean),
             normalized_bytes=text_bytes(clean),
         )
-        return self._end(self._cut(clean)), counts
+        tokens = self._end(self._cut(clean))
+        found = tuple(replace(one, row=int(rows[one.row])) for one in tokens.findings)
+        spelled, lossy = (sum(one.kind == kind for one in found) for kind in (SPELLED, LOST))
+        return replace(tokens, findings=found), replace(counts, spelled=spelled, lossy=lossy)
 
     def _cut(self, texts: pa.LargeStringArray) -> Tokens:
         """Encode texts, in pieces if requested, with what the tokenizer puts around each."""
@@ -128,8 +135,13 @@ def cut_texts(texts: pa.LargeStringArray, chars: int) -> tuple[pa.LargeStringArr
 def _joined(tokens: Tokens, counts: NDArray[np.int64]) -> Tokens:
     """Return documents from their pieces."""
     bounds = np.concatenate([[0], np.cumsum(tokens.lengths, dtype=np.int64)])
-    ends = bounds[np.concatenate([[0], np.cumsum(counts)])]
-    return Tokens(tokens.ids, check_lengths(np.diff(ends)))
+    stops = np.cumsum(counts)
+    ends = bounds[np.concatenate([[0], stops])]
+    found: dict[tuple[int, str], Finding] = {}  # the first of each kind of a document
+    for one in tokens.findings:
+        row = int(np.searchsorted(stops, one.row, side="right"))
+        found.setdefault((row, one.kind), replace(one, row=row))
+    return Tokens(tokens.ids, check_lengths(np.diff(ends)), tuple(found.values()))
 
 
 def _without_firsts(tokens: Tokens, counts: NDArray[np.int64]) -> Tokens:
@@ -140,4 +152,4 @@ def _without_firsts(tokens: Tokens, counts: NDArray[np.int64]) -> Tokens:
     cut = ~is_first & (tokens.lengths > 0)
     kept: NDArray[Any] = np.ones(tokens.ids.size, np.bool_)
     kept[(stops - tokens.lengths)[cut]] = False
-    return Tokens(tokens.ids[kept], check_lengths(tokens.lengths - cut))
+    return Tokens(tokens.ids[kept], check_lengths(tokens.lengths - cut), tokens.findings)

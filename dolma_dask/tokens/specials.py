@@ -52,7 +52,7 @@ def surround(tokens: Tokens, head: tuple[int, ...], tail: tuple[int, ...]) -> To
     out = np.empty(int(lengths.sum()), tokens.ids.dtype)
     before, after = (np.array(ids, tokens.ids.dtype) for ids in (head, tail))
     _surround(tokens.ids, tokens.lengths, before, after, out)
-    return Tokens(out, checked)
+    return Tokens(out, checked, tokens.findings)
 
 
 def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> SpecialToken | None:

@@ -24,7 +24,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
-from dolma_dask.options.records import skipped_notes
+from dolma_dask.options.records import finding_notes, first_findings, skipped_notes
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
@@ -190,6 +190,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
                     for record in records
                 ],
                 **({"skipped_members": skipped} if skipped else {}),
+                **first_findings(records),
             },
         )
 
@@ -266,6 +267,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if not rows.rows:
             yield "no row was written: there are too few tokens for one"
         yield from skipped_notes([known])
+        yield from finding_notes([known])
 
 
 def _row_counts(records: Iterable[Record]) -> RowCounts:

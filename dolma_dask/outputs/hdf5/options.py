@@ -9,9 +9,9 @@ from dolma_dask.engine.documents import DocumentList
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.tokenizer import open_tokenizer
-from dolma_dask.options.base import OUTPUT, Opt, Options, fields_of, without_empty
+from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Hdf5Job
+from dolma_dask.outputs.tokenizing import TokenizingOptions
 from dolma_dask.tokens.cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm import LmData
@@ -19,6 +19,7 @@ from dolma_dask.tokens.lm_documents import Cutting, LmRecipe
 from dolma_dask.tokens.modes import check_mode
 from dolma_dask.tokens.packing import Tail
 from dolma_dask.tokens.specials import find_specials
+from dolma_dask.tokens.spelled import InText
 
 Compat = Literal["modelzoo-2.2"]
 
@@ -30,7 +31,7 @@ MIN_TOKENS = {None: 10, MODELZOO: 6}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(Options):
+class RowOptions(TokenizingOptions):
     """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them."""
 
     tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
@@ -112,6 +113,11 @@ class RowOptions(Options):
         return self.compat == MODELZOO
 
     @property
+    def in_text(self) -> InText:
+        """Treatment of special tokens that texts spell out; ModelZoo encodes them."""
+        return "encode" if self.is_like_modelzoo and self.special_tokens_in_text is None else super().in_text
+
+    @property
     def repairs(self) -> bool:
         """True if ftfy repairs the texts."""
         return self.is_like_modelzoo if self.use_ftfy is None else self.use_ftfy
@@ -165,6 +171,11 @@ class RowOptions(Options):
         target = ("tokenizer", "mode", "max_rows_per_file")
         own = {f.name: getattr(self, f.name) for f in fields_of(RowOptions) if f.name not in target}
         known = {**own, "use_ftfy": self.repairs, "min_sequence_len": self.least}
+        known["special_tokens_in_text"] = self.in_text
+        if (
+            self.in_text == "text"
+        ):  # what rows were made with before there was the option is compared with these
+            del known["special_tokens_in_text"]
         if self.repairs:
             known["ftfy_version"] = self.cleaning.ftfy
         others = [name for name in known if name not in (*shared, *specials)]
@@ -176,7 +187,7 @@ class RowOptions(Options):
 
 def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordPolicy) -> Hdf5Job:
     """Return a call of `hdf5` that can be run."""
-    tokens = open_tokenizer(rows.tokenizer)
+    tokens = rows.opened()
     sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     return Hdf5Job(

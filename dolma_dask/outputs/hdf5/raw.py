@@ -155,6 +155,11 @@ class RawSource(Struct, frozen=True):
         """All files."""
         return inputs_of(self.base, self.infos)
 
+    @property
+    def is_document_each(self) -> bool:
+        """True if each file is a document."""
+        return len(self.infos) > 1
+
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
@@ -173,7 +178,8 @@ class RawSource(Struct, frozen=True):
             counts["text_bytes_in"] += text_bytes(texts)
             counts["bad_records"] += len(block.bad)
             counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
-            yield DocumentRows(pa.record_batch({"text": texts}))
+            rows = np.flatnonzero(block.batch.column("text").is_valid().to_numpy(zero_copy_only=False))
+            yield DocumentRows(pa.record_batch({"text": texts}), block.first_row + rows)
         facts.inputs = tuple(read)
         if quarantine.skipped:
             counts["skipped_members"] = quarantine.skipped

@@ -18,10 +18,11 @@ from dolma_dask.engine import Unit
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
 from dolma_dask.io import files
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record
 from dolma_dask.sinks.base import FileWriter
+from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.engine import Tokens
 from dolma_dask.tokens.modes import Mode
@@ -129,16 +130,18 @@ class TokenRun:
 class StagingSink(WriterSink[StagingWriter]):
     """Writes the staging file of one part."""
 
-    def __init__(self, output: "StagingOutput", number: int) -> None:
+    def __init__(self, output: "StagingOutput", number: int, shard: str) -> None:
         self._mode = output.mode
         super().__init__(StagingWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
+        self._findings = TextFindings(shard, output.mode.engine.in_text)
 
-    def write(self, rows: DocumentRows) -> None:
+    def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
-        tokens, counts = self._mode.encode(rows.batch)
+        tokens, counts, bad = self._findings.encode(rows, self._mode.encode)
         self.writer.write(tokens)
         self._texts += counts
+        return bad
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -148,10 +151,11 @@ class StagingSink(WriterSink[StagingWriter]):
             "sequences": len(lengths),
             "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
             "texts": asdict(self._texts),
+            **self._findings.info,
         }
         if facts.skipped_members:
             info["skipped_members"] = facts.skipped_members
-        counts = {"tokens": self.writer.tokens}
+        counts = {"tokens": self.writer.tokens, **self._findings.sums(facts)}
         files = (self.writer.record, *quarantined)
         return facts.record(unit, files, self._texts.documents, counts=counts, info=info)
 
@@ -171,4 +175,4 @@ class StagingOutput(Struct, frozen=True):
 
     def open(self, unit: Unit, shard: str) -> StagingSink:
         """See `dolma_dask.sinks.sink.Output`."""
-        return StagingSink(self, int(unit.name.removesuffix(SUFFIX)))
+        return StagingSink(self, int(unit.name.removesuffix(SUFFIX)), shard)

@@ -90,7 +90,7 @@ class Measure(Struct, frozen=True):
 
     def params(self) -> dict[str, Any]:
         """Return what decides the weights."""
-        tokenizer = {} if self.engine is None else {"tokenizer": self.engine.fingerprint, "added": self.added}
+        tokenizer = {} if self.engine is None else {**self.engine.params(), "added": self.added}
         return {"unit": self.unit, "column": self.column, **tokenizer}
 
 

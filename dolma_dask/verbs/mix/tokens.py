@@ -13,7 +13,6 @@ from dolma_dask.engine import Job, MapJob, run_job
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.options.groups import TokensLike, as_dataset, check_outside
 from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
@@ -50,7 +49,7 @@ class TokenOptions(Struct, frozen=True):
         if self.ragged is not None:
             check_outside(self.ragged.output(self.ragged.to).root, *roots)
         if self.hdf5 is not None:
-            self.hdf5.lm_data(open_tokenizer(self.hdf5.tokenizer))
+            self.hdf5.lm_data(self.hdf5.opened())
             check_outside(files.normalize(self.hdf5.to), *roots)
 
     def counted(self) -> tuple[TokenEngine, int]:
@@ -59,7 +58,7 @@ class TokenOptions(Struct, frozen=True):
             output = self.ragged.output(self.ragged.to)
             return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
         assert self.hdf5 is not None
-        return open_tokenizer(self.hdf5.tokenizer), 0
+        return self.hdf5.opened(), 0
 
     @property
     def root(self) -> str:
