@@ -338,7 +338,8 @@ def convert(
         dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it
         should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
     under : str, optional
-        Folder below documents/ to write to, so that several sources can be converted into one dataset.
+        Folder below documents/ to write to, so that several sources can be converted into one dataset; no other convert removes what lies
+        there.
     shard_bytes : int, optional
         Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard;
         by default 1,000,000,000.
@@ -1982,7 +1983,8 @@ def status(
     Returns
     -------
     StatusSummary
-        Its exit status is 1 if some shard is left or was made from files that have changed, or a run was stopped or ended over its budget of bad records.
+        Its exit status is 1 if some shard is left or was made from files that have changed, a run was stopped or ended over its budget of bad records, or the
+        newest `validate` found problems.
 
     Raises
     ------

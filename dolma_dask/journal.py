@@ -21,16 +21,14 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.errors import BadRecordBudgetError, DataError, UsageError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
-from dolma_dask.registry import names_of
 
 if TYPE_CHECKING:
     from dolma_dask.rules.tally import Tally
@@ -112,6 +110,11 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     missing: int = 0
     over_budget: str = ""
     cpu: float = 0.0  # CPU-seconds of all processes until it ended; of a job, of the passes before it too
+
+    @property
+    def is_open(self) -> bool:
+        """True if it was stopped, still goes on, left units undone or ended over its budget."""
+        return bool(self.missing or not self.finished or self.over_budget)
 
 
 class _AnyRecord(msgspec.Struct):
@@ -260,9 +263,19 @@ class Journal:
         """Announced runs, in the order in which they started."""
         return sorted(self._runs.values(), key=lambda run: run.started)
 
+    @property
+    def newest(self) -> dict[tuple[str, ...], RunRecord]:
+        """Newest run of each set of folders or files that runs have announced."""
+        return {run.writes: run for run in self.runs}
+
     def may_write(self, path: str) -> bool:
         """Tell whether some run of this verb announced that it writes `path`, so that a file there is ours."""
         return any(path.startswith(prefix) for run in self._runs.values() for prefix in run.writes)
+
+    @property
+    def may_lack_records(self) -> bool:
+        """True if files may be of this verb that no record names: a run was stopped or failed, or lines are not believed."""
+        return bool(self.foreign or self.garbage) or any(run.is_open for run in self._runs.values())
 
     def by_file(self) -> dict[str, Record]:
         """Return the record of each output file."""
@@ -388,56 +401,6 @@ def _write_lines(url: str, lines: Iterable[bytes]) -> None:
     with publish(url, synced=not is_staging) as out:
         for line in lines:
             out.write(line + b"\n")
-
-
-def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[str]:
-    """Return a sentence for the newest run of each verb and folder below a dataset `root` that was stopped, still goes on, or left units
-    undone; only of verbs that write documents.
-    """
-    newest = {(run.verb, run.writes): run for run in _runs(root, verbs)}
-    return [
-        f"{root} is not complete: {verb} left {run.missing:,} of its files out (failures, --only, --share or --prune)"
-        if run.finished
-        else f"{root} may not be complete: the last {verb} was stopped or still goes on"
-        for (verb, _), run in newest.items()
-        if run.missing or not run.finished
-    ]
-
-
-def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
-    """Return what a person should know of a dataset that is read: files left out, runs that did not end."""
-    unknown = dataset.ignored
-    ignored = (
-        f"{counted(len(unknown), 'file')} below documents/ left out, because the suffix is not one of documents; first {unknown[0]}"
-        if unknown
-        else None
-    )
-    return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
-
-
-def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> None:
-    """Refuse a dataset whose documents were made with more bad records than allowed.
-
-    Raises `BadRecordBudgetError`: the last run that ended says so.
-    """
-    runs = [run for run in _runs(root, verbs) if run.finished]
-    for run in {(run.verb, run.writes): run for run in runs}.values():
-        if run.over_budget:
-            raise BadRecordBudgetError(
-                f"{root} is over budget: at the end of {run.verb} {run.over_budget}. Mend the input and run the same {run.verb} again, or accept "
-                f"the loss with it: --on-bad-record quarantine and a larger --max-bad-fraction. The records are in {root}/_quarantine/{run.verb}/.",
-                root=root,
-            )
-
-
-def _runs(root: str, verbs: Sequence[str]) -> Iterator[RunRecord]:
-    """Yield the announced runs of some verbs that write documents of the dataset, in the order in which they started."""
-    # one request of a store, in place of one for each verb
-    ran = files.list_folders(files.join(root, layout.JOURNAL))
-    for verb in (verb for verb in verbs if verb in ran):
-        for run in Journal(root, verb, runs_only=True).runs:
-            if any(prefix.startswith(f"{layout.DOCUMENTS}/") for prefix in run.writes):
-                yield run
 
 
 def journals(root: str) -> Iterator[Journal]:

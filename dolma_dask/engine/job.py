@@ -269,11 +269,11 @@ class _Running(Generic[S]):
         state = resume.look_back(self.plan, overwrite)
         if not overwrite and not self.plan.is_staging:
             resume.check_replaceable(self.plan, state)
-        orphans = resume.surplus(self.plan, state).orphans
-        resume.check_orphans(self.plan, state, orphans, overwrite)
+        found = resume.surplus(self.plan, state)
+        resume.check_orphans(self.plan, state, found, overwrite)
         has_record = self.known is not None or job.record is None
         self.is_made = has_record and not state.left
-        is_closed = not resume.is_open(self.plan, state) and not orphans
+        is_closed = not resume.is_open(self.plan, state) and not found.orphans
         if self.is_made and is_closed and not self.options.dry_run:
             self.settled = run(self.plan, self.options)
 

@@ -10,7 +10,8 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
 from dolma_dask.io.files import Input
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record, Unit, dataset_notes
+from dolma_dask.journal import Record, Unit
+from dolma_dask.ownership import dataset_notes
 
 
 class Readable(Protocol):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
 from dolma_dask.engine.plan import Plan, Task
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
@@ -23,6 +23,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, Unit, canonical, is_same_file
+from dolma_dask.ownership import Ownership
 
 HASHING_THREADS = 8
 """Files hashed at once; reading and hashing both leave the interpreter lock."""
@@ -88,8 +89,8 @@ def _existing(root: str, writes: Sequence[str]) -> dict[str, int]:
     for prefix in writes:
         folder, _, start = prefix.rpartition("/")
         base = f"{folder}/" if folder else ""
-        listed = files.list_files(files.join(root, folder))
-        existing.update({base + info.path: info.bytes for info in listed if _is_below(info.path, start)})
+        infos = files.list_files(files.join(root, folder))
+        existing.update({base + info.path: info.bytes for info in infos if _is_below(info.path, start)})
     return existing
 
 
@@ -171,12 +172,14 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
 
 
 class Surplus(NamedTuple):
-    """Files in the folders of a plan that it does not make, sorted."""
+    """Files in the folders of a plan that it does not make, sorted, and what it has made of its own."""
 
     # of no unit, or of a unit in another format, that later stages would read or an earlier run has made
     orphans: list[str]
     # of units in another format, which runs were about to make that were stopped before they said so
     left_over: list[str]
+    # would be orphans, but runs of this verb made them that announced other folders: never removed
+    of_others: list[str]
 
 
 def check_replaceable(plan: Plan, state: RunState) -> None:
@@ -187,11 +190,9 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
     units = {unit.name for task in state.left for unit in task.units}
     if units:
         units |= (plan.all_units or set()) | plan.beside
-    foreign = [
-        path
-        for path in state.existing
-        if units & {path, layout.unit_of(path)} and not state.journal.may_write(path)
-    ]
+    there = [path for path in state.existing if units & {path, layout.unit_of(path)}]
+    foreign = [path for path in there if not state.journal.may_write(path)]
+    foreign += Ownership(state.journal).of_others(there, plan.writes)
     if foreign:
         raise UsageError(
             f"{counted(len(foreign), 'output file')} not made by this command, first {foreign[0]} in {plan.root}; expected a "
@@ -200,8 +201,8 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
     known = state.journal.records
     left = [unit for task in state.left for unit in task.units if unit.name in known]
     check_origin(plan, state.journal, [unit.name for unit in left])
-    there = [unit for unit in left if any(file.path in state.existing for file in known[unit.name].files)]
-    check_options(plan, state.journal, [unit.name for unit in there if known[unit.name].key != unit.key])
+    held = [unit for unit in left if any(file.path in state.existing for file in known[unit.name].files)]
+    check_options(plan, state.journal, [unit.name for unit in held if known[unit.name].key != unit.key])
 
 
 def check_links(plan: Plan, state: RunState, found: Surplus, overwrite: bool) -> None:
@@ -265,7 +266,7 @@ def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None
     Raises `UsageError`: there are such units.
     """
     last = _last_run(plan, journal)
-    if not (replaced and plan.origin and last) or _is_open(last):
+    if not (replaced and plan.origin and last) or last.is_open:
         return
     before, now = (
         {name: value for name, value in params.items() if name not in (*_PLACES, *_RESULTS)}
@@ -314,11 +315,7 @@ _SHOWN = 60
 
 def _last_run(plan: Plan, journal: Journal) -> RunRecord | None:
     """Return the newest run that filled these folders."""
-    return next((run for run in reversed(journal.runs) if run.writes == plan.writes), None)
-
-
-def _is_open(run: RunRecord) -> bool:
-    return bool(run.missing or not run.finished or run.over_budget)
+    return journal.newest.get(plan.writes)
 
 
 def origin_of(root: str, origin: str) -> str:
@@ -331,7 +328,7 @@ def origin_of(root: str, origin: str) -> str:
 def is_open(plan: Plan, state: RunState) -> bool:
     """Tell whether the newest run that filled these folders was stopped, left units undone or ended over its budget."""
     last = _last_run(plan, state.journal)
-    return last is not None and _is_open(last)
+    return last is not None and last.is_open
 
 
 def has_died(plan: Plan, state: RunState) -> bool:
@@ -342,9 +339,9 @@ def has_died(plan: Plan, state: RunState) -> bool:
 
 def surplus(plan: Plan, state: RunState) -> Surplus:
     """Find the files in the folders of a plan that it does not make."""
-    others = _in_other_formats(plan, state)
-    left_over = _announced(plan, state, others) if others else set()
-    found = others - left_over
+    in_other_formats = _in_other_formats(plan, state)
+    left_over = _announced(plan, state, in_other_formats) if in_other_formats else set()
+    found = in_other_formats - left_over
     if plan.all_units is not None:
         units, made = plan.all_units | plan.beside, state.journal.by_file()
         ours = re.compile(plan.own_names)
@@ -352,12 +349,13 @@ def surplus(plan: Plan, state: RunState) -> Surplus:
             path for path in state.existing if not units & {path, layout.unit_of(path)} and ours.match(path)
         ]
         found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
-    return Surplus(sorted(found), sorted(left_over))
+    of_others = set(Ownership(state.journal).of_others(found, plan.writes))
+    return Surplus(sorted(found - of_others), sorted(left_over), sorted(of_others))
 
 
 def _announced(plan: Plan, state: RunState, paths: Set[str]) -> set[str]:
     """Return which of some files no record names, and a stopped run was about to make."""
-    stopped = [run for run in state.journal.runs if not run.finished]
+    stopped = [run for run in state.journal.runs if not run.finished and set(run.writes) & set(plan.writes)]
     suffixes = {layout.suffix_of(task.shard) for task in plan.tasks}
 
     def is_announced(path: str, run: RunRecord) -> bool:
@@ -376,11 +374,13 @@ def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
     return {path for path in state.existing if layout.unit_of(path) in every} if every else set()
 
 
-def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite: bool) -> None:
-    """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made.
+def check_orphans(plan: Plan, state: RunState, found: Surplus, overwrite: bool) -> None:
+    """Refuse to leave files in place that belong to no unit; with `overwrite` only those that no run of this verb has made, or a run with other folders.
 
     Raises `UsageError`: there are such files.
     """
+    _check_neighbours(plan, state, found.of_others)
+    present = found.orphans
     made = state.journal.by_file() if present else {}
     if foreign := [path for path in present if path not in made]:
         stopped = any(not run.finished and foreign[0].startswith(run.writes) for run in state.journal.runs)
@@ -398,3 +398,22 @@ def check_orphans(plan: Plan, state: RunState, present: Sequence[str], overwrite
             f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}{other}; expected only its own "
             f"outputs, since later stages read all of them. {plan.how_to_add}Choose another name or target, or remove them with --overwrite."
         )
+
+
+def _check_neighbours(plan: Plan, state: RunState, of_others: Sequence[str]) -> None:
+    """Refuse to begin around files of runs that announced other folders; what this one has made there before may be gone on with.
+
+    Raises `UsageError`: there are such files, and none of its own.
+    """
+    if not of_others:
+        return
+    owned, made = Ownership(state.journal), state.journal.by_file()
+    units = {unit.name for task in plan.tasks for unit in task.units}
+    own = [path for path in state.existing if path in made or layout.unit_of(path) in units]
+    if len(owned.of_others(own, plan.writes)) < len(own):
+        return
+    folders = sorted({owned.prefix_of(path) for path in of_others})
+    raise UsageError(
+        f"{plan.root} holds {counted(len(of_others), 'file')} of another {plan.verb}, in {listed(folders)}, first {of_others[0]!r}; expected only its "
+        f"own outputs, since later stages read all of them. {plan.how_to_add}Choose another name or target, or move these away, which --overwrite never does."
+    )

@@ -186,8 +186,8 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
         files.check_links(plan.root, f"{folder}/{lease.LEASES}")
     if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
-    resume.check_orphans(plan, state, surplus.orphans, options.overwrite)
-    notes = (*plan.notes, *_notes(state, surplus, options))
+    resume.check_orphans(plan, state, surplus, options.overwrite)
+    notes = (*plan.notes, *_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return _Running(plan, state, surplus, summary, dict(state.finished))
 
@@ -223,11 +223,13 @@ def _clear_away(each: _Running) -> None:
 
 def _rehearsed(running: _Running, started: float) -> Ran:
     planned = tuple(task.shard for task in running.state.left)
-    return running.ran(replace(running.summary, planned=planned, seconds=time.monotonic() - started))
+    notes = (*running.summary.notes, *_removal_notes(running.surplus, "would be removed", "would be removed"))
+    summary = replace(running.summary, planned=planned, notes=notes, seconds=time.monotonic() - started)
+    return running.ran(summary)
 
 
-def _notes(state: RunState, surplus: Surplus, options: RunOptions) -> Iterator[str]:
-    """Say what is replaced or removed that an earlier run had made."""
+def _notes(state: RunState, options: RunOptions) -> Iterator[str]:
+    """Say what is made again that an earlier run had made."""
     known = {
         unit.name: unit.key
         for task in state.left
@@ -235,16 +237,20 @@ def _notes(state: RunState, surplus: Surplus, options: RunOptions) -> Iterator[s
         if unit.name in state.journal.records
     }
     other = [name for name, key in known.items() if state.journal.records[name].key != key]
+    again = "to be made again" if options.dry_run else "made again now"
     if other and not options.overwrite:
-        again = "to be made again" if options.dry_run else "made again now"
         yield f"{counted(len(other), 'file')} made before with other options or inputs, {again}; first {other[0]}"
     foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
     if foreign:
-        yield f"{counted(len(foreign), 'record')} of another journal format, never believed: made again; first {foreign[0]}"
+        yield f"{counted(len(foreign), 'record')} of another journal format, never believed: {again}; first {foreign[0]}"
+
+
+def _removal_notes(surplus: Surplus, orphans_are: str, left_over_are: str) -> Iterator[str]:
+    """Say what happened to files that the plan does not make."""
     if orphans := surplus.orphans:
-        yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, removed; first {orphans[0]}"
+        yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, {orphans_are}; first {orphans[0]}"
     if left_over := surplus.left_over:
-        yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, removed; first {left_over[0]}"
+        yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, {left_over_are}; first {left_over[0]}"
 
 
 def gather(
@@ -429,8 +435,10 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
     plan, failures = each.plan, tuple(each.failures)
     counts = _totals(each.records.values())
+    orphans_are = "kept until all shards are done" if failures else "removed"
     summary = replace(
         each.summary,
+        notes=(*each.summary.notes, *_removal_notes(each.surplus, orphans_are, "removed")),
         done=each.done,
         seconds=seconds,
         counts=counts,

@@ -31,7 +31,7 @@ def is_field(name: str) -> bool:
 def metadata_shapes(texts: pa.LargeStringArray) -> dict[str, set[str]]:
     """Find the fields of some metadata objects, at any depth, as column names with their prefix, and the shapes of their values."""
     lines = [b'{"attributes":%b}' % text.encode() for text in _objects(texts).to_pylist()]
-    return {PREFIX + key: found for key, found in sample_shapes(lines, "nested", deep=True).items()}
+    return {PREFIX + key: set(found) for key, found in sample_shapes(lines, "nested", deep=True).items()}
 
 
 def field_kind(shapes: set[str]) -> AttributeKind | None:

@@ -16,7 +16,7 @@ from dolma_dask.frames.naming import FrameColumn, select_columns, words_of
 from dolma_dask.frames.reading import OnBadRow, PartitionSource
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import check_budget
+from dolma_dask.ownership import check_budget
 from dolma_dask.results.summary import Summary
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ from dolma_dask.formats.json.attributes import (
     AttributeKind,
     Form,
     guess_form,
-    sample_kinds,
+    kinds_of_shapes,
+    mixed_values,
+    sample_shapes,
     scan_attributes,
 )
 from dolma_dask.formats.json.exact import Field
@@ -241,25 +243,33 @@ def _from_row(lines: LineBlock, first_row: int) -> LineBlock | None:
     return LineBlock(lines.data[at:], lines.starts[skipped:] - at, first_row, lines.byte_offset + at)
 
 
-def sample_file(url: str) -> dict[str, AttributeKind]:
-    """Find the keys of an attribute file and their kinds from its first rows; none for an empty file. Rows that cannot be read are left to
+class SampledKeys(Struct, frozen=True):
+    """Keys of an attribute file as its first rows show them."""
+
+    kinds: dict[str, AttributeKind] = {}
+    mixed: dict[str, str] = {}  # of values of several kinds, which no column can hold, and what these are
+
+
+def sample_keys(url: str) -> SampledKeys:
+    """Find the keys of an attribute file from its first rows; none for an empty file. Rows that cannot be read are left to
     `AttributeFile`, which names them: at once if no row has a key.
     """
     if format_of(url) == "parquet":
-        return table_kinds(url)
+        return SampledKeys(table_kinds(url))
     stored = StoredFile(url)
     try:
         block = next(read_lines(stored, compression_of(url), block_bytes=SAMPLE_BYTES), None)
     finally:
         stored.close()
     if block is None:
-        return {}
+        return SampledKeys()
     lines = list(islice(block, SAMPLE_ROWS))
-    kinds = sample_kinds(lines, guess_form(lines))
+    shapes = sample_shapes(lines, guess_form(lines))
+    kinds = kinds_of_shapes(shapes)
     if not kinds:
         with closing(iter(AttributeFile(url, {}))) as blocks:
             next(blocks, None)
-    return kinds
+    return SampledKeys(kinds, mixed_values(shapes))
 
 
 def empty_block(

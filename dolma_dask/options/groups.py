@@ -13,8 +13,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.journal import check_budget
 from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt, Options, nothing_in, words_of
+from dolma_dask.ownership import check_budget
 from dolma_dask.results.summary import Summary
 
 DatasetLike = str | Dataset | Summary

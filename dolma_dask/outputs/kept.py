@@ -10,10 +10,10 @@ from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Plan
 from dolma_dask.engine.documents import DocumentList
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.kept import KeptOptions
 from dolma_dask.options.records import ReadOptions
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes, select

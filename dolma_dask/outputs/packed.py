@@ -5,6 +5,7 @@ Stored files never exceed the requested size, unless one document alone does. Th
 a dataset-wide record holds all inputs and outputs, and as long as these are as it says nothing is done.
 """
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -147,9 +148,11 @@ class Packed(Struct, frozen=True, dict=True):
             resume.check_replaceable(self._plan(), replace(state, left=left))
             record = state.journal.records.get(self.record)
             resume.check_inputs(self.root, record, self._origin, self.inputs, self.is_narrowed)
-        units = frozenset(outputs) if self.owns_folder else None
-        plan = replace(self._plan(), all_units=units)
-        resume.check_orphans(plan, state, resume.surplus(plan, state).orphans, overwrite)
+        # files named as ours that no run of ours can have left would be removed with these
+        made = outputs if state.journal.may_lack_records else state.journal.by_file().keys() & set(outputs)
+        named_so = "" if self.owns_folder else rf"{re.escape(self.packing.prefix)}-\d+\."
+        plan = replace(self._plan(), all_units=frozenset(made), own_names=named_so)
+        resume.check_orphans(plan, state, resume.surplus(plan, state), overwrite)
 
     def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""

@@ -23,6 +23,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
+from dolma_dask.ownership import void_claims
 from dolma_dask.registry import names_of
 
 MAX_LINKS = 100
@@ -271,7 +272,9 @@ def token_origin(folder: str) -> str:
 def _step(journal: Journal, listed: Mapping[str, FileInfo]) -> Step:
     there = [record for record in journal.records.values() if is_there(record, listed)]
     records = sorted(_together(there), key=lambda record: record.unit.encode())
-    return Step(journal.verb, journal.root, tuple(journal.runs), tuple(records))
+    void = void_claims(journal, listed)
+    runs = tuple(run for run in journal.runs if run.writes not in void)
+    return Step(journal.verb, journal.root, runs, tuple(records))
 
 
 def _together(records: Sequence[Record]) -> list[Record]:

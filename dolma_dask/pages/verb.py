@@ -19,7 +19,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.journal import canonical, dataset_notes
+from dolma_dask.journal import canonical
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.base import OUTPUT, Opt, recorded
 from dolma_dask.options.command import command
@@ -33,6 +33,7 @@ from dolma_dask.options.groups import (
     same,
     target_of,
 )
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.pages.history import lineage, public_name
 from dolma_dask.pages.record import PageFiles, json_url, page_key
 from dolma_dask.results.summary import Summary

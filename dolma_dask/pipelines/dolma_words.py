@@ -6,7 +6,8 @@ stand in a file as well (``-c FILE tag``); those of the command line come before
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +17,8 @@ from dolma_dask.io import files
 
 Options = Mapping[str, Sequence[str]]
 """Values of each option by its full name, such as ``dedupe.documents.key``."""
+
+Value = TypeVar("Value")
 
 _YES, _NO = ["true"], ["false"]
 
@@ -27,9 +30,21 @@ class ToolkitCommand(Struct, frozen=True):
     takes: Mapping[str, Callable[[Options], list[str]]]  # option -> words here
     # option or the beginning of several -> why it has no counterpart
     left_out: Mapping[str, str] = {}
+    # beginning of options -> what they ask for that does not exist here, and what the command does that is said instead
+    missing: Mapping[str, tuple[str, str]] = {}
     remark: str = ""
+    is_same: bool = True  # its result is that of the command here, if nothing is missing
     inputs: str = "documents"  # option with the files that are read
     selects: str = "only"  # option for a part of the dataset; empty: there is none
+
+    def knows(self, name: str) -> bool:
+        """Tell whether the toolkit has an option of this name."""
+        return name in self.takes or name == self.inputs or bool(self.reason(name))
+
+    def reason(self, name: str) -> str:
+        """Return why an option has no counterpart; empty if nothing is known of it."""
+        missing = _begun(self.missing, name)
+        return f"{missing[0]}: not here yet" if missing else _begun(self.left_out, name) or ""
 
 
 def answer(words: Sequence[str], file: str | None = None) -> str | None:
@@ -39,27 +54,54 @@ def answer(words: Sequence[str], file: str | None = None) -> str | None:
     verb, command, given = words[0], COMMANDS[words[0]], _read_words(words[1:])
     if file is not None:
         given = {**_read_file(file), **given}
-    known = {
-        name for name in given if name in command.takes or name == command.inputs or _reason(command, name)
-    }
-    if verb == command.verb and file is None and not known - _OURS_TOO:
+    places = given.pop("", [])
+    if verb == command.verb and file is None and not {*filter(command.knows, given)} - _OURS_TOO:
         return None
     if not command.takes:
         return command.remark
-    lines = [f"these are words of the Dolma toolkit's {verb}. The same here:", *_commands(command, given)]
+    ours = {name: words for name, words in _own_words(command, words[1:]).items() if name in given}
+    lines = [_heading(verb, command, given), *_commands(command, given, places, ours.values())]
     reasons: dict[str, list[str]] = {}
     for name in given:
-        if name not in command.takes and name != command.inputs:
-            reasons.setdefault(_reason(command, name) or "not known here", []).append(name)
+        if name not in command.takes and name != command.inputs and name not in ours:
+            reasons.setdefault(command.reason(name) or "not known here", []).append(name)
     lines += [f"Left out: {', '.join(names)} ({why})." for why, names in reasons.items()]
     return "\n".join([*lines, *([command.remark] if command.remark else [])])
 
 
-def _reason(command: ToolkitCommand, name: str) -> str:
-    return next((why for start, why in command.left_out.items() if f"{name}.".startswith(f"{start}.")), "")
+def _heading(verb: str, command: ToolkitCommand, given: Options) -> str:
+    words = f"these are words of the Dolma toolkit's {verb}"
+    for name in given:
+        if found := _begun(command.missing, name):
+            return f"{words} for {found[0]}, which nothing here does yet. What is there {found[1]}:"
+    return f"{words}. {'The same here' if command.is_same else 'What comes closest here'}:"
+
+
+def _begun(known: Mapping[str, Value], name: str) -> Value | None:
+    """Return what is known of an option, or of the group that it belongs to."""
+    return next((value for start, value in known.items() if f"{name}.".startswith(f"{start}.")), None)
+
+
+def _own_words(command: ToolkitCommand, words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the options of our own command among words, which stay as they are, by name."""
+    from dolma_dask.pipelines.signatures import spellings
+    from dolma_dask.registry import VERBS
+
+    known = {*spellings(VERBS[command.verb].load()).values()}
+    found: dict[str, list[str]] = {}
+    here: list[str] = []
+    for word in words:
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+            name = option.lstrip("-").replace("-", "_")
+            is_ours = {option, option.replace("--no-", "--", 1)} & known and not command.knows(name)
+            here = found.setdefault(name.removeprefix("no_"), []) if is_ours else []
+        here.append(word)
+    return found
 
 
 def _read_words(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each option; those before the first stand under an empty name."""
     given: dict[str, list[str]] = {}
     name = ""
     for word in words:
@@ -67,8 +109,8 @@ def _read_words(words: Sequence[str]) -> dict[str, list[str]]:
             name, has_value, value = word.lstrip("-").partition("=")
             name = name.replace("-", "_")
             given[name] = [value] if has_value else []
-        elif name:
-            given[name].append(word)
+        else:
+            given.setdefault(name, []).append(word)
     given = {name: values for name, values in given.items() if name not in ("help", "h")}
     return {
         name.removeprefix("no_") if not values else name: values or (_NO if name.startswith("no_") else _YES)
@@ -106,11 +148,18 @@ _MAGIC = re.compile(r"[*?\[{]")
 _EACH, _QUOTED = "EACH_DATASET", '"$each"'
 
 
-def _commands(command: ToolkitCommand, given: Options) -> list[str]:
-    """Return a command for each dataset."""
+def _commands(
+    command: ToolkitCommand, given: Options, places: Sequence[str], ours: Iterable[Sequence[str]]
+) -> list[str]:
+    """Return a command for each dataset; `places` are words before all options, `ours` options that stay as they are."""
+    if "destination" in command.takes and "destination" not in given:
+        given = {**given, "destination": places[1:2]}
     options = [word for read in command.takes.values() for word in read(given)]
+    options += [word for words in ours for word in words]
     lines = []
-    for root, parts in _datasets(given.get(command.inputs, ()), command).items():
+    is_place = places and command.inputs not in given
+    found = {places[0]: [""]} if is_place else _datasets(given.get(command.inputs, ()), command)
+    for root, parts in found.items():
         chosen = [f"--{command.selects}", *parts] if command.selects and all(parts) else []
         each = root if _MAGIC.search(root) and files.is_local(root) else ""
         line = shlex.join(["dolma-dask", command.verb, _EACH if each else root, *options, *chosen])
@@ -230,7 +279,6 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
             **_RUN,
         },
         {
-            "dedupe.paragraphs": "paragraphs and n-grams are not looked for: whole documents, or a field of them",
             "bloom_filter": "keys are compared exactly, on disk; there is no filter",
             **dict.fromkeys(
                 ("dedupe.num_partitions", "dedupe.partition_index", "dedupe.file_partition", "is_s3_volume"),
@@ -242,6 +290,12 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
             ),
             "dedupe.document_dir": "documents lie below documents/",
             **_WORK,
+        },
+        {
+            "dedupe.paragraphs": (
+                "duplicates among paragraphs or their n-grams",
+                "flags whole documents",
+            )
         },
         "Duplicates are looked for among all shards of one dataset. The attribute set and its only key have the same name; --by id means source and id "
         'together. To keep survivors: dolma-dask mix ... --where "NAME is None"',
@@ -272,7 +326,8 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
             "fields": "documents have their text in `text`: dolma-dask convert --text NAME",
             **_WORK,
         },
-        "Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",
+        remark="Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",
+        is_same=False,
     ),
     "stat": ToolkitCommand(
         "quantiles",
@@ -282,7 +337,8 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
             **dict.fromkeys(("bins", "total", "regex", "seed"), "quantiles are exact"),
             **_WORK,
         },
-        "Attribute sets are chosen with --attributes, their keys with --signals.",
+        remark="Attribute sets are chosen with --attributes, their keys with --signals.",
+        is_same=False,
         inputs="attributes",
         selects="attributes",
     ),
@@ -290,7 +346,7 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
         "mix",
         {},
         dict.fromkeys(("streams", "processes", "dryrun", "work_dir", "c", "config"), "see FILE"),
-        _MIX,
+        remark=_MIX,
     ),
-    "warc": ToolkitCommand("", {}, {}, _WARC),
+    "warc": ToolkitCommand("", {}, remark=_WARC),
 }

@@ -18,12 +18,12 @@ from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, display_edges, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats.exact_numbers import floats, nearest
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, WithAttributes
 from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.rule_ends import Ends, ends_of
 from dolma_dask.reading.selection import select

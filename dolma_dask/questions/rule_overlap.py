@@ -12,12 +12,12 @@ from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, ShardOptions, WithAttributes
 from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import select, written_conjuncts

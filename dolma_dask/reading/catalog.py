@@ -6,7 +6,9 @@ knows.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +28,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
-from dolma_dask.io.attributes import sample_file
+from dolma_dask.io.attributes import sample_keys
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
@@ -38,6 +40,9 @@ _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
 
 _UNDIGESTED = {"added", "created", "metadata"}
 """Fields that the digests of documents do not cover."""
+
+MAX_DESCRIBED = 100
+"""Files of a set that are looked into to say why a column is not there."""
 
 _DATASET_WIDE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
 """Unit of the dataset-wide record of a set."""
@@ -370,8 +375,18 @@ class Catalog(Struct, frozen=True, dict=True):
             kinds, proof = self._recorded(info), self._proofs.get(path)
             if not kinds and proof and proof.file.bytes != info.bytes:
                 raise not_as_written(proof, self._records[path][1].shard, info)
-            self._declared[path] = kinds or sample_file(self.dataset.url(path))
+            self._declared[path] = kinds or sample_keys(self.dataset.url(path)).kinds
         return self._declared[path]
+
+    def mixed(self, name: str, ending: str) -> str:
+        """Describe a key of a set, of this name or ending in it, whose values are of several kinds in one of the first files; empty if there is none."""
+        listed = (_inside(name, info) for info in self._list(name).values() if layout.suffix_of(info.path))
+        for info in islice((info for info in listed if not self._recorded(info)), MAX_DESCRIBED):
+            with suppress(DataError):
+                for key, found in sample_keys(self.dataset.url(info.path)).mixed.items():
+                    if f"__{key}".endswith(f"__{ending}"):
+                        return f"{name} has {key!r} of several kinds, which no column can hold: {found} of {info.path}"
+        return ""
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
         known = self._records[info.path][1].info if info.path in self._records else {}

@@ -16,7 +16,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
-from dolma_dask.formats.json.attributes import AttributeKind, value_kind
+from dolma_dask.formats.json.attributes import AttributeKind, called, value_kind
 from dolma_dask.formats.metadata import field_kind, is_field, metadata_shapes
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
@@ -156,7 +156,7 @@ def find_keys(
 def look_up(
     catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
 ) -> tuple[T, dict[str, frozenset[str]]]:
-    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, or are empty."""
+    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds."""
     looked = {name: catalog.keys(name) for name in names}
     keys = {name: known for name, (known, _) in looked.items()}
     try:
@@ -169,6 +169,8 @@ def look_up(
             for name, (known, why) in looked.items()
             if why or not known
         ]
+        if wanted := error.details.get("name"):
+            unread += [found for name in names if (found := catalog.mixed(name, str(wanted)))]
         if not unread:
             raise
         raise ExpressionError(f"{error}\nAttribute set {'; '.join(unread)}", **error.details) from error
@@ -201,20 +203,13 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
                 f"{unknown_name(name, known)} (fields of the metadata in the first rows){unread}", name=name
             )
         if name not in known:
-            found = sorted({_called(shape) for shape in sampled[name]})
+            found = sorted({called(shape) for shape in sampled[name]})
             raise SchemaError(
                 f"{name} is {' and '.join(found)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
                 "all. Convert the field, or use another.",
                 name=name,
             )
     return {name: known[name] for name in names}
-
-
-def _called(shape: str) -> str:
-    return _CALLED.get(shape) or f"a {shape.replace('path_', 'nested ').replace('dict', 'nested number')}"
-
-
-_CALLED = dict.fromkeys(("document", "spans", "empty", "other"), "a list or an object")
 
 
 def _sampled_shapes(dataset: Dataset, names: Sequence[str]) -> tuple[dict[str, set[str]], str]:

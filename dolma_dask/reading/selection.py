@@ -46,18 +46,20 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
         return Selection(dataset, None, Catalog(dataset).open(attributes) if attributes else None)
     catalog, sets = Catalog(dataset), None
     metrics = find_metrics(catalog, sorted(rule.names), attributes)
-    rule = rule.substituted({name: metric.short for name, metric in metrics.items()})
+    asked = rule.substituted({name: metric.short for name, metric in metrics.items()})
     fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
     known = (*DOCUMENT_NAMES, *fields)
     if attributes:
         sets = catalog.open(attributes)
-        rule = resolve(rule, [*known, *sets.set_of])
-        check_clash(sets.kinds, sorted(rule.names))
-    elif not rule.names <= set(known):
-        rule, names = _from_all(catalog, rule, known)
+        full, _ = look_up(catalog, attributes, lambda keys: resolve(asked, [*known, *keys]))
+        check_clash(sets.kinds, sorted(full.names))
+    elif not asked.names <= set(known):
+        full, names = _from_all(catalog, asked, known)
         sets = catalog.open(names) if names else None
-    _check_kinds(rule, sets, fields)
-    return Selection(dataset, rule, sets, fields)
+    else:
+        full = asked
+    _check_kinds(full, sets, fields)
+    return Selection(dataset, full, sets, fields)
 
 
 def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[Rule, list[str]]:

@@ -198,7 +198,9 @@ def resolve(rule: Rule, known: Collection[str]) -> Rule:
 def _error_at(rule: Rule, name: str, message: str) -> ExpressionError:
     """Return an error that points at the first `name` in the spelling of `rule`."""
     reader = _Reader(str(rule))
-    return reader.text.error(message, *reader.spans[name], closing="")
+    error = reader.text.error(message, *reader.spans[name], closing="")
+    error.details["name"] = name
+    return error
 
 
 class _Reader:

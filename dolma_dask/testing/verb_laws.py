@@ -38,6 +38,8 @@ from msgspec import Struct
 from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
 from dolma_dask.engine.job import _Running
+from dolma_dask.io import files
+from dolma_dask.journal import Journal
 from dolma_dask.registry import load
 from dolma_dask.testing.commands import SLOW_DISK, Command, WatchedFiles, held, held_at, killed_at, wait_until
 from dolma_dask.testing.disturbance import RELEASED, counting
@@ -164,6 +166,26 @@ def damage(paths: Sequence[Path], draw: random.Random, ways: Sequence[str]) -> N
 def is_visible(path: Path, world: Path) -> bool:
     """Tell whether a file is one that readers look at: neither hidden nor in a journal or work folder."""
     return not any(part[0] in "._" for part in path.relative_to(world).parts)
+
+
+@contextlib.contextmanager
+def removals(world: Path) -> Iterator[set[str]]:
+    """Yield the visible files of a world that this process removes, without those that a journal named before."""
+    named, found, remove = set[Path](), set[str](), files.remove
+    for folder in world.rglob("_journal/*"):
+        root, journal = folder.parent.parent, Journal(str(folder.parent.parent), folder.name)
+        announced = (prefix for run in journal.runs for prefix in run.writes)  # some are whole names of files
+        named |= {root / path for path in (*journal.by_file(), *announced)}
+
+    def watched(url: str) -> None:
+        path = Path(url)
+        if path.exists() and path not in named and is_visible(path, world):
+            found.add(url)
+        remove(url)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "remove", watched)
+        yield found
 
 
 @contextlib.contextmanager
@@ -445,7 +467,7 @@ class VerbLaws:
     def test_other_options_make_all_anew(
         self, name: str, world: Path, done: Path, worlds: Worlds, tmp_path: Path
     ) -> None:
-        """And back: no file of one run passes for one of the other."""
+        """And back: no file of one run passes for one of the other, and a run removes only what its journal names."""
         leave = ["--overwrite"] if self.cases[name].asks else []
         for number, options in enumerate(self.cases[name].others):
             if number == 0:
@@ -453,7 +475,9 @@ class VerbLaws:
             else:
                 place = Path(shutil.copytree(world, tmp_path / f"{number}/world"))
                 wanted = self.fresh(name, place, *shlex.split(options))
-            summary = self.run(self.cases[name].command(done, *shlex.split(options), *leave))
+            with removals(done) as removed:
+                summary = self.run(self.cases[name].command(done, *shlex.split(options), *leave))
+            assert not removed, f"no record of its journal named what it removed: {removed}"
             assert (summary["skipped"] if self.cases[name].redone else not summary["done"]) == 0
             assert (tree(done, self.cases[name].writes), leftovers(done)) == (wanted, [])
             if leave:

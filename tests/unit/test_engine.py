@@ -37,6 +37,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.ownership import incomplete
 from dolma_dask.progress import Progress
 
 HERE = RunOptions(scheduler="synchronous", progress=False)
@@ -332,7 +333,7 @@ def test_own_orphans_are_refused_and_removed_on_request(root):
     with pytest.raises(UsageError, match="'out/e'"):
         run(root, all_units=fewer)
     dry, _ = run(root, dataclasses.replace(HERE, overwrite=True, dry_run=True), all_units=fewer)
-    assert any("removed; first out/e" in note for note in dry.notes)
+    assert any("would be removed; first out/e" in note for note in dry.notes)
     assert (root / "out/e").exists()
     run(root, dataclasses.replace(HERE, overwrite=True), all_units=fewer)
     assert not (root / "out/e").exists()
@@ -397,9 +398,9 @@ def test_what_is_left_undone_is_known_until_it_is_done(root):
     with pytest.raises(StageError):
         run(root, stage=Copy(str(root), bad={"c": fail}), all_units=units, folder="documents")
     assert Journal(str(root), "copy").runs[-1].missing == 1
-    assert "left 1 of its files out" in journal.incomplete(str(root), ["copy"])[0]
+    assert "left 1 of its files out" in incomplete(str(root), ["copy"])[0]
     run(root, all_units=units, folder="documents")
-    assert journal.incomplete(str(root), ["copy"]) == []
+    assert incomplete(str(root), ["copy"]) == []
 
 
 def test_dry_run_writes_nothing(root):

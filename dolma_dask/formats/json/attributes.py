@@ -15,7 +15,7 @@ Cost: about 2.3 GB/s of JSON per core on rows of 19 spans of the whole text, whe
 when all are requested as span lists.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Literal, cast
 
@@ -212,15 +212,19 @@ def sample_kinds(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> d
     in all of them; else it is "spans", which reads every list of spans. Left out are keys that no kind fits: null in all rows, of several types,
     other lists, objects of something else than numbers (with `deep` scalars in any objects are found), objects under a key with a dot.
     """
-    shapes = sample_shapes(lines, form, deep=deep)
-    kinds = {key: kind_of_shapes(found) for key, found in shapes.items()}
+    return kinds_of_shapes(sample_shapes(lines, form, deep=deep))
+
+
+def kinds_of_shapes(shapes: Mapping[str, Mapping[str, int]]) -> dict[str, AttributeKind]:
+    """Return the kinds of the keys in what `sample_shapes` found, see `sample_kinds`."""
+    kinds = {key: kind_of_shapes(found.keys()) for key, found in shapes.items()}
     return {key: kind for key, kind in kinds.items() if kind is not None}
 
 
-def sample_shapes(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> dict[str, set[str]]:
-    """Return the shapes of the values of each key in example rows: kinds, "empty" or "other"."""
-    shapes: dict[str, set[str]] = {}
-    for line in lines:
+def sample_shapes(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> dict[str, dict[str, int]]:
+    """Return the shapes of the values of each key in example rows, kinds, "empty" or "other", each with the first row that has it."""
+    shapes: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(lines):
         try:
             row = parse_object(line)
             values = {key: value for key, value in row.items() if key not in _ROW_FIELDS}
@@ -228,8 +232,25 @@ def sample_shapes(lines: Sequence[bytes], form: Form, *, deep: bool = False) -> 
         except LineError:
             continue
         for key, shape in () if _is_error_row(row) else _row_shapes(values, deep):
-            shapes.setdefault(key, set()).add(shape)
+            shapes.setdefault(key, {}).setdefault(shape, number)
     return shapes
+
+
+def mixed_values(shapes: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """Describe the values of keys that are of several kinds, so that no column can hold them, with the first row of each."""
+    return {
+        key: " and ".join(f"{called(shape)} in row {row:,}" for shape, row in found.items())
+        for key, found in shapes.items()
+        if len(found) > 1 and kind_of_shapes(found.keys()) is None
+    }
+
+
+def called(shape: str) -> str:
+    """Return what people call values of a shape."""
+    return _CALLED.get(shape) or f"a {shape.replace('path_', 'nested ').replace('dict', 'nested number')}"
+
+
+_CALLED = dict.fromkeys(("document", "spans", "empty", "other"), "a list or an object")
 
 
 def _row_shapes(raws: Mapping[str, bytes], deep: bool) -> Iterable[tuple[str, str]]:
@@ -278,7 +299,7 @@ def _inner_shape(path: tuple[str, ...], kind: str, deep: bool) -> str:
     return f"path_{_SCALARS[kind]}" if is_named else "other"
 
 
-def kind_of_shapes(shapes: set[str]) -> AttributeKind | None:
+def kind_of_shapes(shapes: Set[str]) -> AttributeKind | None:
     """Return the kind that fits values of all of these shapes, see `sample_kinds`; None if there is none."""
     if shapes <= {"document", "empty"} and "document" in shapes:
         return "document"

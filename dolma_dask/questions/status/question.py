@@ -8,11 +8,12 @@ counts as done here.
 import os
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from dolma_dask.dataset import Dataset, version_root
@@ -26,6 +27,7 @@ from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_the
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
+from dolma_dask.ownership import Ownership, void_claims
 from dolma_dask.questions.status.estimated import ESTIMATED, EstimateRow, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
 from dolma_dask.results.answer import Answer
@@ -57,6 +59,8 @@ class StatusRow:
     is_origin_gone: bool = False  # none of the files that it was made from is there any more
     over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
     left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
+    problems: Mapping[str, int] = field(default_factory=dict)
+    """Problems by kind that the newest check has found, of `validate`."""
 
     @property
     def is_open(self) -> bool:
@@ -72,7 +76,9 @@ class StatusRow:
             return "stopped or running"
         if self.over_budget:
             return "over budget"
-        return "to do" if self.is_open else "done"
+        if self.is_open:
+            return "to do"
+        return counted(sum(self.problems.values()), "problem") if self.problems else "done"
 
     def to_json(self) -> dict[str, Any]:
         """Return the row with its state as JSON-able values."""
@@ -105,8 +111,8 @@ class StatusSummary(Answer, frozen=True):
 
     @property
     def exit_status(self) -> int:
-        """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, or a run was stopped or over budget."""
-        return 1 if self.leftovers or any(row.is_open for row in self.rows) else 0
+        """0 if the commands that were run would find nothing to do, 1 if some shard is left, changed, a run was stopped or over budget, or a check found problems."""
+        return 1 if self.leftovers or any(row.is_open or row.problems for row in self.rows) else 0
 
     def parts(self) -> Iterator[Part]:
         documents = counted(self.shards, "document file")
@@ -279,7 +285,8 @@ def status(
     Returns
     -------
     StatusSummary
-        Its exit status is 1 if some shard is left or was made from files that have changed, or a run was stopped or ended over its budget of bad records.
+        Its exit status is 1 if some shard is left or was made from files that have changed, a run was stopped or ended over its budget of bad records, or the
+        newest `validate` found problems.
 
     Raises
     ------
@@ -329,15 +336,17 @@ def _root(dataset: str | Dataset | Summary, source: str | None, version: str | N
 
 def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     """Yield a row for each thing that a verb writes: what its runs have announced."""
-    prefixes = sorted({prefix for run in journal.runs for prefix in run.writes}, key=len, reverse=True)
+    void, owned = void_claims(journal, listed.files), Ownership(journal)
+    runs = [run for run in journal.runs if run.writes not in void]
+    prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
     groups: dict[str, list[Record]] = {}
     sums: list[Record] = []
     for record in journal.records.values():
         if _is_sum(record):
             sums.append(record)
         else:
-            groups.setdefault(_of(record.unit, prefixes), []).append(record)
-    for run in journal.runs:
+            groups.setdefault(owned.prefix_of(record.unit), []).append(record)
+    for run in runs:
         begun = any(prefix in groups for prefix in run.writes)
         for prefix in run.writes:
             if prefix.endswith("/") or not begun:
@@ -389,7 +398,7 @@ def _row(
         verb=journal.verb,
         writes=_shown(name, shards),
         done=len(there) - changed,
-        left=_left(name, shards, there, runs, origins),
+        left=_left(shards, there, runs, origins),
         changed=changed,
         touched=min(states[TOUCHED], len(there) - changed),
         bad_rows=_bad_rows([*shards, *sums], listed),
@@ -397,11 +406,29 @@ def _row(
         seconds=sum(record.seconds for record in shards),
         started=newest.started if newest else None,
         finished=max((record.finished for record in shards), default=0.0) or None,
-        stopped=bool(_open_runs(runs, name)),
+        stopped=_is_stopped(runs),
         is_origin_gone=is_gone,
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
         left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
+        problems=_problems(sums),
     )
+
+
+def _problems(sums: Sequence[Record]) -> dict[str, int]:
+    """Return the problems by kind of the newest report of a check."""
+    reports = [record for record in sums if "valid" in record.info]
+    newest = max(reports, key=lambda record: record.finished, default=None)
+    found = newest.info.get("problems") if newest else None
+    try:
+        return {kind: item.count for kind, item in msgspec.convert(found or {}, dict[str, _Count]).items()}
+    except msgspec.ValidationError:
+        return {}  # no record of ours
+
+
+class _Count(Struct):
+    """The part of the problems of a kind that is counted."""
+
+    count: int
 
 
 _LEFT_OUT = {"missing", "broken"}
@@ -416,33 +443,23 @@ def _shown(name: str, shards: Sequence[Record]) -> str:
 
 def _concerns(run: RunRecord, name: str) -> bool:
     """Tell whether a run would write what is counted under `name`."""
-    return not run.writes or name.startswith(run.writes)
+    return not run.writes or name in run.writes
 
 
-def _open_runs(runs: Sequence[RunRecord], name: str) -> list[RunRecord]:
-    """Return the runs that have not ended by themselves and that no later one has gone over again."""
-    return [
-        run
-        for number, run in enumerate(runs)
-        if not run.finished and not any(_covers(later, run, name) for later in runs[number + 1 :])
-    ]
-
-
-def _covers(later: RunRecord, run: RunRecord, name: str) -> bool:
-    """Tell whether `later` writes all that `run` would, of what is counted under `name`."""
-    prefixes = [prefix for prefix in run.writes if name.startswith(prefix)]
-    return all(prefix.startswith(later.writes) for prefix in prefixes)
+def _is_stopped(runs: Sequence[RunRecord]) -> bool:
+    """Tell whether the newest of some runs, which went over the same again, has not ended by itself."""
+    return bool(runs) and not runs[-1].finished
 
 
 def _left(
-    name: str, records: Sequence[Record], there: Sequence[Record], runs: Sequence[RunRecord], origins: Origins
+    records: Sequence[Record], there: Sequence[Record], runs: Sequence[RunRecord], origins: Origins
 ) -> int | None:
     """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
     shards = origins.of(None).shards
     is_by_shard = not any(record.unit == record.shard for record in records)
     if shards and is_by_shard:
         return len(shards - {layout.stem_of(record.shard) for record in there})
-    if _open_runs(runs, name):
+    if _is_stopped(runs):
         return None
     newest = {run.writes: run for run in runs}
     return len(records) - len(there) + sum(run.missing for run in newest.values())
@@ -501,6 +518,9 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
             yield (
                 f"{what}: {counted(row.left_out, 'file')} missing or broken at the source, listed in {layout.QUARANTINE}/{row.verb}/; --refresh looks for them again"
             )
+        if row.problems:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in row.problems.items())
+            yield f"{what}: {counted(sum(row.problems.values()), 'problem')} found ({kinds}); the same command names them"
         if row.bad_rows:
             yield f"{what}: {counted(row.bad_rows, 'record')} set aside in {layout.QUARANTINE}/{row.verb}/"
 

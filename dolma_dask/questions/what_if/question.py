@@ -17,7 +17,6 @@ from dolma_dask.display import counted
 from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
@@ -30,6 +29,7 @@ from dolma_dask.options.groups import (
     target_of,
 )
 from dolma_dask.options.kept import RuleLike, rule_of
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.questions.what_if import texts
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.what_if.levels import LevelBounds, ThresholdsLike, find_bounds, split

@@ -104,7 +104,7 @@ class ConvertOptions(ReadOptions):
     under: Annotated[
         str | None,
         Opt(
-            "Folder below documents/ to write to, so that several sources can be converted into one dataset."
+            "Folder below documents/ to write to, so that several sources can be converted into one dataset; no other convert removes what lies there."
         ),
     ] = None
     shard_bytes: Annotated[

@@ -16,12 +16,12 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.id_lists import set_name
-from dolma_dask.journal import dataset_notes
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import WithAttributes
 from dolma_dask.options.kept import RuleLike
 from dolma_dask.options.records import RecordOptions
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.reading.selection import select

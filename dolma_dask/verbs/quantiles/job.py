@@ -19,9 +19,10 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, dataset_notes, work_key
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import (
     QUANTILES,

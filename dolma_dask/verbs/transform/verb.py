@@ -16,7 +16,7 @@ from dolma_dask.functions.calls import FunctionLike
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine
 from dolma_dask.io.records import Block
-from dolma_dask.journal import dataset_notes, work_key
+from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
@@ -24,6 +24,7 @@ from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.documents import DocumentFormat, check_apart
 from dolma_dask.outputs.kept import make_files
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.kept import transform as mixing
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture

@@ -17,7 +17,7 @@ from dolma_dask.errors import BadRecordError, DataError, StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind, guess_form, scan_attributes
 from dolma_dask.io import files
-from dolma_dask.io.attributes import sample_file
+from dolma_dask.io.attributes import sample_keys
 from dolma_dask.io.records import TOO_LARGE, Block, InputRecord, too_large
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
@@ -32,6 +32,8 @@ from dolma_dask.reading.sets import AttributeSource
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error
+
+ONE_KIND = "values of one kind, since other stages know no column with values of several"
 
 OUTSIDE, NOT_FINITE, SEVERAL = 0, 1, 2
 _KINDS = ("span_outside_text", "not_finite", "not_document_level")
@@ -63,7 +65,7 @@ class AttributeCheck:
             self._url
         ).info  # raises if the file is gone: then there is nothing to check
         try:
-            self.kinds = dict(source.kinds or sample_file(self._url))
+            self.kinds = dict(source.kinds) or self._sampled_kinds()
             self._follower = Follower(
                 root,
                 shard,
@@ -75,6 +77,13 @@ class AttributeCheck:
             self._fail(error)
         else:
             stack.callback(self._follower.close)
+
+    def _sampled_kinds(self) -> dict[str, AttributeKind]:
+        """Return the kinds of keys as the first rows show them; those of several kinds, which no reader finds, are a problem."""
+        found = sample_keys(self._url)
+        for key, values in found.mixed.items():
+            self._problems.add("schema", self._path, f"key {key!r} is {values}", expected=ONE_KIND)
+        return found.kinds
 
     @property
     def _read_kinds(self) -> dict[str, AttributeKind]:

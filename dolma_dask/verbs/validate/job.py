@@ -14,7 +14,8 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
 from dolma_dask.errors import StageError
 from dolma_dask.formats import layout
-from dolma_dask.journal import Journal, Record, dataset_notes, garbage_notes, journals, work_key
+from dolma_dask.journal import Journal, Record, garbage_notes, journals, work_key
+from dolma_dask.ownership import dataset_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.validate.identities import Identities, by_stem
 from dolma_dask.verbs.validate.listing import CheckedFiles, disagreements

@@ -73,6 +73,8 @@ class ValidateStage(Struct, frozen=True):
             "keep": self.keep,
             "max_record_bytes": self.max_record_bytes,
             "sources": [_known(source) for source in work.sources],
+            # before, keys with values of several kinds were passed over; those of our own files have one each
+            **({} if all(source.kinds for source in work.sources) else {"mixed": True}),
             "written": {path: asdict(known) for path, known in work.written.items()},
         }
         sets = ", ".join(sorted({source.name for source in work.sources}))

@@ -11,7 +11,7 @@ import pytest
 
 from dolma_dask.errors import BadRecordError, SchemaError, SourceChangedError
 from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.io.attributes import KINDS_KEY, AttributeFile, empty_block, sample_file, table_kinds
+from dolma_dask.io.attributes import KINDS_KEY, AttributeFile, empty_block, sample_keys, table_kinds
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import Member
 from dolma_dask.sinks.attributes import AttributeWriter
@@ -77,7 +77,7 @@ def test_nested_rows(write: Write, name: str, block_bytes: int) -> None:
     url = write(name, b"".join(NESTED))
     found = read(url, KINDS, block_bytes=block_bytes)
     assert found == {"id": ["a", None, "b", ""], "source": ["s", None, None, ""], **COLUMNS}
-    assert sample_file(url) == KINDS
+    assert sample_keys(url).kinds == KINDS
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
@@ -89,7 +89,7 @@ def test_flat_rows(write: Write, block_bytes: int) -> None:
         "source": ["s", None, None, ""],
         **columns,
     }
-    assert sample_file(url) == FLAT_KINDS
+    assert sample_keys(url).kinds == FLAT_KINDS
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
@@ -112,7 +112,7 @@ def test_tables(tmp_path: Path, block_bytes: int) -> None:
         "source": columns["source"],
         **expected,
     }
-    assert sample_file(url) == {**KINDS, "t__words": "number"}
+    assert sample_keys(url).kinds == {**KINDS, "t__words": "number"}
 
 
 def test_tables_with_maps_and_other_widths(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_tables_with_maps_and_other_widths(tmp_path: Path) -> None:
             "big": pa.array([2**63 - 1, None, 0]),
         },
     )
-    assert sample_file(url) == {"m.en": "dict", "m.de": "dict", "s": "spans", "big": "number"}
+    assert sample_keys(url).kinds == {"m.en": "dict", "m.de": "dict", "s": "spans", "big": "number"}
     assert read(url, {"m.en": "dict", "m.fr": "dict", "s": "spans", "big": "number"}) == {
         "id": ["a", "b", "c"],
         "source": [None] * 3,
@@ -194,7 +194,7 @@ def test_a_first_row_that_cannot_be_read(write: Write) -> None:
     url = write("a.jsonl", b"oops\n" + NESTED[0])
     with pytest.raises(BadRecordError, match=r"a\.jsonl, row 0, byte 0: invalid json"):
         read(url, KINDS)
-    assert sample_file(url) == KINDS
+    assert sample_keys(url).kinds == KINDS
 
 
 @pytest.mark.slow
@@ -211,10 +211,10 @@ def test_a_row_that_is_too_large(write: Write, block_bytes: int) -> None:
 def test_an_empty_file_has_no_rows_and_no_keys(write: Write, tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.jsonl.gz", "a.jsonl.zst"):
         assert read(write(name, b""), KINDS)["id"] == []
-        assert sample_file(write(name, b"")) == {}
+        assert sample_keys(write(name, b"")).kinds == {}
     url = write_table(tmp_path, {"id": pa.array([], pa.string())})
     assert read(url, KINDS)["id"] == []
-    assert sample_file(url) == {}
+    assert sample_keys(url).kinds == {}
 
 
 def test_a_file_that_changes_while_it_is_read(write: Write) -> None:
@@ -239,9 +239,9 @@ def test_kinds_come_from_the_first_rows(write: Write, monkeypatch: pytest.Monkey
     rows = [b'{"id":"a","attributes":{"x":[[0,5,1.0]]}}\n'] * 2 + [
         b'{"id":"a","attributes":{"x":[[1,2,1.0]],"y":1}}\n'
     ]
-    assert sample_file(write("a.jsonl", b"".join(rows))) == {"x": "document"}
+    assert sample_keys(write("a.jsonl", b"".join(rows))).kinds == {"x": "document"}
     monkeypatch.setattr("dolma_dask.io.attributes.SAMPLE_ROWS", 3)
-    assert sample_file(write("a.jsonl", b"".join(rows))) == {"x": "spans", "y": "number"}
+    assert sample_keys(write("a.jsonl", b"".join(rows))).kinds == {"x": "spans", "y": "number"}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_column_that_is_no_attribute(tmp_path: Path) -> None:
     with pytest.raises(
         SchemaError, match=r"column 'x' is list<.*; expected numbers, strings, bools, spans or a struct"
     ):
-        sample_file(url)
+        sample_keys(url)
 
 
 def test_strings_in_tables_must_be_utf8(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from dolma_dask.cli import main
 from dolma_dask.pipelines.dolma_words import answer
+from dolma_dask.pipelines.signatures import spellings
+from dolma_dask.registry import VERBS
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 QUIET = ["--scheduler", "synchronous", "--no-progress"]
@@ -110,6 +112,13 @@ SAID = {
     "stat --attributes a/attributes/e/*.gz a/attributes/f/**/*.gz --bins 10": [
         "dolma-dask quantiles a --attributes e f"
     ],
+    "tag v0 --taggers t --tagger_modules my.py --on-bad-record quarantine --overwrite --no-progress": [
+        "dolma-dask tag v0 --taggers t --on-bad-record quarantine --overwrite --no-progress"
+    ],
+    "tokens v0 out --tokenizer.name_or_path t.json --eos x --batch_size 9": [
+        "dolma-dask ragged v0 out --tokenizer t.json --eos x"
+    ],
+    "dedupe v0 --dedupe.paragraphs.attribute_name p --by=id": ["dolma-dask dedupe v0 --by=id"],
     "mix --processes 4": ["dolma-dask -c FILE mix"],
     "mix -c mixer.yaml": ["dolma-dask -c FILE mix"],
     "warc --documents x --source_name s": ["dolma-dask convert FOLDER --to DATASET"],
@@ -121,6 +130,18 @@ def test_what_is_said(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line.strip() for line in lines if line.startswith("  ")] == SAID[words]
+    for verb, *said_words in (line.split()[1:] for line in SAID[words] if line.startswith("dolma-dask")):
+        known = {"-c", *spellings(VERBS[verb].load()).values()} if verb in VERBS else set(said_words)
+        options = {word.partition("=")[0].replace("--no-", "--") for word in said_words if word[0] == "-"}
+        assert options <= known, "all that is proposed is an option of the command"
+
+
+def test_what_does_not_exist_here_is_not_said_to_be_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = said(
+        capsys, "dedupe", "--documents", "v0/documents/*", "--dedupe.paragraphs.by_ngram.stride", "2"
+    )
+    assert "duplicates among paragraphs or their n-grams, which nothing here does yet" in text
+    assert "The same here" not in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io import files
-from dolma_dask.io.attributes import AttributeFile, sample_file
+from dolma_dask.io.attributes import AttributeFile, sample_keys
 from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.attributes import AttributeWriter
 
@@ -94,7 +94,7 @@ def test_every_format_holds_the_same_values(root: str, name: str) -> None:
         "lang.de": [None, 1 / 3, None, None],
     }
     assert (record.path, record.rows, record.checksum) == (path, 4, files.checksum(url))
-    sampled = sample_file(url)
+    sampled = sample_keys(url).kinds
     assert sampled["d"] == "document"
     assert sampled == {**KINDS, "s": sampled["s"]}  # of two rows, both may be document spans by chance
     if name.endswith(".parquet"):
@@ -155,7 +155,7 @@ def test_no_rows_and_no_keys(root: str, name: str) -> None:
     with AttributeWriter(root, f"empty-{name}") as writer:
         writer.write(strings(), strings(), np.zeros(0, np.int64), [], {})
     assert read(files.join(root, f"empty-{name}"))["id"] == []
-    assert sample_file(files.join(root, f"empty-{name}")) == {}
+    assert sample_keys(files.join(root, f"empty-{name}")).kinds == {}
     assert writer.record.rows == 0
     write(root, name, [])
     assert read(files.join(root, name), {}) == {"id": ["a", "b", "c", None], "source": ["s", "s", "s", None]}

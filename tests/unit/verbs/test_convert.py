@@ -9,6 +9,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.io.files import FileInfo
+from dolma_dask.ownership import incomplete
 from dolma_dask.sources import FieldMapping, RawShard
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.verbs.convert.documents import Conversion, RawDocuments
@@ -331,3 +332,74 @@ def test_signals_alone_are_no_documents(tmp_path):
         dk.convert(
             str(tmp_path / "combined"), to=str(tmp_path / "v0"), mapping="redpajama_v2", progress=False
         )
+
+
+def test_a_trial_that_wrote_nothing_is_forgotten_once_its_source_has_a_folder(raw, tmp_path):
+    to, source = str(tmp_path / "v0"), {"id": "url", "source": "web"}
+    with pytest.raises(StageError):
+        dk.convert(str(raw / "2020"), to=to, text="body", progress=False)
+    assert dk.status(to).exit_status == 1
+    dk.convert(str(raw / "2019"), to=to, under="one", progress=False)
+    dk.convert(str(raw / "2020"), to=to, under="two", progress=False, **source)
+    found = dk.status(to)
+    assert [(row.writes, row.done, row.left) for row in found.rows] == [
+        ("documents/one/", 1, 0),
+        ("documents/two/", 1, 0),
+    ]
+    assert (found.exit_status, incomplete(to)) == (0, [])
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"overwrite": True, "dry_run": True}])
+def test_documents_of_another_source_are_never_removed(raw, tmp_path, options):
+    to = tmp_path / "v0"
+    dk.convert(str(raw / "2019"), to=str(to), under="one", progress=False)
+    before = names(to)
+    with pytest.raises(UsageError, match=r"in documents/one/, first .*which --overwrite never does"):
+        dk.convert(str(raw / "2020"), to=str(to), id="url", source="web", progress=False, **options)
+    assert names(to) == before
+
+
+def test_a_source_at_the_root_goes_on_beside_others(raw, tmp_path):
+    to, rest = tmp_path / "v0", {"source": "s", "progress": False}
+    write_lines(raw / "2019/b.jsonl", ["nonsense"])
+    with pytest.raises(StageError):
+        dk.convert(str(raw / "2019"), to=str(to), **rest)
+    with pytest.raises(StageError):  # of its own folder: not forgotten, whatever happens at the root
+        dk.convert(str(raw / "2020"), to=str(to), under="two", text="body", **rest)
+    write_lines(raw / "2019/b.jsonl", [document(5)])
+    assert dk.convert(str(raw / "2019"), to=str(to), **rest).done == 1
+    left = {row.writes: row.left for row in dk.status(str(to)).rows}
+    assert left == {"documents/": 0, "documents/two/": 1}
+    dk.convert(str(raw / "2020"), to=str(to), under="two", id="url", **rest)
+    again = dk.convert(str(raw / "2019"), to=str(to), overwrite=True, **rest)
+    assert (again.done, again.notes) == (2, ())
+    assert names(to) == ["a.jsonl.gz", "b.jsonl.gz", "two/b.jsonl.gz"]
+    assert dk.status(str(to)).exit_status == 0
+
+
+def test_what_a_run_at_the_root_made_is_no_output_of_a_folder(raw, tmp_path):
+    to, rest = tmp_path / "v0", {"to": str(tmp_path / "v0"), "source": "s", "progress": False}
+    dk.convert(str(raw), **rest)
+    with pytest.raises(UsageError, match="not made by this command"):
+        dk.convert(str(raw / "2019"), under="2019", **rest)
+    write_lines(raw / "2019/c.jsonl", [document(7)])
+    with pytest.raises(UsageError, match="in documents/, first 'documents/2019/a"):
+        dk.convert(str(raw / "2019/c.jsonl"), under="2019", overwrite=True, **rest)
+    assert names(to) == ["2019/a.jsonl.gz", "2020/b.jsonl.gz"]
+
+
+def test_notes_tell_what_was_removed_and_what_will_be(raw, tmp_path):
+    to, rest = (
+        tmp_path / "v0",
+        {"to": str(tmp_path / "v0"), "source": "s", "overwrite": True, "progress": False},
+    )
+    dk.convert(str(raw / "2019"), **rest)
+    other = str(raw / "2020")
+    (note,) = [note for note in dk.convert(other, dry_run=True, **rest).notes if "of an earlier run" in note]
+    assert "would be removed" in note
+    with pytest.raises(StageError) as failed:
+        dk.convert(other, text="body", **rest)
+    assert "kept until all shards are done" in str(failed.value.details["summary"])
+    assert names(to) == ["a.jsonl.gz"]
+    assert "one, removed" in str(dk.convert(other, **rest))
+    assert names(to) == ["b.jsonl.gz"]

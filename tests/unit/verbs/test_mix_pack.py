@@ -327,10 +327,14 @@ def test_overwrite_is_advised_only_where_it_helps(large: str, tmp_path: Path) ->
     dk.mix(large, to=str(target), **HERE)
     with pytest.raises(UsageError, match="remove them with --overwrite"):
         dk.mix(large, to=str(target), shuffle=True, **HERE)
-    (target / "documents/mine.jsonl").write_text("")
-    for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"no mix has made, first 'documents/mine.*move them away"):
-            dk.mix(large, to=str(target), shuffle=True, overwrite=overwrite, **HERE)
+    for name in ("mine.jsonl", "part-0099.jsonl.gz"):
+        (target / "documents" / name).write_text("")
+        for overwrite in (False, True):
+            with pytest.raises(
+                UsageError, match=rf"no mix has made, first 'documents/{name}.*move them away"
+            ):
+                dk.mix(large, to=str(target), shuffle=True, overwrite=overwrite, **HERE)
+        (target / "documents" / name).unlink()
 
 
 def test_a_dataset_of_some_shards_does_not_replace_all_of_them(large: str, tmp_path: Path) -> None:

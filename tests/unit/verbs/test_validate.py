@@ -21,7 +21,13 @@ from hypothesis import strategies as st
 from thorough import examples
 
 import dolma_dask as dk
-from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
+from dolma_dask.errors import (
+    ExpressionError,
+    InterruptedStageError,
+    StageError,
+    StaleAttributesError,
+    UsageError,
+)
 from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.io.publish import publish
 from dolma_dask.verbs.validate import identities as module
@@ -824,3 +830,29 @@ def test_attributes_of_another_journal_format_are_not_taken_for_foreign_ones(tag
     assert any("another journal format" in note for note in dk.status(str(tagged)).notes)
     dk.tag(str(tagged), ["char_length_v1", "whitespace_tokenizer_v1"], progress=False)
     assert found(run(tagged)) == {}
+
+
+def test_a_key_of_several_kinds_is_a_problem_that_status_and_mix_tell_too(dataset):
+    path, *others = sorted((dataset / "documents").rglob("*.gz"))
+    for other in others:
+        other.unlink()
+    documents = [json.loads(line) for line in read_lines(path)]
+    path = dataset / "attributes/mine" / path.relative_to(dataset / "documents")
+    values = ["good", *range(1, len(documents))]
+    rows = [
+        {"id": one["id"], "source": one["source"], "attributes": {"mine__q": value, "z": 1}}
+        for one, value in zip(documents, values, strict=True)
+    ]
+    attributes(rows, path)
+    summary = run(dataset, attributes=["mine"])
+    (problem,) = summary.found["schema"].first
+    assert "'mine__q' is a string in row 0 and a number in row 1" in problem.found
+    (checked,) = [one for one in dk.status(str(dataset)).rows if one.verb == "validate"]
+    assert (checked.state, checked.problems) == ("1 problem", {"schema": 1})
+    assert "validate: 1 problem found (schema 1)" in str(dk.status(str(dataset)))
+    assert dk.status(str(dataset)).exit_status == 1
+    for more in ({}, {"attributes": ["mine"]}):
+        with pytest.raises(
+            ExpressionError, match=r"'mine__q' of several kinds.*a string in row 0 and a number"
+        ):
+            dk.mix(str(dataset), to=str(dataset.parent / "v1"), where="q > 2", **more)
