@@ -56,6 +56,7 @@ def attach(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -89,6 +90,8 @@ def attach(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -140,6 +143,7 @@ def block(
     exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -174,6 +178,8 @@ def block(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -301,6 +307,7 @@ def convert(
     workers: int | None = None,
     cluster: str | None = None,
     progress: bool = True,
+    skip: Sequence[str] = (),
 ) -> Summary:
     """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
 
@@ -377,6 +384,8 @@ def convert(
         Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
     progress : bool
         Show a progress bar.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -424,6 +433,7 @@ def dedupe(
     shuffle: Literal["files", "dask"] = "files",
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -514,6 +524,8 @@ def dedupe(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -768,6 +780,7 @@ def filter(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -809,6 +822,8 @@ def filter(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -882,6 +897,7 @@ def hdf5(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -955,6 +971,8 @@ def hdf5(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1012,6 +1030,7 @@ def histogram(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1046,6 +1065,8 @@ def histogram(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1173,6 +1194,7 @@ def mix(
     unit: str = "documents",
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     syntax: Literal["jsonpath", "jq"] = "jsonpath",
@@ -1250,6 +1272,8 @@ def mix(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     include : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
         an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
@@ -1331,6 +1355,7 @@ def quantiles(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -1384,6 +1409,8 @@ def quantiles(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -1439,6 +1466,7 @@ def ragged(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1478,6 +1506,8 @@ def ragged(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1526,6 +1556,7 @@ def report(
     examples: int = 3,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1558,6 +1589,8 @@ def report(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1604,6 +1637,7 @@ def rule_overlap(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1632,6 +1666,8 @@ def rule_overlap(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1743,6 +1779,7 @@ def show_cluster(
     max_record_bytes: int = 64000000,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
 
@@ -1766,6 +1803,8 @@ def show_cluster(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -1789,6 +1828,7 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1823,6 +1863,8 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1875,6 +1917,7 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1908,6 +1951,8 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1950,7 +1995,12 @@ def signals(
     """
 
 def status(
-    dataset: str | Dataset | Summary, /, *, source: str | None = None, version: str | None = None
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
 
@@ -1964,6 +2014,8 @@ def status(
         Name of the folder of a source; with `version`.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -1986,6 +2038,7 @@ def tag(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -2020,6 +2073,8 @@ def tag(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -2072,6 +2127,7 @@ def transform(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -2113,6 +2169,8 @@ def transform(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2171,6 +2229,7 @@ def validate(
     max_record_bytes: int = 64000000,
     shuffle: Literal["files", "dask"] = "files",
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -2211,6 +2270,8 @@ def validate(
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2301,6 +2362,7 @@ def what_if(
     seed: int = 0,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -2344,6 +2406,8 @@ def what_if(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2393,6 +2457,7 @@ def write_attributes(
     scheduler: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> Summary | Delayed:
     """Write columns of a Dask dataframe or bag beside the documents that it was read from, as an attribute set.
 
@@ -2429,6 +2494,8 @@ def write_attributes(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------

@@ -1,24 +1,37 @@
 """Stored bytes -> decompressed pieces, with every kind of damage named.
 
 gzip goes through isal (600 MB/s of text) with our own loop over members, because the file classes cannot tell a truncated file from
-garbage after the last member; thousands of tiny members cost no more than their bytes. zstd goes through pyarrow.
+garbage after the last member; thousands of tiny members cost no more than their bytes. bzip2 and xz take the same loop through the standard library.
+zstd goes through pyarrow.
 """
 
+import bz2
+import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from isal import igzip_lib
+from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.io.files import READ_BYTES
 from dolma_dask.io.stored import PieceReader, StoredFile
 
-Compression = Literal["gzip", "zstd"]
+Compression = Literal["gzip", "zstd", "bz2", "xz"]
+
+_SUFFIXES: dict[str, Compression] = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bz2",
+    ".xz": "xz",
+}
 
 _FIRST_FEED = 16 * 1024
 _LARGEST_FEED = 128 * 1024
@@ -35,14 +48,16 @@ _KINDS = (
 )
 """First bytes of files, as a pattern: long enough that no text is taken for something else."""
 
-_ISAL_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error)  # type: ignore[assignment]
+_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error, OSError, ValueError, lzma.LZMAError)  # type: ignore[assignment]
+"""Errors of the decompressors that work member by member."""
+
+_XZ_MEMORY = 1 << 30
+"""Bytes that an xz file may ask for; its highest level takes 65 MB."""
 
 
 def compression_of(path: str) -> Compression | None:
     """Return the compression that the suffix of `path` names."""
-    if path.endswith(".gz"):
-        return "gzip"
-    return "zstd" if path.endswith((".zst", ".zstd")) else None
+    return _SUFFIXES.get(path[path.rfind(".") :])
 
 
 def read_pieces(
@@ -61,7 +76,11 @@ def read_pieces(
             url=stored.url,
             offset=0,
         )
-    return _gunzip(stored, piece_bytes) if compression == "gzip" else _unzstd(stored, piece_bytes)
+    return (
+        _unzstd(stored, piece_bytes)
+        if compression == "zstd"
+        else _by_members(stored, _MEMBERS[compression], piece_bytes)
+    )
 
 
 def _plain(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
@@ -108,19 +127,34 @@ class _Feed:
         return not self._data
 
 
-def _gunzip(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
+class _Members(Struct, frozen=True):
+    """A format of which a file is a sequence of members, each with an end of its own."""
+
+    name: str
+    magic: bytes
+    open: Callable[[], Any]  # a decompressor as those of the standard library
+
+
+_MEMBERS: dict[Compression, _Members] = {
+    "gzip": _Members("gzip", b"\x1f\x8b", lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)),
+    "bz2": _Members("bzip2", b"BZh", bz2.BZ2Decompressor),
+    "xz": _Members("xz", b"\xfd7zXZ\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)),
+}
+
+
+def _by_members(stored: StoredFile, kind: _Members, piece_bytes: int) -> Iterator[bytes]:
     feed = _Feed(stored)
     is_first = True
     while not feed.is_empty:
-        if not feed.starts_with(b"\x1f\x8b"):
-            _check_after_member(stored, feed, is_first)
+        if not feed.starts_with(kind.magic):
+            _check_after_member(stored, feed, kind.name, is_first)
             return
-        yield from _gunzip_member(stored, feed, piece_bytes)
+        yield from _inflate_member(stored, feed, kind, piece_bytes)
         is_first = False
 
 
-def _gunzip_member(stored: StoredFile, feed: _Feed, piece_bytes: int) -> Iterator[bytes]:
-    member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+def _inflate_member(stored: StoredFile, feed: _Feed, kind: _Members, piece_bytes: int) -> Iterator[bytes]:
+    member = kind.open()
     size = _FIRST_FEED
     while not member.eof:
         given: bytes | memoryview = b""
@@ -128,27 +162,27 @@ def _gunzip_member(stored: StoredFile, feed: _Feed, piece_bytes: int) -> Iterato
             given = feed.take(size)
             size = min(2 * size, _LARGEST_FEED)
             if not given:
-                raise _truncated(stored, "gzip member")
+                raise _truncated(stored, f"{kind.name} member")
         try:
             piece = member.decompress(given, piece_bytes)
-        except _ISAL_ERRORS as error:
-            raise _damaged(stored, "gzip", error) from error
+        except _ERRORS as error:
+            raise _damaged(stored, kind.name, error) from error
         if piece:
             yield piece
     feed.give_back(len(member.unused_data))
 
 
-def _check_after_member(stored: StoredFile, feed: _Feed, is_first: bool) -> None:
-    """Accept zero padding after the last member, as gzip itself does; refuse the rest."""
+def _check_after_member(stored: StoredFile, feed: _Feed, name: str, is_first: bool) -> None:
+    """Accept zero padding after the last member, as gzip and xz do; refuse the rest."""
     data = bytes(feed.take(READ_BYTES))
     offset = stored.position - len(data)
     if is_first:
-        raise _wrong_kind(stored, data, "gzip data")
+        raise _wrong_kind(stored, data, f"{name} data")
     while data:
         if data.strip(b"\0"):
             raise CorruptFileError(
-                f"{stored.url}: garbage after the last gzip member, at stored byte {offset}; expected the end of the file or "
-                "another gzip member. Was something appended? Fetch or write the file again.",
+                f"{stored.url}: garbage after the last {name} member, at stored byte {offset}; expected the end of the file or "
+                f"another {name} member. Was something appended? Fetch or write the file again.",
                 url=stored.url,
                 offset=offset,
             )

@@ -1,6 +1,8 @@
 """Stored bytes to lines: every way of storing, every kind of damage, and lines that are too long."""
 
+import bz2
 import gzip
+import lzma
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -60,6 +62,8 @@ def test_the_suffix_says_how_a_file_is_stored(path: str, compression: str | None
         "empty members.jsonl.gz": gz(b"") + gz(TEXT[:55]) + gz(b"") + gz(b"") + gz(TEXT[55:]) + gz(b""),
         "padded.jsonl.gz": gz(TEXT) + bytes(70_000),
         "named.jsonl.gz": b"\x1f\x8b\x08\x0c\0\0\0\0\0\x03\x02\0xyname\0" + gz(TEXT)[10:],
+        "bzip2.jsonl.bz2": bz2.compress(TEXT[:55]) + bz2.compress(TEXT[55:]),
+        "xz.jsonl.xz": lzma.compress(TEXT[:55]) + lzma.compress(TEXT[55:]) + bytes(8),
         "zstd.jsonl.zst": zst(TEXT),
         "frames.jsonl.zst": zst(TEXT[:55]) + zst(b"") + zst(TEXT[55:]),
         "skippable.jsonl.zst": SKIPPABLE + zst(TEXT[:55]) + SKIPPABLE + zst(TEXT[55:]) + SKIPPABLE,
@@ -94,7 +98,15 @@ def test_the_checksum_is_that_of_the_stored_bytes(write: Write) -> None:
     stored.close()
 
 
-@pytest.mark.parametrize("name, pack, unit", [("a.gz", gz, "gzip member"), ("a.zst", zst, "zstd frame")])
+@pytest.mark.parametrize(
+    "name, pack, unit",
+    [
+        ("a.gz", gz, "gzip member"),
+        ("a.zst", zst, "zstd frame"),
+        ("a.bz2", bz2.compress, "bzip2 member"),
+        ("a.xz", lzma.compress, "xz member"),
+    ],
+)
 def test_a_file_cut_anywhere_is_truncated(
     write: Write, name: str, pack: Callable[[bytes], bytes], unit: str
 ) -> None:
@@ -121,7 +133,15 @@ def zst_with_checksum(data: bytes) -> bytes:
     return bytes(frame) + (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("name, pack", [("a.jsonl.gz", gz), ("a.jsonl.zst", zst_with_checksum)])
+@pytest.mark.parametrize(
+    "name, pack",
+    [
+        ("a.jsonl.gz", gz),
+        ("a.jsonl.zst", zst_with_checksum),
+        ("a.jsonl.bz2", bz2.compress),
+        ("a.jsonl.xz", lzma.compress),
+    ],
+)
 def test_a_changed_bit_never_changes_the_text(
     write: Write, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
