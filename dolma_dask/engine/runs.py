@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask import clusters
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, Stage, Task
@@ -433,6 +433,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         done=each.done,
         seconds=seconds,
         counts=counts,
+        notes=(*each.summary.notes, *_window_notes(each.records.values())),
         rules=merge_rules({record.shard: record.rules for record in each.records.values()}.values()),
         failed=len(failures),
         failures=failures,
@@ -442,6 +443,19 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
     _check_budget(plan, each.records.values(), summary)
     return summary
+
+
+def _window_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say what memory files with long windows take."""
+    windows = {
+        item.path: item.window_bytes for record in records for item in record.inputs if item.window_bytes
+    }
+    if windows:
+        path, most = max(windows.items(), key=lambda item: (item[1], item[0]))
+        yield (
+            f"{counted(len(windows), 'zstd file')} with a long window: each worker that reads one needs up to {byte_size(most)} more memory; "
+            f"largest {path}"
+        )
 
 
 def _totals(records: Iterable[Record]) -> dict[str, float]:

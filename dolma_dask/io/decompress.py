@@ -2,7 +2,8 @@
 
 gzip goes through isal (600 MB/s of text) with our own loop over members, because the file classes cannot tell a truncated file from
 garbage after the last member; thousands of tiny members cost no more than their bytes. bzip2 and xz take the same loop through the standard library.
-zstd goes through pyarrow.
+zstd goes through pyarrow, files with windows of more than 128 MiB (``zstd --long=31``, as dumps of Reddit are) through zstandard: their reader needs
+as much memory as the window has.
 """
 
 import bz2
@@ -36,6 +37,15 @@ _SUFFIXES: dict[str, Compression] = {
 _FIRST_FEED = 16 * 1024
 _LARGEST_FEED = 128 * 1024
 """Bytes given to a decompressor at a time: it copies what it leaves over, so a tiny member gets little, and none more than makes one piece."""
+
+_LONG_FEED = 4 * 1024
+"""The same for zstd with a long window, whose decompressor gives back all that is in it: 128 MiB at most, of a file that is made for that."""
+
+_ARROW_WINDOW = 1 << 27
+"""Bytes of the longest window of zstd that pyarrow reads."""
+
+MAX_WINDOW = 1 << 31
+"""Bytes of the longest window of zstd that is read, as ``zstd --long=31`` writes it."""
 
 _KINDS = (
     (rb"\x1f\x8b", "gzip data"),
@@ -95,9 +105,9 @@ def _plain(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
 class _Feed:
     """Stored bytes in portions; what one member leaves over is there for the next."""
 
-    def __init__(self, stored: StoredFile) -> None:
+    def __init__(self, stored: StoredFile, head: bytes = b"") -> None:
         self._stored = stored
-        self._data = b""
+        self._data = head
         self._at = 0
 
     def starts_with(self, magic: bytes) -> bool:
@@ -189,11 +199,29 @@ def _check_after_member(stored: StoredFile, feed: _Feed, name: str, is_first: bo
         data = bytes(feed.take(READ_BYTES))
 
 
+class _LongWindowError(Exception):
+    """A frame refers back to more than the decompressor of pyarrow holds."""
+
+
 def _unzstd(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
     # pyarrow names truncation, which zstandard's stream reader takes for the end of the file
     head = stored.read(_LARGEST_FEED)
     if head and not head.startswith(b"\x28\xb5\x2f\xfd"[: len(head)]) and head[1:4] != b"\x2a\x4d\x18":
         raise _wrong_kind(stored, head, "zstd data")
+    if _window_of(head) > _ARROW_WINDOW:
+        yield from _unzstd_long(stored, head, piece_bytes, 0)
+        return
+    done = 0
+    try:
+        for piece in _unzstd_by_arrow(stored, head, piece_bytes):
+            done += len(piece)
+            yield piece
+    except _LongWindowError:  # of a later frame
+        stored.rewind()
+        yield from _unzstd_long(stored, b"", piece_bytes, done)
+
+
+def _unzstd_by_arrow(stored: StoredFile, head: bytes, piece_bytes: int) -> Iterator[bytes]:
     pieces = chain([head], iter(lambda: stored.read(_LARGEST_FEED), b""))
     handle = pa.PythonFile(PieceReader(pieces), mode="r")
     with closing(pa.CompressedInputStream(handle, "zstd")) as stream:
@@ -201,12 +229,55 @@ def _unzstd(stored: StoredFile, piece_bytes: int) -> Iterator[bytes]:
             try:
                 piece = stream.read(piece_bytes)
             except OSError as error:
+                if "too much memory" in str(error):
+                    raise _LongWindowError from error
                 if "Truncated" in str(error):
                     raise _truncated(stored, "zstd frame") from error
                 raise _damaged(stored, "zstd", error) from error
             if not piece:
                 return
             yield piece
+
+
+def _unzstd_long(stored: StoredFile, head: bytes, piece_bytes: int, skipped: int) -> Iterator[bytes]:
+    """Yield the pieces of a file with long windows that follow its first `skipped` bytes; `head` has been read of it."""
+    for data in _long_frames(stored, _Feed(stored, head)):
+        start = min(skipped, len(data))
+        skipped -= start
+        for at in range(start, len(data), piece_bytes):
+            yield data[at : at + piece_bytes]
+
+
+def _long_frames(stored: StoredFile, feed: _Feed) -> Iterator[bytes]:
+    import zstandard  # 12 MB that few files need
+
+    while not feed.is_empty:
+        frame, is_begun = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj(), False
+        while not frame.eof:
+            given = feed.take(_LONG_FEED)
+            if not given:
+                raise _truncated(stored, "zstd frame")
+            if not is_begun:
+                stored.window_bytes, is_begun = max(stored.window_bytes, _window_of(given)), True
+            try:
+                data = frame.decompress(given)
+            except zstandard.ZstdError as error:
+                raise _damaged(stored, "zstd", error) from error
+            if data:
+                yield data
+        feed.give_back(len(frame.unused_data))
+
+
+def _window_of(frame: bytes | memoryview) -> int:
+    """Return the bytes of the window that the header of a zstd frame declares, or all of its text where that is the window (RFC 8878, 3.1.1.1); 0 if it is none."""
+    if len(frame) < 18 or frame[:4] != b"\x28\xb5\x2f\xfd":
+        return 0
+    flags = frame[4]
+    if not flags & 0x20:
+        base = 1 << (10 + (frame[5] >> 3))
+        return base + base // 8 * (frame[5] & 7)
+    at, size = 5 + (0, 1, 2, 4)[flags & 3], (1, 2, 4, 8)[flags >> 6]
+    return int.from_bytes(frame[at : at + size], "little")
 
 
 def _kind_of(data: bytes) -> str:

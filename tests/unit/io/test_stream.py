@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+import zstandard
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
 from dolma_dask.io.stream import LineBlock, Member, Section, StoredFile, compression_of, read_lines
@@ -183,6 +184,30 @@ def test_garbage_after_the_last_zstd_frame(write: Write) -> None:
     url = write("a.jsonl.zst", zst(TEXT) + b"plain text\n", raw=True)
     with pytest.raises(CorruptFileError, match=r"damaged zstd data .*expected valid zstd data"):
         text_of(url)
+
+
+def long_zst(data: bytes, window_log: int) -> bytes:
+    parameters = zstandard.ZstdCompressionParameters(window_log=window_log, compression_level=1)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize("window_log", [28, 31])
+@pytest.mark.parametrize("before", [b"", TEXT[:55], TEXT[:55] * 5_000])
+def test_zstd_with_a_long_window(write: Write, window_log: int, before: bytes) -> None:
+    """Its first frame may have a short one, and what was read of that comes once."""
+    whole = (
+        (zst(before) if before else b"") + long_zst(TEXT, window_log) + SKIPPABLE + long_zst(TEXT[55:], 28)
+    )
+    url = write("a.jsonl.zst", whole, raw=True)
+    stored = StoredFile(url)
+    lines = list(read_lines(stored, "zstd", block_bytes=1 << 16))
+    assert b"".join(block.data.tobytes() for block in lines) == before + TEXT + TEXT[55:]
+    record = stored.record("a")
+    assert (record.window_bytes, record.checksum) == (1 << window_log, xxhash.xxh3_128_hexdigest(whole))
+    for data, what in (whole[:-1], "truncated: the file ends at"), (whole + b"text", "damaged zstd data"):
+        with pytest.raises(CorruptFileError, match=what):
+            text_of(write("a.jsonl.zst", data, raw=True))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ import bz2
 import gzip
 import json
 import lzma
+import tarfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
 import dolma_dask as dk
 
@@ -76,3 +78,23 @@ def test_other_json_is_named_with_what_makes_documents_of_it(
     (tmp_path / "documents/a.json").write_bytes(data)
     with pytest.raises(dk.errors.DolmaDaskError, match=rf"a\.json, row 0.*{advice}.*dolma-dask convert"):
         dk.read_dataframe(str(tmp_path), ["id"]).compute(scheduler="synchronous")
+
+
+def test_zstd_with_a_long_window_is_read_with_a_note(tmp_path: Path) -> None:
+    """As dumps of Reddit are stored: raw files, members of archives and documents."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    data = packer.compress(_line("1") + _line("2")) + packer.flush()
+    for path in ("raw/a.jsonl.zst", "v0/documents/a.jsonl.zst"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(data)
+    with tarfile.open(tmp_path / "raw/b.jsonl.zst.tar", "w") as archive:
+        archive.add(tmp_path / "raw/a.jsonl.zst", "c.jsonl.zst")
+    converted = dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v1"), source="s", progress=False)
+    tagged = dk.tag(str(tmp_path / "v0"), ["char_length_v1"], progress=False)
+    assert (converted.counts["documents_out"], tagged.counts["documents_in"]) == (4, 2)
+    for notes in converted.notes, tagged.notes:
+        assert any(
+            note.startswith("1 zstd file with a long window") and "2.15 GB more memory" in note
+            for note in notes
+        )
