@@ -22,6 +22,7 @@ from dolma_dask.pipelines.pipeline import PipelineSummary
 from dolma_dask.questions.cluster.findings import ClusterReport
 from dolma_dask.questions.cluster_members import ClusterView
 from dolma_dask.questions.lengths import Lengths
+from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
@@ -1766,6 +1767,70 @@ def run(
     All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
     their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
     they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
+    """
+
+def schema(
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Schema:
+    """List the fields of documents and of their metadata: kinds, how often they are null or absent, an example, and their name as a column.
+
+    Example: dolma-dask schema corpus/wiki/v0
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Schema
+
+    Raises
+    ------
+    StageError
+        Some shards could not be read.
+
+    Examples
+    --------
+    >>> dk.schema("corpus/v0", prune=4)  # doctest: +SKIP
     """
 
 def show_cluster(

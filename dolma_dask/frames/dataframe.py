@@ -55,7 +55,7 @@ def read_dataframe(
         Folder or URL with documents/ in it, an open dataset, or the summary of the verb that wrote it.
     columns : list of str, optional
         ``id text source added created metadata`` (its JSON text), ``metadata.<field>`` for scalars in the metadata object, at any depth
-        (``metadata.page.hash``), metrics of the chain on LUMI (``number_of_words``), and single attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in
+        (``metadata.page.hash``; ``metadata.page:str`` is the text of what is of several kinds), metrics of the chain on LUMI (``number_of_words``), and single attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in
         `attributes` first, then in all sets. By default ``id source text``.
     attributes : list of str
         Attribute sets whose keys all become columns, after `columns` and sorted within each set; "all" for every set of the dataset.
