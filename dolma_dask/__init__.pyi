@@ -22,6 +22,7 @@ from dolma_dask.pipelines.pipeline import PipelineSummary
 from dolma_dask.questions.cluster.findings import ClusterReport
 from dolma_dask.questions.cluster_members import ClusterView
 from dolma_dask.questions.lengths import Lengths
+from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
@@ -56,6 +57,7 @@ def attach(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -89,6 +91,8 @@ def attach(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -140,6 +144,7 @@ def block(
     exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -174,6 +179,8 @@ def block(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -301,6 +308,7 @@ def convert(
     workers: int | None = None,
     cluster: str | None = None,
     progress: bool = True,
+    skip: Sequence[str] = (),
 ) -> Summary:
     """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
 
@@ -378,6 +386,8 @@ def convert(
         Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
     progress : bool
         Show a progress bar.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -425,6 +435,7 @@ def dedupe(
     shuffle: Literal["files", "dask"] = "files",
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -516,6 +527,8 @@ def dedupe(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -775,6 +788,7 @@ def filter(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -816,6 +830,8 @@ def filter(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -890,6 +906,7 @@ def hdf5(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -966,6 +983,8 @@ def hdf5(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1023,6 +1042,7 @@ def histogram(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1057,6 +1077,8 @@ def histogram(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1184,6 +1206,7 @@ def mix(
     unit: str = "documents",
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     syntax: Literal["jsonpath", "jq"] = "jsonpath",
@@ -1261,6 +1284,8 @@ def mix(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     include : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
         an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.
@@ -1342,6 +1367,7 @@ def quantiles(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -1395,6 +1421,8 @@ def quantiles(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -1451,6 +1479,7 @@ def ragged(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1493,6 +1522,8 @@ def ragged(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1541,6 +1572,7 @@ def report(
     examples: int = 3,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1573,6 +1605,8 @@ def report(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1619,6 +1653,7 @@ def rule_overlap(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -1647,6 +1682,8 @@ def rule_overlap(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1747,6 +1784,70 @@ def run(
     they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
     """
 
+def schema(
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Schema:
+    """List the fields of documents and of their metadata: kinds, how often they are null or absent, an example, and their name as a column.
+
+    Example: dolma-dask schema corpus/wiki/v0
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Schema
+
+    Raises
+    ------
+    StageError
+        Some shards could not be read.
+
+    Examples
+    --------
+    >>> dk.schema("corpus/v0", prune=4)  # doctest: +SKIP
+    """
+
 def show_cluster(
     dataset: str | Dataset | Summary,
     id: str,
@@ -1758,6 +1859,7 @@ def show_cluster(
     max_record_bytes: int = 64000000,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
 
@@ -1781,6 +1883,8 @@ def show_cluster(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -1804,6 +1908,7 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1838,6 +1943,8 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1890,6 +1997,7 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -1923,6 +2031,8 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1965,7 +2075,12 @@ def signals(
     """
 
 def status(
-    dataset: str | Dataset | Summary, /, *, source: str | None = None, version: str | None = None
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
 
@@ -1979,6 +2094,8 @@ def status(
         Name of the folder of a source; with `version`.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------
@@ -2002,6 +2119,7 @@ def tag(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -2036,6 +2154,8 @@ def tag(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -2088,6 +2208,7 @@ def transform(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
@@ -2129,6 +2250,8 @@ def transform(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2187,6 +2310,7 @@ def validate(
     max_record_bytes: int = 64000000,
     shuffle: Literal["files", "dask"] = "files",
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -2227,6 +2351,8 @@ def validate(
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2317,6 +2443,7 @@ def what_if(
     seed: int = 0,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
@@ -2360,6 +2487,8 @@ def what_if(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2409,6 +2538,7 @@ def write_attributes(
     scheduler: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    skip: Sequence[str] = (),
 ) -> Summary | Delayed:
     """Write columns of a Dask dataframe or bag beside the documents that it was read from, as an attribute set.
 
@@ -2445,6 +2575,8 @@ def write_attributes(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
 
     Returns
     -------

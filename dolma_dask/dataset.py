@@ -4,13 +4,14 @@ Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per sha
 """
 
 import fnmatch
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -45,15 +46,18 @@ class Dataset(Struct, frozen=True, weakref=True):
         Names of the attribute sets that are there.
     source : str or None
         Source of all documents, for files that lack the field.
-    ignored : tuple of str
-        Files below ``documents/`` whose suffix is not one of documents.
+    ignored : tuple of FileInfo
+        Files below ``documents/`` whose suffix is not one of documents: data that nobody reads. Markers such as ``_SUCCESS`` are not among them.
+    skip : tuple of str
+        Names of files that are left out as if they were not there.
     """
 
     root: str
     shards: tuple[Shard, ...]
     attributes: tuple[str, ...] = ()
     source: str | None = None
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[FileInfo, ...] = ()
+    skip: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -93,6 +97,41 @@ class Dataset(Struct, frozen=True, weakref=True):
             )
         return replace(self, shards=tuple(share_of(kept, share))[:prune])
 
+    def without(self, skip: Sequence[str]) -> "Dataset":
+        """Return the dataset without the files that `skip` names, besides those that it leaves out already."""
+
+        def kept(infos: Iterable[Item]) -> tuple[Item, ...]:
+            return tuple(info for info in infos if not layout.is_named(info.path, skip))  # type: ignore[attr-defined]
+
+        every = tuple(dict.fromkeys((*self.skip, *skip)))
+        return replace(self, shards=kept(self.shards), ignored=kept(self.ignored), skip=every)
+
+    def holds(self, path: str) -> bool:
+        """Tell whether a file below ``documents/`` is one of documents, and not left out."""
+        return layout.suffix_of(path) is not None and not layout.is_named(path, self.skip)
+
+    def check_all_read(self) -> None:
+        """Refuse files below ``documents/`` that nobody would read: documents may be in them.
+
+        Raises `UsageError`: there are such files.
+        """
+        if not self.ignored:
+            return
+        kinds: dict[str, list[FileInfo]] = {}
+        for info in self.ignored:
+            kinds.setdefault(_ending(info.path), []).append(info)
+        shown = "; ".join(
+            f"{name}: {counted(len(found), 'file')}, {byte_size(sum(info.bytes for info in found))}, such as {found[0].path}"
+            for name, found in sorted(kinds.items())[:MAX_SHOWN]
+        )
+        names = " ".join(
+            f"'*{name}'" if name.startswith(".") else found[0].path for name, found in kinds.items()
+        )
+        raise UsageError(
+            f"{self.root}/{layout.DOCUMENTS} holds {counted(len(self.ignored), 'file')} that nobody would read ({shown}); expected {layout.SUFFIXES_SHOWN}. "
+            f"Rename what is JSON lines, make documents of other data with `dolma-dask convert`, and name what is none: --skip {names}."
+        )
+
     def with_current_attributes(self) -> "Dataset":
         """Return the dataset with the attribute sets that are there now, such as those made since it was opened."""
         return replace(self, attributes=_attribute_sets(self.root))
@@ -103,6 +142,14 @@ class Dataset(Struct, frozen=True, weakref=True):
 
     def _repr_html_(self) -> str:
         return str(load(_OVERVIEW)(self))
+
+
+def _ending(path: str) -> str:
+    """Return the suffix of a path with what is before a compression, or what people see in its place."""
+    stem, suffix = posixpath.splitext(path.rpartition("/")[2])
+    if suffix in layout.DOCUMENT_SUFFIXES:
+        suffix = posixpath.splitext(stem)[1] + suffix
+    return suffix or "no suffix"
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
@@ -129,7 +176,9 @@ def share_of(items: Sequence[Item], share: str | None) -> Sequence[Item]:
     return items[int(number) - 1 :: int(count)]
 
 
-def open_dataset(url: str, *, source: str | None = None, version: str | None = None) -> Dataset:
+def open_dataset(
+    url: str, *, source: str | None = None, version: str | None = None, skip: Sequence[str] = ()
+) -> Dataset:
     """List a dataset.
 
     Parameters
@@ -140,6 +189,8 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
         Source of all documents, for files that lack the field; with `version`, the folder's name too.
     version : str, optional
         The dataset is ``sources/<source>/<version>`` below `url`, or ``<source>/<version>`` where only that is there.
+    skip : sequence of str
+        Files below ``documents/`` that are left out: names, paths or shell patterns.
 
     Returns
     -------
@@ -153,19 +204,22 @@ def open_dataset(url: str, *, source: str | None = None, version: str | None = N
     base = url if version is None else version_root(url, source, version)
     root = layout.dataset_root(files.normalize(base))
     listed = files.list_files(files.join(root, layout.DOCUMENTS))
+    listed = [info for info in listed if not layout.is_named(info.path, skip)]
     documents = [info for info in listed if layout.suffix_of(info.path)]
     if not documents:
         found = "is a file" if files.stat(files.join(root, layout.DOCUMENTS)) else "holds no document files"
         raise UsageError(
-            f"{root}/{layout.DOCUMENTS} {found}; expected {', '.join(layout.DOCUMENT_SUFFIXES)} below it. "
-            f"{_hint(url)}"
+            f"{root}/{layout.DOCUMENTS} {found}; expected {layout.SUFFIXES_SHOWN} below it. {_hint(url)}"
         )
     return Dataset(
         root=root,
         shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in documents),
         attributes=_attribute_sets(root),
         source=source,
-        ignored=tuple(info.path for info in listed if not layout.suffix_of(info.path)),
+        ignored=tuple(
+            info for info in listed if not layout.suffix_of(info.path) and not layout.is_marker(info.path)
+        ),
+        skip=tuple(skip),
     )
 
 

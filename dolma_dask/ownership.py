@@ -10,7 +10,6 @@ from functools import cached_property
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
 from dolma_dask.errors import BadRecordBudgetError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -117,14 +116,8 @@ def incomplete(root: str, verbs: Sequence[str] = names_of("documents")) -> list[
 
 
 def dataset_notes(dataset: Dataset) -> tuple[str, ...]:
-    """Return what a person should know of a dataset that is read: files left out, runs that did not end."""
-    unknown = dataset.ignored
-    ignored = (
-        f"{counted(len(unknown), 'file')} below documents/ left out, because the suffix is not one of documents; first {unknown[0]}"
-        if unknown
-        else None
-    )
-    return tuple(note for note in (ignored, *incomplete(dataset.root)) if note)
+    """Return what a person should know of a dataset that is read: runs that did not end."""
+    return tuple(incomplete(dataset.root))
 
 
 def check_budget(root: str, verbs: Sequence[str] = names_of("documents")) -> None:

@@ -187,6 +187,11 @@ COMMANDS = VERBS | _by_name(
         over_all=True,
     ),
     Verb(
+        "schema",
+        "dolma_dask.questions.schema:schema",
+        "List the fields of documents, their kinds, and how often they are null.",
+    ),
+    Verb(
         "what-if",
         "dolma_dask.questions.what_if.question:what_if",
         "Tell which rule of some thresholds drops what, and what a stricter level would cost.",

@@ -46,6 +46,7 @@ NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
 PYTHON_GROUPS = {
     "Look": (
+        "schema",
         "histogram",
         "rule_overlap",
         "lengths",

@@ -93,9 +93,7 @@ class Plan(Struct, frozen=True):
     own_names: str = ""
     # files that earlier runs have made from the same input, and this one does not make, are removed without `overwrite`
     replaces_own: bool = False
-    other_formats: frozenset[str] = (
-        frozenset()
-    )  # paths of the units in another format; no file may stay there
+    other_formats: layout.OtherFormats = layout.OtherFormats()  # of the units; no file may stay there
     how_to_add: str = ""  # how outputs of other inputs are put beside those that are there, for people
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()

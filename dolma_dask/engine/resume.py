@@ -371,7 +371,7 @@ def _announced(plan: Plan, state: RunState, paths: Set[str]) -> set[str]:
 
 def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
     every = plan.other_formats
-    return {path for path in state.existing if layout.unit_of(path) in every} if every else set()
+    return {path for path in state.existing if layout.unit_of(path) in every} if every.stems else set()
 
 
 def check_orphans(plan: Plan, state: RunState, found: Surplus, overwrite: bool) -> None:

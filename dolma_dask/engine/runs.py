@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask import clusters
-from dolma_dask.display import counted
+from dolma_dask.display import byte_size, counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.plan import Plan, Stage, Task
@@ -436,9 +436,15 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     plan, failures = each.plan, tuple(each.failures)
     counts = _totals(each.records.values())
     orphans_are = "kept until all shards are done" if failures else "removed"
+    notes = (
+        *each.summary.notes,
+        *_removal_notes(each.surplus, orphans_are, "removed"),
+        *_window_notes(each.records.values()),
+        *finding_notes(each.records.values()),
+    )
     summary = replace(
         each.summary,
-        notes=(*each.summary.notes, *_removal_notes(each.surplus, orphans_are, "removed")),
+        notes=notes,
         done=each.done,
         seconds=seconds,
         counts=counts,
@@ -446,12 +452,24 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         failed=len(failures),
         failures=failures,
         lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
-        notes=(*each.summary.notes, *finding_notes(each.records.values())),
     )
     if failures:
         raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
     _check_budget(plan, each.records.values(), summary)
     return summary
+
+
+def _window_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say what memory files with long windows take."""
+    windows = {
+        item.path: item.window_bytes for record in records for item in record.inputs if item.window_bytes
+    }
+    if windows:
+        path, most = max(windows.items(), key=lambda item: (item[1], item[0]))
+        yield (
+            f"{counted(len(windows), 'zstd file')} with a long window: each worker that reads one needs up to {byte_size(most)} more memory; "
+            f"largest {path}"
+        )
 
 
 def _totals(records: Iterable[Record]) -> dict[str, float]:

@@ -8,7 +8,10 @@ also for a single file in a single folder.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
+
+from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 
@@ -22,12 +25,34 @@ CLUSTERS = "clusters"
 OF_RUNS = (f"{JOURNAL}/", f"{QUARANTINE}/", f"{WORK}/")
 """Folders of a root that tell of the runs that filled it."""
 
-DOCUMENT_SUFFIXES = (".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst", ".jsonl", ".parquet")
-"""Suffixes of document files."""
+_COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".gzip", ".zstd")
+_LINES = (".jsonl", ".json", ".ndjson")
+
+DOCUMENT_SUFFIXES = (
+    *(lines + packed for packed in (*_COMPRESSED, "") for lines in _LINES),
+    ".parquet",
+    *_COMPRESSED,
+)
+"""Suffixes of document files, the longer ones first: JSON lines in any compression that is read, and tables. Of a name that ends with a compression
+alone, such as ``part.gz``, the reader finds out whether lines are in it."""
+
+SUFFIXES_SHOWN = (
+    "JSON lines (.jsonl, .json or .ndjson, also with .gz, .zst, .bz2 or .xz behind it) or .parquet"
+)
+"""The same, for people."""
+
+_OTHERS = re.compile(r"\.(tar|txt|text|md|csv|tsv|xml|html|warc|wet|wat|arrow|npy|h5|pdf|tok)\.[a-z0-9]+$")
+"""Names that end with a compression, and say that something else is in it."""
+
+_MARKERS = ("_*", "README*", "LICENSE*", "*.crc")
+"""Names of files that hold no documents, as Spark, Hadoop and people leave them beside documents: ``_SUCCESS``, ``_metadata``. Hidden files are not listed at all."""
 
 FileFormat = Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = ("jsonl.gz", "jsonl.zst", "jsonl", "parquet")
 """Formats of documents and attributes that can be written."""
+
+_ONLY_READ = (".bz2", ".xz")
+"""Compressions that are never written: they cost ten times as much as gzip."""
 
 _NAME = re.compile(r"[^\W_][\w.-]*")
 _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
@@ -35,7 +60,21 @@ _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
 
 def suffix_of(path: str) -> str | None:
     """Return the document suffix of `path`, or None if it is not a document file."""
-    return next((suffix for suffix in DOCUMENT_SUFFIXES if path.endswith(suffix)), None)
+    if not path.endswith(DOCUMENT_SUFFIXES) or _OTHERS.search(path):
+        return None
+    return next(suffix for suffix in DOCUMENT_SUFFIXES if path.endswith(suffix))
+
+
+def is_marker(path: str) -> bool:
+    """Tell whether a file that is not one of documents is known to hold none."""
+    name = path.rpartition("/")[2]
+    return any(fnmatchcase(name, pattern) for pattern in _MARKERS)
+
+
+def is_named(path: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a path or its last part is, or matches as a shell pattern, one of `patterns`."""
+    name = path.rpartition("/")[2]
+    return any(fnmatchcase(each, pattern) for pattern in patterns for each in (path, name))
 
 
 def stem_of(path: str) -> str:
@@ -44,10 +83,10 @@ def stem_of(path: str) -> str:
 
 
 def format_of(path: str) -> FileFormat:
-    """Return the format behind the suffix of a document or attribute file."""
-    if path.endswith(".gz"):
+    """Return the format behind the suffix of a document or attribute file, or that of files made of it, where its own is only read."""
+    if path.endswith((".gz", ".gzip", *_ONLY_READ)):
         return "jsonl.gz"
-    if path.endswith(".zst"):
+    if path.endswith((".zst", ".zstd")):
         return "jsonl.zst"
     return "parquet" if path.endswith(".parquet") else "jsonl"
 
@@ -58,10 +97,11 @@ def clusters_path(name: str) -> str:
 
 
 def with_format(path: str, file_format: FileFormat | None) -> str:
-    """Return `path` with the suffix of `file_format`; unchanged if it has that format already or none is requested."""
-    if file_format is None or format_of(path) == file_format:
+    """Return `path` with the suffix of `file_format`; unchanged if it has that format already, or none is requested and its own can be written."""
+    wanted = file_format or format_of(path)
+    if format_of(path) == wanted and not path.endswith(_ONLY_READ):
         return path
-    return f"{stem_of(path)}.{file_format}"
+    return f"{stem_of(path)}.{wanted}"
 
 
 def part_path(path: str, index: int) -> str:
@@ -90,10 +130,20 @@ def attribute_candidates(shard: str) -> list[str]:
     return list(dict.fromkeys([shard, *others]))
 
 
-def other_formats(paths: Iterable[str], taken: Iterable[str] = ()) -> frozenset[str]:
+class OtherFormats(Struct, frozen=True):
+    """Paths at which some files would lie in another format."""
+
+    stems: frozenset[str] = frozenset()
+    taken: frozenset[str] = frozenset()  # the files themselves, and those of others
+
+    def __contains__(self, path: str) -> bool:
+        return path not in self.taken and suffix_of(path) is not None and stem_of(path) in self.stems
+
+
+def other_formats(paths: Iterable[str], taken: Iterable[str] = ()) -> OtherFormats:
     """Return where the same files would lie in another format, without those that are `taken` by others."""
     own = frozenset(paths)
-    return frozenset(stem_of(path) + suffix for path in own for suffix in DOCUMENT_SUFFIXES) - own - {*taken}
+    return OtherFormats(frozenset(map(stem_of, own)), own.union(taken))
 
 
 def version_roots(root: str, source: str, version: str) -> tuple[str, str]:

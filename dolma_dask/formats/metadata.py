@@ -5,6 +5,7 @@ The kernel and its law are those of attributes. Cost: one copy of the metadata, 
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,12 +21,22 @@ from dolma_dask.formats.json.exact import LineError
 PREFIX = "metadata."
 """Prefix of the name of such a column."""
 
+AS_TEXT = ":str"
+"""End of the name of a column that holds a field as text, whatever it is: strings as they are, numbers and other values as their JSON."""
+
+_decode = msgspec.json.Decoder(str).decode
+
 _SCALARS = ("number", "bool", "string")
 
 
 def is_field(name: str) -> bool:
     """Tell whether a column name stands for a field of the metadata."""
     return name.startswith(PREFIX)
+
+
+def is_as_text(name: str) -> bool:
+    """Tell whether the name of a field asks for its text, of whatever kind it is."""
+    return name.endswith(AS_TEXT)
 
 
 def metadata_shapes(texts: pa.LargeStringArray) -> dict[str, set[str]]:
@@ -45,11 +56,32 @@ def scan_metadata(
 ) -> tuple[dict[str, pa.Array], Sequence[tuple[int, LineError]]]:
     """Read fields of the metadata of every row; null where the field is absent or null, or the text null or no object.
 
-    Also returns the rows that have another kind of value; they are null in every column.
+    Also returns the rows that have another kind of value; they are null in every column but those of any kind, which are null only where there is no such
+    field. Each of these costs a pass of its own.
     """
-    keys = {name.removeprefix(PREFIX): kind for name, kind in kinds.items()}
-    columns, errors = scan_objects(_objects(texts), keys, exact=exact)
-    return {PREFIX + key: column for key, column in columns.items()}, errors
+    objects = _objects(texts)
+    keys = {name.removeprefix(PREFIX): kind for name, kind in kinds.items() if kind != "any"}
+    columns, errors = scan_objects(objects, keys, exact=exact)
+    columns |= {
+        name.removeprefix(PREFIX): _text_of(objects, name) for name, kind in kinds.items() if kind == "any"
+    }
+    return {name: columns[name.removeprefix(PREFIX)] for name in kinds}, errors
+
+
+def _text_of(objects: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
+    key = name.removeprefix(PREFIX).removesuffix(AS_TEXT)
+    return _as_text(scan_objects(objects, {key: "any"})[0][key])
+
+
+def _as_text(values: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Return JSON values as text: strings without their quotes, others as they stand."""
+    quoted = pc.fill_null(pc.starts_with(values, '"'), False)
+    plain = pc.if_else(quoted, pc.utf8_slice_codeunits(values, 1, -1), values)
+    escaped = pc.and_(quoted, pc.fill_null(pc.match_substring(values, "\\"), False))
+    if not pc.any(escaped).as_py():
+        return plain
+    decoded = [_decode(text) for text in values.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(plain, escaped, pa.array(decoded, pa.large_string()))
 
 
 def _objects(texts: pa.LargeStringArray) -> pa.LargeStringArray:

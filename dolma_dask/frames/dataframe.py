@@ -40,6 +40,7 @@ def read_dataframe(
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
     prune: int | None = None,
+    skip: Sequence[str] = (),
 ) -> "DataFrame":
     """Return documents and attributes side by side as a lazy Dask DataFrame, a row per document, in the order of the files.
 
@@ -54,7 +55,7 @@ def read_dataframe(
         Folder or URL with documents/ in it, an open dataset, or the summary of the verb that wrote it.
     columns : list of str, optional
         ``id text source added created metadata`` (its JSON text), ``metadata.<field>`` for scalars in the metadata object, at any depth
-        (``metadata.page.hash``), metrics of the chain on LUMI (``number_of_words``), and single attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in
+        (``metadata.page.hash``; ``metadata.page:str`` is the text of what is of several kinds), metrics of the chain on LUMI (``number_of_words``), and single attribute keys, for which a unique ending or ``<set>/<ending>`` is enough; looked for in
         `attributes` first, then in all sets. By default ``id source text``.
     attributes : list of str
         Attribute sets whose keys all become columns, after `columns` and sorted within each set; "all" for every set of the dataset.
@@ -80,6 +81,8 @@ def read_dataframe(
         Only shards whose path contains one of these, or matches it as a shell pattern.
     prune : int, optional
         Only the first so many shards.
+    skip : list of str
+        Files below documents/ that are left out as if they were not there: names, paths or shell patterns.
 
     Returns
     -------
@@ -133,12 +136,14 @@ def _prepare(
     max_record_bytes: int,
     only: Sequence[str],
     prune: int | None,
+    skip: Sequence[str],
 ) -> tuple[Partitions, PartitionSource]:
     """Return partitions and what reads them; see `read_dataframe`."""
     if on_bad_record not in get_args(OnBadRow):
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
-    listed = _opened(dataset, source, version)
+    listed = _opened(dataset, source, version, words_of("skip", skip))
+    listed.check_all_read()
     check_budget(listed.root)
     opened = listed.select(words_of("only", only), prune)
     selected, sets = select_columns(opened, columns, attributes, prefix=prefix, short=short, spans=spans)
@@ -147,16 +152,17 @@ def _prepare(
     return partitions, PartitionSource(opened.root, selected, opened.source, on_bad_record, max_record_bytes)
 
 
-def _opened(dataset: str | Dataset | Summary, source: str | None, version: str | None) -> Dataset:
+def _opened(
+    dataset: str | Dataset | Summary, source: str | None, version: str | None, skip: Sequence[str]
+) -> Dataset:
     if isinstance(dataset, Dataset) and version is None:
-        return dataset
+        return dataset.without(skip)
     if not isinstance(dataset, str | PathLike | Summary):
         raise UsageError(
             f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
         )
-    return open_dataset(
-        dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source, version=version
-    )
+    target = dataset.target if isinstance(dataset, Summary) else fspath(dataset)
+    return open_dataset(target, source=source, version=version, skip=skip)
 
 
 def read_bag(
@@ -175,6 +181,7 @@ def read_bag(
     max_record_bytes: int = MAX_RECORD_BYTES,
     only: Sequence[str] = (),
     prune: int | None = None,
+    skip: Sequence[str] = (),
 ) -> "Bag":
     """Return documents and attributes side by side as a lazy Dask Bag, a dict per document, in the order of the files.
 

@@ -92,13 +92,15 @@ class Block(Struct, frozen=True):
 class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An input file as it was read.
 
-    ``path`` is relative to the root of its dataset; ``checksum`` is the xxh3-128 of the stored bytes.
+    ``path`` is relative to the root of its dataset; ``checksum`` is the xxh3-128 of the stored bytes; ``window_bytes`` the memory that a zstd file with a
+    long window takes, 0 for all others.
     """
 
     path: str
     bytes: int
     stamp: str
     checksum: str
+    window_bytes: int = 0
 
 
 class RuleCount(msgspec.Struct, frozen=True):

@@ -47,6 +47,7 @@ class StoredFile:
     def __init__(self, url: str, section: Section | None = None) -> None:
         self.url = url
         self.section = section or Section()
+        self.window_bytes = 0  # of zstd frames with a long window, which is held in memory
         self._handle: BinaryIO | None = None
         self.rewind()
 
@@ -100,7 +101,7 @@ class StoredFile:
 
     def record(self, path: str) -> InputRecord:
         """Return what was read, once a whole file has been; `path` is relative to its dataset."""
-        return InputRecord(path, self.info.bytes, self.info.stamp, self.checksum)
+        return InputRecord(path, self.info.bytes, self.info.stamp, self.checksum, self.window_bytes)
 
     def check_unchanged(self) -> None:
         """Compare size and stamp with those at the start.

@@ -87,9 +87,27 @@ def bad_lines(
         raw = lines.data[start : start + size - 1]
         if size > max_record_bytes:
             reason, expected, raw = TOO_LARGE, too_large(size, max_record_bytes), raw[:QUARANTINE_HEAD]
+        if not lines.byte_offset + start:
+            expected += no_lines(raw[:QUARANTINE_HEAD].tobytes(), "then `dolma-dask convert` it")
         position = (lines.first_row + row, lines.byte_offset + start)
         bad.append(BadRecord(url, *position, reason, expected, raw.tobytes()))
     return tuple(bad)
+
+
+def no_lines(first: bytes, further: str = "") -> str:
+    """Say what to do, where the first line of a file looks as if the file were one JSON value, or no text at all; else nothing."""
+    start = first.strip()
+    if start.startswith(b"["):
+        advice = 'The file looks like one array: `jq -c ".[]" FILE` writes each of its members as a line'
+    elif start == b"{":
+        advice = "The file looks like objects over several lines: `jq -c . FILE` writes each as a line"
+    elif first[257:262] == b"ustar":
+        return (
+            ". The file is a tar archive, which `dolma-dask convert` reads under a name that ends with .tar"
+        )
+    else:
+        return ""
+    return f". {advice}{', ' if further else ''}{further}"
 
 
 class _LineCutter:

@@ -113,7 +113,23 @@ class ShardOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetOptions(Options):
+class SkipOptions(Options):
+    """The files among those that a command is given which hold no documents."""
+
+    group = WHAT
+    unrecorded = frozenset({"skip"})
+
+    skip: Annotated[
+        Sequence[str],
+        Opt(
+            "Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.",
+            convert=lambda value: words_of("skip", value),
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions(SkipOptions):
     """Options for the origin of a dataset's documents."""
 
     group = WHAT
@@ -133,8 +149,8 @@ class DatasetOptions(Options):
     ] = None
 
     def open(self, dataset: DatasetLike) -> Dataset:
-        """Return a dataset for what a call names; refuse one that is over its budget of bad records."""
-        return as_dataset(dataset, self.source, self.version)
+        """Return a dataset for what a call names; refuse files that nobody reads, and one that is over its budget of bad records."""
+        return as_dataset(dataset, self.source, self.version, self.skip)
 
 
 Format = Annotated[
@@ -172,19 +188,27 @@ def target_of(to: object) -> str:
     return str(fspath(to))
 
 
-def as_dataset(dataset: DatasetLike, source: str | None = None, version: str | None = None) -> Dataset:
-    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse one that is over its budget of bad records."""
-    dataset = of_version(dataset, source, version)
+def as_dataset(
+    dataset: DatasetLike, source: str | None = None, version: str | None = None, skip: Sequence[str] = ()
+) -> Dataset:
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse files that nobody reads, and one that is over its
+    budget of bad records.
+    """
+    opened = _opened(of_version(dataset, source, version), source, skip)
+    opened.check_all_read()
+    check_budget(opened.root)
+    return opened
+
+
+def _opened(dataset: DatasetLike, source: str | None, skip: Sequence[str]) -> Dataset:
     if isinstance(dataset, Dataset):
-        check_budget(dataset.root)
-        return dataset.with_current_attributes()
+        return dataset.without(skip).with_current_attributes()
     if not isinstance(dataset, str | PathLike | Summary):
         raise UsageError(
             f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
         )
-    opened = open_dataset(dataset.target if isinstance(dataset, Summary) else fspath(dataset), source=source)
-    check_budget(opened.root)
-    return opened
+    target = dataset.target if isinstance(dataset, Summary) else fspath(dataset)
+    return open_dataset(target, source=source, skip=skip)
 
 
 def of_version(dataset: DatasetLike, source: str | None, version: str | None) -> DatasetLike:

@@ -145,7 +145,7 @@ def _opened(dataset: DatasetLike, target: str, options: ReportOptions) -> Iterat
     given = of_version(dataset, options.source, options.version)
     for one in (options.compare, given):
         if one is not None:
-            opened = as_dataset(one, options.source)
+            opened = as_dataset(one, options.source, skip=options.skip)
             check_outside(target, opened.root)
             yield _Shown(opened, _name(one, opened))
 

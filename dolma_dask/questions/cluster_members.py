@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, listed, near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -151,8 +151,7 @@ def show_cluster(
         The documents are not those that were deduplicated.
     """
     target = dataset.target if isinstance(dataset, Summary) else dataset
-    known = {"source": options.source, "version": options.version}
-    found = open_dataset(target, **known) if isinstance(target, str) else target
+    found = options.open(target)
     reader = replace(_reader(found, options.name), max_record_bytes=options.max_record_bytes)
     members, size = reader.show(_cluster_of(reader, id, options.of_source), options.most)
     return ClusterView(options.name, size, tuple(members))

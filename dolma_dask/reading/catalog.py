@@ -187,7 +187,7 @@ class Catalog(Struct, frozen=True, dict=True):
         """Refuse rows that depend on other datasets too, unless these hold what was made together with them, of files that are the same still."""
         verb, name = of
         for place, key in datasets_in(summary):
-            why = "" if place == OWN else _change_beside(self.dataset.root, place, of, key)
+            why = "" if place == OWN else _change_beside(self.dataset, place, of, key)
             if why:
                 raise StaleAttributesError(
                     f"attribute set {name} is stale: it was made together with that of {place}, seen from {self.dataset.root}, where {why}, and its rows depend on "
@@ -238,7 +238,9 @@ class Catalog(Struct, frozen=True, dict=True):
     def _present(self, inputs: Collection[str]) -> dict[str, FileInfo]:
         """Return the files that are there now: all documents, and the attributes among `inputs`."""
         documents = files.list_files(self.dataset.url(layout.DOCUMENTS))
-        present = {layout.document_path(info.path): info for info in documents if layout.suffix_of(info.path)}
+        present = {
+            layout.document_path(info.path): info for info in documents if self.dataset.holds(info.path)
+        }
         for name in {path.split("/")[1] for path in inputs if path.startswith(f"{layout.ATTRIBUTES}/")}:
             paths = ((_inside(name, info).path, info) for info in self._list(name).values())
             present.update((path, info) for path, info in paths if path in inputs)
@@ -438,10 +440,10 @@ def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> Att
     )
 
 
-def _change_beside(root: str, place: str, of: tuple[str, str], key: str) -> str:
-    """Return what has changed in a dataset whose rows of `key` were made together with those below `root`; nothing if all is as it was."""
+def _change_beside(dataset: Dataset, place: str, of: tuple[str, str], key: str) -> str:
+    """Return what has changed in a dataset whose rows of `key` were made together with those of `dataset`; nothing if all is as it was."""
     try:
-        other = Catalog(open_dataset(files.seen_from(root, place)))
+        other = Catalog(open_dataset(files.seen_from(dataset.root, place), skip=dataset.skip))
         record = other._dataset_wide.get(of)
         if record is None or record.info.get("key") != key:
             return f"attribute set {of[1]} is gone or of another run"

@@ -192,7 +192,9 @@ class ClusterReader(Struct, frozen=True, dict=True):
         }
 
     def _opened(self, place: str) -> Dataset:
-        return self.dataset if place == OWN else open_dataset(self._roots[place], source=self.dataset.source)
+        if place == OWN:
+            return self.dataset
+        return open_dataset(self._roots[place], source=self.dataset.source, skip=self.dataset.skip)
 
     def _read(self, dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
         """Yield the texts of some rows of a shard, whose ids are known."""

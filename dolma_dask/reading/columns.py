@@ -6,20 +6,32 @@ Only what is requested is read: attributes alone leave the documents closed wher
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.display import counted
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind, called, value_kind
-from dolma_dask.formats.metadata import field_kind, is_field, metadata_shapes
+from dolma_dask.formats.metadata import (
+    AS_TEXT,
+    PREFIX,
+    field_kind,
+    is_as_text,
+    is_field,
+    metadata_shapes,
+    scan_metadata,
+)
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.files import grouped
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.reader import IDENTITY, AlignedShard
 from dolma_dask.reading.sets import AttributeSets
@@ -39,10 +51,14 @@ SAMPLED_SHARDS = 8
 SAMPLED_AT_ONCE = 64
 """Further shards that are looked into at a time while a field is not found."""
 
+SEARCHED_BYTES = 2_000_000_000
+"""Stored bytes of shards of which all rows are looked into for a field that no first row has: about a minute."""
+
 SAMPLING_THREADS = 8
 
 SAMPLED_ROWS = 1000
 
+_IN_PART = "in all rows of"
 
 NUMERIC = ("document", "number", "dict")
 """Kinds of columns with one number per document."""
@@ -192,24 +208,41 @@ def full_name(name: str, known: Sequence[str]) -> str:
 
 
 def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; as all rows do while a field is not found."""
     if not names:
         return {}
-    sampled, unread = _sampled_shapes(dataset, names)
-    known = {name: kind for name, shapes in sampled.items() if (kind := field_kind(shapes)) is not None}
-    for name in names:
-        if name not in known and len(sampled.get(name, ())) < 2:
-            raise ExpressionError(
-                f"{unknown_name(name, known)} (fields of the metadata in the first rows){unread}", name=name
-            )
-        if name not in known:
-            found = sorted({called(shape) for shape in sampled[name]})
+    asked = list(dict.fromkeys(name.removesuffix(AS_TEXT) for name in names))
+    shapes, unread = _sampled_shapes(dataset, asked)
+    searched = "in the first rows"
+    if missing := [name for name in asked if name not in shapes]:
+        searched = _search(dataset, missing, shapes)
+    return {name: _kind(dataset, name, shapes, f"{searched}{unread}") for name in names}
+
+
+def _kind(dataset: Dataset, name: str, shapes: Mapping[str, set[str]], looked: str) -> AttributeKind:
+    """Return the kind of a field; `looked` tells where it was looked for."""
+    found = shapes.get(name.removesuffix(AS_TEXT), set())
+    if is_as_text(name) and (found or looked.startswith(_IN_PART)):
+        if "." in name.removeprefix(PREFIX) and found & {"string", "number", "bool"}:
             raise SchemaError(
-                f"{name} is {' and '.join(found)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
-                "all. Convert the field, or use another.",
+                f"{name}: a name with a dot in it, not one in an object; expected another field as text.",
                 name=name,
             )
-    return {name: known[name] for name in names}
+        return "any"
+    kind = field_kind(found)
+    if kind is not None:
+        return kind
+    if len(found) < 2:
+        known = sorted(other for other, values in shapes.items() if field_kind(values) is not None)
+        raise ExpressionError(
+            f"{unknown_name(name, known)} (fields of the metadata; it is null or absent {looked})", name=name
+        )
+    kinds = sorted({called(shape) for shape in found})
+    raise SchemaError(
+        f"{name} is {' and '.join(kinds)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
+        f"all. Ask for its text, {name}{AS_TEXT}, convert the field, or use another.",
+        name=name,
+    )
 
 
 def _sampled_shapes(dataset: Dataset, names: Sequence[str]) -> tuple[dict[str, set[str]], str]:
@@ -237,6 +270,37 @@ def _rounds(shards: Sequence[Shard]) -> Iterator[Sequence[Shard]]:
     others = [shard for number, shard in enumerate(shards) if number not in spread]
     for first in range(0, len(others), SAMPLED_AT_ONCE):
         yield others[first : first + SAMPLED_AT_ONCE]
+
+
+def _search(dataset: Dataset, names: Sequence[str], shapes: dict[str, set[str]]) -> str:
+    """Look for fields in all rows of shards of up to `SEARCHED_BYTES`, until each is found; add their shapes, and tell where was looked."""
+    searched = grouped(dataset.shards, lambda shard: shard.bytes, SEARCHED_BYTES)[:1]
+    left = set(names)
+    with ThreadPoolExecutor(SAMPLING_THREADS) as pool:
+        for found in pool.map(partial(_look_for, dataset, left), *searched):
+            for name, values in found.items():
+                shapes.setdefault(name, set()).update(values)
+    if len(searched[0]) == len(dataset.shards):
+        return "in all rows"
+    return f"{_IN_PART} {counted(len(searched[0]), 'shard')} and the first of the others"
+
+
+def _look_for(dataset: Dataset, left: set[str], shard: Shard) -> dict[str, set[str]]:
+    """Return the shapes of the fields `left` in the first rows of a shard that have them; take out what was found, for all who look."""
+    url = files.join(dataset.root, layout.document_path(shard.path))
+    shapes: dict[str, set[str]] = {}
+    with suppress(DataError):
+        for block in DocumentFile(url, (METADATA,), source=dataset.source):
+            if not (names := sorted(left)):
+                break
+            texts = block.batch.column(METADATA)
+            values, _ = scan_metadata(texts, dict.fromkeys((name + AS_TEXT for name in names), "any"))
+            for name in names:
+                rows = texts.filter(pc.is_valid(values[name + AS_TEXT])).slice(0, SAMPLED_ROWS)
+                if len(rows):
+                    shapes[name] = metadata_shapes(rows).get(name, {"other"})
+                    left.discard(name)
+    return shapes
 
 
 def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]] | DataError:

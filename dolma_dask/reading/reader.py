@@ -307,7 +307,7 @@ class AlignedReader(Struct):
         for row, error in errors:
             raise SchemaError(
                 f"{layout.document_path(path)}, row {block.first_row + row}: {error.expected}, in the metadata as in earlier "
-                "rows; expected one kind of value in all documents. Convert the field, or leave it out.",
+                "rows; expected one kind of value in all documents. Ask for its text (metadata.<field>:str), convert the field, or leave it out.",
                 shard=path,
                 row=block.first_row + row,
             )

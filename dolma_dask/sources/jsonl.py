@@ -13,7 +13,7 @@ import numpy as np
 
 from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, read_lines
+from dolma_dask.io.stream import Compression, LineBlock, StoredFile, compression_of, no_lines, read_lines
 from dolma_dask.sources.base import BlockBuilder, LineConverter, RawFile, finish
 from dolma_dask.sources.functions import RecordDocuments, converter_of
 
@@ -70,16 +70,6 @@ def convert_lines(lines: LineBlock, url: str, converter: LineConverter, max_reco
             else:
                 builder.add(made)
         except LineError as error:
-            advice = _advice(line) if offset == 0 else ""
+            advice = no_lines(line) if offset == 0 else ""
             builder.refuse(url, offset, error.reason, error.expected + advice, line[:-1])
     return builder.take()
-
-
-def _advice(line: bytes) -> str:
-    """Say what to do, where the first line of a file looks as if the file were one JSON value."""
-    start = line.strip()
-    if start.startswith(b"["):
-        return '. The file looks like one array: `jq -c ".[]" FILE` writes each of its members as a line'
-    if start == b"{":
-        return ". The file looks like objects over several lines: `jq -c . FILE` writes each as a line"
-    return ""

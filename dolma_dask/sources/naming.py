@@ -89,7 +89,7 @@ def _glob_matches(path: str, pattern: str) -> bool:
 
 Kind = Literal["jsonl", "parquet", "text", "tar"]
 
-_COMPRESSED = (".gz", ".zst", ".zstd")
+_COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".gzip")
 _KINDS: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".json": "jsonl",

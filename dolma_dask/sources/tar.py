@@ -155,8 +155,16 @@ class _MemberFile(StoredFile):
         self.info = FileInfo(self.url, member.size, "")
         self.section = Section(Member(row=row))
         self.position = 0
+        self.window_bytes = 0
         self._content = content
         self._digest = xxhash.xxh3_128()
+
+    def rewind(self) -> None:
+        """Refuse: an archive is read once."""
+        raise CorruptFileError(
+            f"{self.url}: a zstd frame with a long window after others; expected it to be the first of a member of an archive. Unpack the archive.",
+            url=self.url,
+        )
 
     def read(self, size: int = READ_BYTES) -> bytes:
         """Return up to `size` further bytes, empty at the end of the member."""

@@ -118,7 +118,7 @@ def test_no_dataset_says_what_was_expected(tmp_path, capsys):
     assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
     shown = capsys.readouterr().err
     assert "holds no document files" in shown
-    assert ".jsonl.gz" in shown
+    assert ".jsonl" in shown
     assert "dolma-dask convert" in shown
 
 

@@ -269,3 +269,64 @@ def test_a_file_that_hides_a_field_is_named(tmp_path):
     (tmp_path / "documents/a.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(ExpressionError, match=r"no column .* could not be read: .*a\.parquet: not a whole"):
         find_columns(dk.open_dataset(str(tmp_path)), ["metadata.n"])
+
+
+def nested_rows(count: int) -> list[dict]:
+    """Rows whose metadata have fields that are null in the first thousands, of several kinds, or null in all rows."""
+    return [
+        {
+            "id": f"d{i}",
+            "text": "x",
+            "source": "s",
+            "metadata": {
+                "late": f"v{i}" if i >= 3000 else None,
+                "mixed": [i, f'a"\u00e9{i}', True, None, [i]][i % 5],
+                "page": {"late": i / 2 if i >= 3000 else None} if i % 2 else "a page",
+                "never": None,
+            },
+        }
+        for i in range(count)
+    ]
+
+
+def test_fields_that_are_null_in_the_first_rows(tmp_path, monkeypatch):
+    rows = nested_rows(3002)
+    write(tmp_path, rows)
+    for name, value in (("metadata.late", "v3001"), ("metadata.late:str", "v3001")):
+        assert read(tmp_path, [name])[name] == [None] * 3000 + ["v3000", value]
+    frame = dk.read_dataframe(str(tmp_path), ["metadata.late"]).compute(scheduler="synchronous")
+    assert frame["metadata.late"].tolist()[-2:] == ["v3000", "v3001"]
+    bag = dk.read_bag(str(tmp_path), ["metadata.late"]).compute(scheduler="synchronous")
+    assert [row["metadata.late"] for row in bag[-3:]] == [None, "v3000", "v3001"]
+    kept = dk.mix(str(tmp_path), where="metadata.late == 'v3001'", to=str(tmp_path / "v1"), progress=False)
+    assert kept.counts["documents_out"] == 1
+    for name in ("metadata.never", "metadata.never:str", "metadata.lat", "metadata.lat:str"):
+        with pytest.raises(ExpressionError, match="null or absent in all rows"):
+            read(tmp_path, [name])
+    monkeypatch.setattr(columns_module, "SEARCHED_BYTES", 1)
+    write(tmp_path, nested_rows(1), "b.jsonl")
+    write(tmp_path, [row | {"id": "x" + row["id"]} for row in rows], "c.jsonl")
+    assert read(tmp_path, ["metadata.unseen:str"]) == {"metadata.unseen:str": [None] * 6005}
+    with pytest.raises(ExpressionError, match="in all rows of 1 shard and the first of the others"):
+        read(tmp_path, ["metadata.unseen"])
+
+
+def test_fields_of_any_kind_as_text(tmp_path):
+    rows = nested_rows(3010)
+    write(tmp_path, rows)
+
+    def text(value: object) -> str | None:
+        return value if isinstance(value, str) or value is None else json.dumps(value)
+
+    names = ["metadata.mixed:str", "metadata.page:str", "metadata.page.late:str"]
+    found = read(tmp_path, names)
+    assert found[names[0]] == [text(row["metadata"]["mixed"]) for row in rows]
+    assert found[names[1]] == [text(row["metadata"]["page"]) for row in rows]
+    assert found[names[2]][-2:] == [None, "1504.5"]
+    with pytest.raises(SchemaError, match=r"expected .* Ask for its text, metadata\.mixed:str"):
+        read(tmp_path, ["metadata.mixed"])
+    rule = "`metadata.mixed:str` == '[4]'"
+    assert (
+        dk.mix(str(tmp_path), where=rule, to=str(tmp_path / "v1"), progress=False).counts["documents_out"]
+        == 1
+    )

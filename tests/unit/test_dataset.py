@@ -4,11 +4,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard, datasets_below, matches, open_dataset, shard_info
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
+from dolma_dask.options.groups import as_dataset
 
 PATHS = ("2019-09/a.jsonl.gz", "2019-09/b.json.gz", "B.parquet", "é/c.jsonl.zst", "z.jsonl")
 
@@ -41,7 +43,7 @@ def test_the_listing(root: str, dataset: Dataset) -> None:
         len(path.encode()) for path in sorted(PATHS, key=str.encode)
     ]
     assert dataset.attributes == ("a", "b")
-    assert dataset.ignored == ("README.md",)
+    assert dataset.ignored == ()
     assert dataset.source is None
     assert dataset.bytes == sum(len(path.encode()) for path in PATHS)
     assert dataset.url("documents/z.jsonl") == f"{files.normalize(root)}/documents/z.jsonl"
@@ -92,11 +94,39 @@ def test_no_documents(root: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_dataset(root)
     assert str(caught.value) == (
-        f"{files.normalize(root)}/documents holds no document files; expected .jsonl.gz, .json.gz, .jsonl.zst, .json.zst, .jsonl, "
-        ".parquet below it. To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
+        f"{files.normalize(root)}/documents holds no document files; expected JSON lines (.jsonl, .json or .ndjson, also with .gz, .zst, "
+        ".bz2 or .xz behind it) or .parquet below it. To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
     )
     with pytest.raises(UsageError, match="holds no document files"):
         open_dataset(f"{root}/nowhere")
+
+
+def test_files_that_nobody_reads_are_refused_unless_they_are_named(root: str, dataset: Dataset) -> None:
+    for path in ("_SUCCESS", "x/_metadata", "x/README", ".part.crc", "part.crc"):
+        put(root, f"documents/{path}")
+    assert open_dataset(root) == replace(open_dataset(root), ignored=())
+    for path in ("y/a.csv", "b.csv", "c.tar.gz", "part-0001"):
+        put(root, f"documents/{path}", b"12345")
+    found = open_dataset(root)
+    with pytest.raises(UsageError) as caught:
+        as_dataset(found)
+    said = str(caught.value)
+    assert (
+        "documents holds 4 files that nobody would read (.csv: 2 files, 10 B, such as b.csv; .tar.gz: 1 file, 5 B, "
+        in said
+    )
+    assert said.endswith("--skip '*.csv' '*.tar.gz' part-0001.")
+    names = ("*.csv", "*.tar.gz", "part-0001")
+    for opened in (
+        as_dataset(root, skip=names),
+        as_dataset(found, skip=names),
+        as_dataset(open_dataset(root, skip=names)),
+    ):
+        assert (opened.shards, opened.ignored, opened.skip) == (found.shards, (), names)
+    assert [shard.path for shard in as_dataset(root, skip=(*names, "B.parquet", "2019-09/*")).shards] == [
+        "z.jsonl",
+        "é/c.jsonl.zst",
+    ]
 
 
 def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,11 @@ AttributeKind = Literal[
     "path_bool",
     "path_string",
     "level",
+    "any",
 ]
 """Kind of the values of a key, as in `dolma_dask.formats.json.exact.FieldKind`; ``dict``: one number of an object, the key being
-``outer.inner``, split at the first dot; ``path_...``: one value of objects in objects, the key being the names on the way to it, with dots between; ``level``: some bits of a number, see `dolma_dask.formats.levels`."""
+``outer.inner``, split at the first dot; ``path_...``: one value of objects in objects, the key being the names on the way to it, with dots between; ``level``: some bits of a number, see `dolma_dask.formats.levels`; ``any``: the JSON text of a
+value of any type, at any depth, as a string."""
 
 ValueKind = Literal["document", "spans", "number", "bool", "string"]
 """Kind of the values themselves."""
@@ -62,6 +64,7 @@ _INSIDE: Mapping[AttributeKind, ValueKind] = {
     "path_bool": "bool",
     "path_string": "string",
     "level": "number",
+    "any": "string",
 }
 _SCALARS: Mapping[str, ValueKind] = {"a string": "string", "a boolean": "bool", "a number": "number"}
 
@@ -157,7 +160,7 @@ def _key_fields(keys: Mapping[str, AttributeKind], scope: int, exact: bool) -> l
             if path not in scopes:
                 scopes[path] = scope + len(scopes)
                 fields.append(Field(path[-1], "object", scope=scopes[around], inside=scopes[path]))
-        of_value = value_kind(kind)
+        of_value: FieldKind = "raw" if kind == "any" else value_kind(kind)
         fields.append(Field(name, exactly.get(of_value, of_value), scope=scopes[tuple(outer)]))
     return fields
 
@@ -167,7 +170,7 @@ def _check_keys(keys: Mapping[str, AttributeKind], form: Form) -> None:
     paths = {key: path_of(key, kind) for key, kind in keys.items()}
     objects = {tuple(path[:depth]) for path in paths.values() for depth in range(1, len(path))}
     for key, kind in keys.items():
-        if kind in _INSIDE and "." not in key:
+        if kind in _INSIDE and kind != "any" and "." not in key:
             raise SchemaError(f"attribute '{key}' is to be one value of an object: write it as object.name")
         if tuple(paths[key]) in objects:
             raise SchemaError(f"attribute '{key}' cannot be read both as an object and as {value_kind(kind)}")

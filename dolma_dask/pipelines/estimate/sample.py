@@ -5,6 +5,8 @@ the whole. Where near duplicates are looked for, the hash is the least of the n-
 Parquet a record is the whole file. Neighbouring files are put together, so that those of a sample are about as large as the real ones. Reads 100 to 300 MB of JSON per CPU-second.
 """
 
+import bz2
+import lzma
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -59,6 +61,10 @@ _MIN_READ = 32_000_000
 
 _FILES_READ = 8
 """At least so many files share what may be read."""
+
+
+_PACK: dict[str | None, Callable[[bytes], bytes]] = {"bz2": bz2.compress, "xz": lzma.compress}
+"""Compressions that Arrow does not write."""
 
 
 class Scanned(Struct):
@@ -175,7 +181,7 @@ def kind_of(path: str) -> str:
     try:
         kind = split_suffix(path).kind
     except UsageError:
-        return "whole"
+        return "jsonl" if layout.suffix_of(path) else "whole"
     return kind if kind in ("jsonl", "parquet") else "whole"
 
 
@@ -321,6 +327,8 @@ def _sample_file(root: str, paths: Sequence[str], rows: Sequence[Ints]) -> bytes
         return bytes(buffer.getvalue())
     data = b"".join(line for piece in pieces for line in piece.to_pylist())
     compression = compression_of(paths[0].lower())
+    if compression in _PACK:
+        return _PACK[compression](data)
     return bytes(pa.compress(data, codec=compression, asbytes=True)) if compression else data
 
 

@@ -26,7 +26,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import ShardOptions, as_dataset, same
+from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import ReadOptions, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
@@ -47,13 +47,21 @@ _OF_MAPPING = ("mapping", "id", "text", "source_field", "added", "created", "met
 """Options that say which field is what."""
 
 _OF_ATTRIBUTES = frozenset(
-    {"to", "source", "attributes", "form", "rename", *(field.name for field in fields_of(ShardOptions))}
+    {
+        "to",
+        "source",
+        "attributes",
+        "form",
+        "rename",
+        "skip",
+        *(field.name for field in fields_of(ShardOptions)),
+    }
 )
 """Options that attributes are converted with; the others are for raw files."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ReadOptions):
+class ConvertOptions(ReadOptions, SkipOptions):
     """Options of `convert`."""
 
     to: Annotated[str, Opt("Root of the dataset; its documents/ is written.", group=OUTPUT)]
@@ -201,7 +209,7 @@ def convert(
     function = None if options.function is None else user_function(options.function, ("record",))
     folder = _folder(options.under)
     fields = options.field_mapping(folder)
-    base, raw_files, left_out = _raw_files(inputs, options.mapping)
+    base, raw_files, left_out = _raw_files(inputs, options.mapping, options.skip)
     target = layout.dataset_root(files.normalize(options.to))
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
@@ -253,7 +261,7 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
 def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOptions) -> Summary:
     """Convert an attribute set; refuse what is for raw files."""
     raw = [given for given in options.given() if given not in _OF_ATTRIBUTES]
-    dataset = as_dataset(check_convertible(inputs, raw), options.source)
+    dataset = as_dataset(check_convertible(inputs, raw), options.source, skip=options.skip)
     if layout.dataset_root(files.normalize(options.to)) != dataset.root:
         raise UsageError(
             f"attributes are converted inside their dataset {dataset.root}; expected --to {dataset.root}, found {options.to}."
@@ -261,9 +269,10 @@ def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOpti
     return convert_attributes(dataset, name, options.form, options.rename, options)
 
 
-def _raw_files(inputs: Sequence[str], mapping: str) -> tuple[str, list[FileInfo], int]:
+def _raw_files(inputs: Sequence[str], mapping: str, skip: Sequence[str]) -> tuple[str, list[FileInfo], int]:
     """Return the raw folder, the files of it that hold documents, and how many others were left out."""
     base, found = list_raw(inputs)
+    found = [info for info in found if not layout.is_named(info.path, skip)]
     raw_files = [info for info in found if not is_sibling(mapping, info.path)]
     left_out = len(found) - len(raw_files)
     if not raw_files:

@@ -66,7 +66,10 @@ def dedupe(
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
     """
-    datasets = [options.open(dataset), *(as_dataset(one, options.source) for one in options.others)]
+    datasets = [
+        options.open(dataset),
+        *(as_dataset(one, options.source, skip=options.skip) for one in options.others),
+    ]
     _check_datasets(datasets)
     for one in datasets:
         layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in one.shards])
@@ -113,7 +116,7 @@ def _check_whole(options: DedupeOptions, datasets: Sequence[Any]) -> None:
     """Refuse datasets of which shards are left out, whose set would look like that of all."""
     opened = [one for one in datasets if isinstance(one, Dataset)]
     for one in opened:
-        if len(one.shards) < (every := len(open_dataset(one.root).shards)):
+        if len(one.shards) < (every := len(open_dataset(one.root, skip=one.skip).shards)):
             raise UsageError(
                 f"{one.root}: {len(one.shards):,} of {every:,} shards were given; expected all, since a duplicate may be in any of them. Make a dataset of "
                 "some: dolma-dask mix ... --only."

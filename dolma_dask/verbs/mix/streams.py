@@ -170,7 +170,7 @@ def _split(url: str) -> tuple[str, str]:
 
 def _check_format(url: str, expected: FileFormat | None) -> None:
     if layout.suffix_of(url) is None:
-        raise UsageError(f"{url} is no document file; expected one of {', '.join(layout.DOCUMENT_SUFFIXES)}.")
+        raise UsageError(f"{url} is no document file; expected {layout.SUFFIXES_SHOWN}.")
     if expected is not None and layout.format_of(url) != expected:
         raise UsageError(
             f"{url} is said to be {expected} (compression.input); expected a name that says so too, since readers go by names. Leave "

@@ -179,7 +179,7 @@ def _open_against(
     if isinstance(against, str) and options.version and options.source and "/" not in against:
         earlier = _open(dataset, dataclasses.replace(options, version=against))
     else:
-        earlier = as_dataset(against, found.source)
+        earlier = as_dataset(against, found.source, skip=options.skip)
     if files.resolved(earlier.root) == files.resolved(found.root):
         raise UsageError(
             f"{found.root} cannot be compared with itself; expected an earlier version in `against`, such as the dataset that it was "

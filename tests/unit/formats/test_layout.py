@@ -17,8 +17,14 @@ from dolma_dask.formats import layout
         ("c4-train.00000-of-01024.parquet", ".parquet", "c4-train.00000-of-01024", "parquet"),
         ("a.txt", None, "a.txt", "jsonl"),
         ("README", None, "README", "jsonl"),
-        ("a.jsonl.bz2", None, "a.jsonl.bz2", "jsonl"),
-        ("a.gz", None, "a.gz", "jsonl.gz"),
+        ("a.jsonl.bz2", ".jsonl.bz2", "a", "jsonl.gz"),
+        ("x.y/a.gz", ".gz", "x.y/a", "jsonl.gz"),
+        ("a.2019.xz", ".xz", "a.2019", "jsonl.gz"),
+        ("a.jsonl.gzip", ".jsonl.gzip", "a", "jsonl.gz"),
+        ("a.ndjson.zstd", ".ndjson.zstd", "a", "jsonl.zst"),
+        ("a.json", ".json", "a", "jsonl"),
+        ("a.tar.gz", None, "a.tar.gz", "jsonl.gz"),
+        ("a.csv.bz2", None, "a.csv.bz2", "jsonl.gz"),
     ],
 )
 def test_suffixes(path: str, suffix: str | None, stem: str, file_format: str) -> None:
@@ -35,6 +41,10 @@ def test_suffixes(path: str, suffix: str | None, stem: str, file_format: str) ->
         ("x/a.json.gz", "parquet", "x/a.parquet"),
         ("x/a.parquet", "jsonl.gz", "x/a.jsonl.gz"),
         ("a.jsonl", "jsonl.zst", "a.jsonl.zst"),
+        ("a.json", None, "a.json"),
+        ("a.gz", None, "a.gz"),
+        ("a.jsonl.bz2", None, "a.jsonl.gz"),
+        ("a.xz", "jsonl.gz", "a.jsonl.gz"),
         ("a.txt", "jsonl.gz", "a.txt.jsonl.gz"),
     ],
 )
@@ -43,6 +53,28 @@ def test_another_format_changes_only_the_suffix(
 ) -> None:
     assert layout.with_format(path, file_format) == expected
     assert layout.attribute_path("x", path, file_format) == f"attributes/x/{expected}"
+
+
+def test_the_same_file_in_another_format() -> None:
+    others = layout.other_formats(["x/a.json"], ["x/a.json", "x/b.json"])
+    paths = ("x/a.jsonl.gz", "x/a.gz", "x/a.parquet", "x/a.json", "x/b.json", "a.gz", "x/a")
+    assert [path for path in paths if path in others] == ["x/a.jsonl.gz", "x/a.gz", "x/a.parquet"]
+    assert "a.txt" not in layout.other_formats(["a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    "path, patterns, is_it",
+    [
+        ("x/a.csv", ("*.csv",), True),
+        ("x/a.csv", ("a.csv",), True),
+        ("x/a.csv", ("x/a.csv",), True),
+        ("x/a.csv", ("x/*",), True),
+        ("x/a.csv", ("a", "x"), False),
+        ("x/a.csv", (), False),
+    ],
+)
+def test_files_are_named_by_path_name_or_pattern(path: str, patterns: tuple[str, ...], is_it: bool) -> None:
+    assert layout.is_named(path, patterns) is is_it
 
 
 def test_the_folder_is_kept_always() -> None:

@@ -1,6 +1,8 @@
 """Stored bytes to lines: every way of storing, every kind of damage, and lines that are too long."""
 
+import bz2
 import gzip
+import lzma
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+import zstandard
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
 from dolma_dask.io.stream import LineBlock, Member, Section, StoredFile, compression_of, read_lines
@@ -60,6 +63,8 @@ def test_the_suffix_says_how_a_file_is_stored(path: str, compression: str | None
         "empty members.jsonl.gz": gz(b"") + gz(TEXT[:55]) + gz(b"") + gz(b"") + gz(TEXT[55:]) + gz(b""),
         "padded.jsonl.gz": gz(TEXT) + bytes(70_000),
         "named.jsonl.gz": b"\x1f\x8b\x08\x0c\0\0\0\0\0\x03\x02\0xyname\0" + gz(TEXT)[10:],
+        "bzip2.jsonl.bz2": bz2.compress(TEXT[:55]) + bz2.compress(TEXT[55:]),
+        "xz.jsonl.xz": lzma.compress(TEXT[:55]) + lzma.compress(TEXT[55:]) + bytes(8),
         "zstd.jsonl.zst": zst(TEXT),
         "frames.jsonl.zst": zst(TEXT[:55]) + zst(b"") + zst(TEXT[55:]),
         "skippable.jsonl.zst": SKIPPABLE + zst(TEXT[:55]) + SKIPPABLE + zst(TEXT[55:]) + SKIPPABLE,
@@ -94,7 +99,15 @@ def test_the_checksum_is_that_of_the_stored_bytes(write: Write) -> None:
     stored.close()
 
 
-@pytest.mark.parametrize("name, pack, unit", [("a.gz", gz, "gzip member"), ("a.zst", zst, "zstd frame")])
+@pytest.mark.parametrize(
+    "name, pack, unit",
+    [
+        ("a.gz", gz, "gzip member"),
+        ("a.zst", zst, "zstd frame"),
+        ("a.bz2", bz2.compress, "bzip2 member"),
+        ("a.xz", lzma.compress, "xz member"),
+    ],
+)
 def test_a_file_cut_anywhere_is_truncated(
     write: Write, name: str, pack: Callable[[bytes], bytes], unit: str
 ) -> None:
@@ -121,7 +134,15 @@ def zst_with_checksum(data: bytes) -> bytes:
     return bytes(frame) + (xxhash.xxh64_intdigest(data) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("name, pack", [("a.jsonl.gz", gz), ("a.jsonl.zst", zst_with_checksum)])
+@pytest.mark.parametrize(
+    "name, pack",
+    [
+        ("a.jsonl.gz", gz),
+        ("a.jsonl.zst", zst_with_checksum),
+        ("a.jsonl.bz2", bz2.compress),
+        ("a.jsonl.xz", lzma.compress),
+    ],
+)
 def test_a_changed_bit_never_changes_the_text(
     write: Write, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -163,6 +184,30 @@ def test_garbage_after_the_last_zstd_frame(write: Write) -> None:
     url = write("a.jsonl.zst", zst(TEXT) + b"plain text\n", raw=True)
     with pytest.raises(CorruptFileError, match=r"damaged zstd data .*expected valid zstd data"):
         text_of(url)
+
+
+def long_zst(data: bytes, window_log: int) -> bytes:
+    parameters = zstandard.ZstdCompressionParameters(window_log=window_log, compression_level=1)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize("window_log", [28, 31])
+@pytest.mark.parametrize("before", [b"", TEXT[:55], TEXT[:55] * 5_000])
+def test_zstd_with_a_long_window(write: Write, window_log: int, before: bytes) -> None:
+    """Its first frame may have a short one, and what was read of that comes once."""
+    whole = (
+        (zst(before) if before else b"") + long_zst(TEXT, window_log) + SKIPPABLE + long_zst(TEXT[55:], 28)
+    )
+    url = write("a.jsonl.zst", whole, raw=True)
+    stored = StoredFile(url)
+    lines = list(read_lines(stored, "zstd", block_bytes=1 << 16))
+    assert b"".join(block.data.tobytes() for block in lines) == before + TEXT + TEXT[55:]
+    record = stored.record("a")
+    assert (record.window_bytes, record.checksum) == (1 << window_log, xxhash.xxh3_128_hexdigest(whole))
+    for data, what in (whole[:-1], "truncated: the file ends at"), (whole + b"text", "damaged zstd data"):
+        with pytest.raises(CorruptFileError, match=what):
+            text_of(write("a.jsonl.zst", data, raw=True))
 
 
 @pytest.mark.parametrize(

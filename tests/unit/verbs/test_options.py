@@ -134,10 +134,18 @@ def test_a_dataset_is_a_place_or_an_object(tmp_path):
         dk.mix(5, to=str(tmp_path / "v1"))
 
 
-def test_files_that_are_no_documents_are_counted(dataset):
+def test_files_that_nobody_reads_are_refused_unless_they_are_skipped(dataset):
     (dataset / "documents/README").write_text("x")
-    notes = dk.mix(str(dataset), to=str(dataset.parent / "v1"), dry_run=True).notes
-    assert any(note.startswith("1 file below documents/") and note.endswith("README") for note in notes)
+    (dataset / "documents/notes.csv").write_text("x")
+    calls = [
+        lambda **more: dk.mix(str(dataset), to=str(dataset.parent / "v1"), dry_run=True, **more),
+        lambda **more: dk.read_dataframe(str(dataset), ["id"], **more),
+        lambda **more: dk.validate(str(dataset), progress=False, **more),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match=r"1 file that nobody would read .*notes\.csv.*--skip '\*\.csv'"):
+            call()
+        assert call(skip="*.csv") is not None
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])

@@ -344,7 +344,6 @@ def test_files_that_are_missing_doubled_or_have_no_documents(tagged):
     shutil.copy(folder / "y/z/b.jsonl.gz", folder / "old.jsonl.gz")
     write_lines(folder / "y/z/b.jsonl", read_lines(folder / "y/z/b.jsonl.gz"))
     (folder / "README.md").write_text("notes")
-    (tagged / "documents/notes.txt").write_text("notes")
     summary = run(tagged)
     assert found(summary) == {
         "missing_attributes": [("attributes/char_length_v1/x/a.jsonl.gz", None)],
@@ -352,7 +351,6 @@ def test_files_that_are_missing_doubled_or_have_no_documents(tagged):
         "orphan_attributes": [("attributes/char_length_v1/old.jsonl.gz", None)],
     }
     assert any("README.md" in note for note in summary.notes)
-    assert any("notes.txt" in note for note in summary.notes)
     assert run(tagged, attributes=["whitespace_tokenizer_v1"]).found == {}
     assert run(tagged, attributes=[]).found == {}
 
