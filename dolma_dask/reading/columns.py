@@ -185,12 +185,17 @@ def full_name(name: str, known: Sequence[str]) -> str:
         )
     if not ends:
         inside = f"; if it is a field of the metadata, write metadata.{name}" if "metadata" in known else ""
-        raise ExpressionError(f"{unknown_name(name, known)}{inside}", name=name)
+        raise ExpressionError(f"{unknown_name(name, known, str)}{inside}", name=name)
     return ends[0]
 
 
-def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found."""
+def find_fields(
+    dataset: Dataset, names: Sequence[str], spell: Callable[[str], object] = str
+) -> dict[str, AttributeKind]:
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; of all shards while a field is not found.
+
+    Errors `spell` names as they are typed where `names` come from.
+    """
     if not names:
         return {}
     sampled, unread = _sampled_shapes(dataset, names)
@@ -198,7 +203,8 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
     for name in names:
         if name not in known and len(sampled.get(name, ())) < 2:
             raise ExpressionError(
-                f"{unknown_name(name, known)} (fields of the metadata in the first rows){unread}", name=name
+                f"{unknown_name(name, known, spell)} (fields of the metadata in the first rows){unread}",
+                name=name,
             )
         if name not in known:
             found = sorted({_called(shape) for shape in sampled[name]})
