@@ -140,6 +140,7 @@ def block(
     exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
+    allow_unmatched: bool = False,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -162,7 +163,8 @@ def block(
         Folder or URL with documents/ in it.
     list_file : str
         A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
-        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
+        perhaps source, or without such a heading an id, or source and id, in each row; each also .gz or .zst. An id without source stands for
+        that id in every source.
     name : str, optional
         Attribute set to write, and its only key; by default the name of the file without its suffix.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -174,6 +176,9 @@ def block(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    allow_unmatched : bool, optional
+        Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
+        than was meant, or has its ids in another form than the documents.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -206,6 +211,8 @@ def block(
     ------
     StageError
         Some shards failed.
+    DataError
+        No document has an entry of the list, or it is empty.
     BadRecordError, CorruptFileError, SchemaError
         The list cannot be read; the message names the line.
     UsageError
@@ -1173,6 +1180,7 @@ def mix(
     unit: str = "documents",
     source: str | None = None,
     version: str | None = None,
+    allow_unmatched: bool = False,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     syntax: Literal["jsonpath", "jq"] = "jsonpath",
@@ -1250,6 +1258,9 @@ def mix(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    allow_unmatched : bool, optional
+        Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
+        than was meant, or has its ids in another form than the documents.
     include : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
         an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -184,3 +185,18 @@ IN_PASSING = {
     ("run", "--set"),
 }
 """Options of `create_hdf5_dataset.py`, and those of the command that a message is about."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "made"),
+    [("length > 0", "tag @ --taggers char_length_v1"), ("`ex-1` is None", "dedupe @")],
+)
+def test_the_command_that_makes_a_stale_set_again(rule, made, corpus, tmp_path, capfd) -> None:
+    root = str(shutil.copytree(corpus, tmp_path / "its copy"))
+    shard = Path(root, "documents/b [1].jsonl")
+    shard.write_text(shard.read_text().replace("text 4", "other"))
+    mix = f"mix @ --to @-new --where '{rule}'"
+    assert call(mix, root) != 0
+    again = re.search(r"Re-run: dolma-dask \w+ \.\.\.(.*)", "".join(capfd.readouterr()))
+    assert call(f"{made} {again[1].split(' (attribute set')[0].strip()}", root) == 0
+    assert call(mix, root) == 0
