@@ -162,7 +162,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_place(tmp_path, monkeypat
 
     monkeypatch.setattr(StagePlan, "call", fails)
     with pytest.raises(
-        TrialError, match=r"'page' failed .* ValueError: max.* raised by report .* fails \(test_est"
+        TrialError, match=r"'page' failed .* ValueError: max.* raised by report .*fails \(test_est"
     ):
         trial._try(StagePlan("page", "report", {}), tmp_path)
 
