@@ -145,6 +145,7 @@ def block(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
+    allow_unmatched: bool = False,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
@@ -167,7 +168,8 @@ def block(
         Folder or URL with documents/ in it.
     list_file : str
         A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
-        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
+        perhaps source, or without such a heading an id, or source and id, in each row; each also .gz or .zst. An id without source stands for
+        that id in every source.
     name : str, optional
         Attribute set to write, and its only key; by default the name of the file without its suffix.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -181,6 +183,9 @@ def block(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
         Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+    allow_unmatched : bool, optional
+        Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
+        than was meant, or has its ids in another form than the documents.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -213,6 +218,8 @@ def block(
     ------
     StageError
         Some shards failed.
+    DataError
+        No document has an entry of the list, or it is empty.
     BadRecordError, CorruptFileError, SchemaError
         The list cannot be read; the message names the line.
     UsageError
@@ -1207,6 +1214,7 @@ def mix(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
+    allow_unmatched: bool = False,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     syntax: Literal["jsonpath", "jq"] = "jsonpath",
@@ -1286,6 +1294,9 @@ def mix(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
         Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+    allow_unmatched : bool, optional
+        Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
+        than was meant, or has its ids in another form than the documents.
     include : list of str, optional
         Filters in JSONPath or jq, as the Dolma toolkit has them: keep only documents that one of them matches. An attribute that no row has is
         an error, or a note if the filter expects that it is missing: `@.k && @.k[0] ...`, `.attributes.k // []`.

@@ -65,6 +65,11 @@ def pointed(text: str, start: int, end: int) -> str:
     return f"  {before}{shown[first : first + _SURROUNDINGS]}{after}\n  {' ' * (start - first + len(before))}{carets}"
 
 
+def as_typed(expression: str) -> str:
+    """Return an expression for a sentence in backticks; one that has backticks itself, in double quotes."""
+    return f'"{expression}"' if "`" in expression else f"`{expression}`"
+
+
 def quoted_if_blank(text: str) -> str:
     """Return a text, spelled as Python does if it is white space alone, of which nothing would be seen."""
     return repr(text) if text.isspace() else text

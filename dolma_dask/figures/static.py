@@ -116,6 +116,8 @@ def _drawn(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
     columns = 2 if len(panels) > 1 and all(isinstance(panel, SignalHistogram) for panel in panels) else 1
     rows = -(-len(panels) // columns)
     heights = [max(map(_height, panels[row * columns : (row + 1) * columns])) for row in range(rows)]
+    if not panels:  # of no documents: title and notes alone
+        rows, heights = 1, [0.3]
     margin = 0.45 + 0.17 * len(notes)
     drawing = Drawing(
         figsize=(WIDTH, sum(heights) / (1.35 if columns == 2 else 1) + margin), layout="constrained"
@@ -136,7 +138,7 @@ def _drawn(title: str, panels: tuple[Panel, ...], axis: str, notes: tuple[str, .
             axes.set_title(_panel_title(panel), color=TEXT)
         if number == 0 and axes.get_legend_handles_labels()[0]:
             axes.legend(loc="best", fontsize=8, handlelength=1, handleheight=0.8, reverse=True)
-    if axis and isinstance(panels[0], SignalHistogram):
+    if axis and panels and isinstance(panels[0], SignalHistogram):
         drawing.supxlabel(printable(axis), fontsize=9, color=MUTED)
     return drawing
 
@@ -237,7 +239,7 @@ def _draw_line(axes: Axes, line: Line) -> None:
 def _categories(axes: Axes, names: tuple[str, ...]) -> None:
     """Name the rows, the first at the top."""
     axes.set_yticks(range(len(names)), [row_label(name) for name in names], color=TEXT)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
 
 

@@ -6,7 +6,7 @@ A bare id stands for the documents of that id in any source. The suffix says the
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal
 
@@ -128,7 +128,8 @@ def read_facts(url: str) -> ListFacts:
 class IdListFile:
     """A list as an iterable of blocks of entries; each iteration reads it anew.
 
-    Text: an id per line, or source, tab and id. JSON lines: ``id`` and perhaps ``source``. Tables: a column ``id`` and perhaps ``source``.
+    Text: an id per line, or source, tab and id. JSON lines: ``id`` and perhaps ``source``. Tables: a column ``id`` and perhaps ``source``; where
+    none is called ``id``, and tables in text that have no heading: one column of ids, or sources and ids in this order, as in text.
     An empty or missing source means any; empty lines are no entries. Raises `BadRecordError, CorruptFileError, SchemaError,
     SourceChangedError` while iterating, and `UsageError` at once if there is no such file.
     """
@@ -316,17 +317,24 @@ def _csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array,
     while len(head) < MAX_ENTRY_BYTES and (piece := next(pieces, b"")):
         head += piece
     if not head:
-        raise SchemaError(f"{url}: an empty file; expected a heading with id and perhaps source.", url=url)
-    columns = _check_columns(url, _heading(head, delimiter))
+        return
+    columns = _columns_of(url, heading := _heading(head, delimiter))
+    has_heading = "id" in heading
+    if not has_heading:
+        columns = {role: role for role in columns}
     convert = table.ConvertOptions(
-        column_types=dict.fromkeys(columns, pa.large_string()),
-        include_columns=columns,
+        column_types=dict.fromkeys(columns.values(), pa.large_string()),
+        include_columns=list(columns.values()),
         strings_can_be_null=False,
     )
     try:
         reader = table.open_csv(
             pa.PythonFile(PieceReader(chain([head], pieces)), mode="r"),
-            read_options=table.ReadOptions(use_threads=False, block_size=2 * MAX_ENTRY_BYTES),
+            read_options=table.ReadOptions(
+                use_threads=False,
+                block_size=2 * MAX_ENTRY_BYTES,
+                column_names=None if has_heading else list(columns),
+            ),
             parse_options=table.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=convert,
         )
@@ -348,8 +356,9 @@ def _parquet_columns(stored: StoredFile) -> Iterator[tuple[pa.Array, pa.Array]]:
     while stored.read():  # the checksum; a table itself is read from its footer
         pass
     with open_parquet(stored.url) as file:
-        columns = _check_columns(stored.url, file.schema_arrow.names)
-        yield from _columns(stored.url, read_batches(stored.url, file, columns, BLOCK_BYTES), columns)
+        columns = _columns_of(stored.url, file.schema_arrow.names)
+        batches = read_batches(stored.url, file, list(columns.values()), BLOCK_BYTES)
+        yield from _columns(stored.url, batches, columns)
 
 
 def _without_empty(sources: pa.Array) -> pa.Array:
@@ -357,22 +366,25 @@ def _without_empty(sources: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(sources, ""), pa.scalar(None, pa.large_string()), sources)
 
 
-def _check_columns(url: str, names: Sequence[str]) -> list[str]:
+def _columns_of(url: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the columns of ids and sources by what they hold; where none is called id, by their places, as in text."""
+    if "id" not in names and len(names) in (1, 2):
+        return dict(zip(("id",) if len(names) == 1 else ("source", "id"), names, strict=True))
     if list(names).count("id") != 1 or list(names).count("source") > 1:
         raise SchemaError(
-            f"{url} has the columns {', '.join(names)}; expected one called id, and perhaps one called source.",
+            f"{url} has the columns {', '.join(names)}; expected one called id, and perhaps one called source; or an id in each row, or source and id.",
             url=url,
         )
-    return ["id", "source"] if "source" in names else ["id"]
+    return {name: name for name in ("id", "source") if name in names}
 
 
 def _columns(
-    url: str, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
+    url: str, batches: Iterator[pa.RecordBatch], columns: Mapping[str, str]
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
     for batch in batches:
-        ids = _string_column(url, batch, "id")
+        ids = _string_column(url, batch, columns["id"])
         nothing = pa.nulls(len(ids), pa.large_string())
-        yield ids, _string_column(url, batch, "source") if "source" in columns else nothing
+        yield ids, _string_column(url, batch, columns["source"]) if "source" in columns else nothing
 
 
 def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeStringArray:
@@ -389,6 +401,6 @@ def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeString
 
 
 def _heading(head: bytes, delimiter: str) -> list[str]:
-    """Return the names in the first line of a table."""
+    """Return the cells in the first line of a table."""
     text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])

@@ -1,5 +1,6 @@
 """Read Parquet files in batches, every kind of damage named; pages are held against their checksums."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from io import SEEK_SET, RawIOBase
@@ -137,7 +138,7 @@ def _check_held(url: str, group: int, pages: Sequence[ColumnPages], max_bytes: i
     largest = max(pages, key=lambda column: column.held)
     raise DataError(
         f"{url}: pages of row group {group} need {held:,} bytes at once ({largest.held:,} of them those of column {largest.name!r}); "
-        f"expected at most {max_bytes:,}. {mend.format(url=url, bytes=held)}, where there are {_TIMES_HELD * held / 1e9:.1f} GB of "
+        f"expected at most {max_bytes:,}. {mend.format(url=shlex.quote(url), bytes=held)}, where there are {_TIMES_HELD * held / 1e9:.1f} GB of "
         f"memory. Or read it as it is: --max-record-bytes {held} (max_record_bytes={held}).",
         url=url,
         row_group=group,

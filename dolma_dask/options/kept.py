@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dolma_dask.errors import UsageError
-from dolma_dask.options.base import OWN, WHAT, Opt
+from dolma_dask.options.base import OWN, WHAT, Opt, Options
 from dolma_dask.options.groups import DatasetOptions
 from dolma_dask.rules.rules import Rule
 
@@ -28,6 +28,22 @@ def rule_of(where: object) -> str | Rule | None:
         f"where={where!r} is of type {type(where).__name__}; expected an expression such as 'word_count >= 50', or rules "
         "joined by & | ~."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedOptions(Options):
+    """What a list of ids may be."""
+
+    unrecorded = frozenset({"allow_unmatched"})
+
+    allow_unmatched: Annotated[
+        bool,
+        Opt(
+            "Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one than "
+            "was meant, or has its ids in another form than the documents.",
+            is_flag=True,
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

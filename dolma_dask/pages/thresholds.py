@@ -4,6 +4,7 @@ They are those that the selection used, as far as that can be told from its rule
 pass over attributes alone.
 """
 
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
@@ -113,7 +114,7 @@ def _of_levels(
         if record is None or record.info.get("thresholds") != thresholds_key(Levels.of(levels)):
             raise UsageError(
                 f"the levels of {made} are not those of {quantiles_path(name)}; expected levels of the quantiles that are there. Make them again: "
-                f"dolma-dask filter --quantiles {name} --name {made}."
+                f"dolma-dask filter {shlex.quote(dataset.root)} --quantiles {name} --name {made}."
             )
         number = max((_least(part, f"{made}.{LEVEL_KEY}") for part in parts), default=0)
         return url, levels[min(max(number, 1), len(levels)) - 1], name

@@ -323,7 +323,7 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
                 ("seed", "batch_size", "ring_size", "sample_ring_prop"),
                 "documents stay in their order; shuffle them before: mix --shuffle --seed N",
             ),
-            "fields": "documents have their text in `text`: dolma-dask convert --text NAME",
+            "fields": "documents have their text in `text`: dolma-dask convert ... --text NAME",
             **_WORK,
         },
         remark="Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",

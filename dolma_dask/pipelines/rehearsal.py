@@ -48,6 +48,10 @@ class Rehearsal:
             if group.get("to"):
                 old, group["to"] = group["to"], self.place(group["to"])
                 self.moved[absolute(old)] = group["to"]
+        if any(stage.given(("list_file", *stage.entry.writes_with))):
+            values["allow_unmatched"] = (
+                True  # a list may have none of the documents of some shards, or of a sample
+            )
         return replace(stage, arguments=values)
 
     def _read(self, url: str, name: str, values: dict[str, Any]) -> str:

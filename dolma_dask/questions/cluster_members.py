@@ -163,7 +163,7 @@ def _reader(dataset: Dataset, name: str) -> ClusterReader:
     known = [record for record in Journal(root, "dedupe").records.values() if "comparison" in record.info]
     names = {record.unit.split("/")[1]: record for record in known}
     if name not in names:
-        ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe --how fuzzy."
+        ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe ... --how fuzzy."
         raise UsageError(f"{root}: {name!r} is no attribute set with clusters of similar documents; {ask}")
     Catalog(dataset).check_unchanged(name)
     info = names[name].info

@@ -338,7 +338,7 @@ def lengths(
             raise
         raise UsageError(
             f"{folder} holds rows of HDF5, which do not tell where documents begin and end; expected the folder of ragged token shards. Make "
-            "them of the same documents: dolma-dask ragged DATASET --to FOLDER --tokenizer FILE, with the --eos of the rows."
+            "them of the same documents: dolma-dask ragged DATASET FOLDER --tokenizer FILE, with the --eos of the rows."
         ) from error
     found = fold(CountLengths(), [LengthFile(shard) for shard in shards], options)
     if options.to is not None:

@@ -203,12 +203,17 @@ def full_name(name: str, known: Sequence[str]) -> str:
         )
     if not ends:
         inside = f"; if it is a field of the metadata, write metadata.{name}" if "metadata" in known else ""
-        raise ExpressionError(f"{unknown_name(name, known)}{inside}", name=name)
+        raise ExpressionError(f"{unknown_name(name, known, str)}{inside}", name=name)
     return ends[0]
 
 
-def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; as all rows do while a field is not found."""
+def find_fields(
+    dataset: Dataset, names: Sequence[str], spell: Callable[[str], object] = str
+) -> dict[str, AttributeKind]:
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; as all rows do while a field is not found.
+
+    Errors `spell` names as they are typed where `names` come from.
+    """
     if not names:
         return {}
     asked = list(dict.fromkeys(name.removesuffix(AS_TEXT) for name in names))
@@ -216,10 +221,12 @@ def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKi
     searched = "in the first rows"
     if missing := [name for name in asked if name not in shapes]:
         searched = _search(dataset, missing, shapes)
-    return {name: _kind(dataset, name, shapes, f"{searched}{unread}") for name in names}
+    return {name: _kind(dataset, name, shapes, f"{searched}{unread}", spell) for name in names}
 
 
-def _kind(dataset: Dataset, name: str, shapes: Mapping[str, set[str]], looked: str) -> AttributeKind:
+def _kind(
+    dataset: Dataset, name: str, shapes: Mapping[str, set[str]], looked: str, spell: Callable[[str], object]
+) -> AttributeKind:
     """Return the kind of a field; `looked` tells where it was looked for."""
     found = shapes.get(name.removesuffix(AS_TEXT), set())
     if is_as_text(name) and (found or looked.startswith(_IN_PART)):
@@ -235,7 +242,8 @@ def _kind(dataset: Dataset, name: str, shapes: Mapping[str, set[str]], looked: s
     if len(found) < 2:
         known = sorted(other for other, values in shapes.items() if field_kind(values) is not None)
         raise ExpressionError(
-            f"{unknown_name(name, known)} (fields of the metadata; it is null or absent {looked})", name=name
+            f"{unknown_name(name, known, spell)} (fields of the metadata; it is null or absent {looked})",
+            name=name,
         )
     kinds = sorted({called(shape) for shape in found})
     raise SchemaError(

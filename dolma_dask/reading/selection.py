@@ -19,6 +19,7 @@ from dolma_dask.reading.columns import find_fields, find_metrics, look_up
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.results.summary import Summary, shortened
 from dolma_dask.rules.rules import And, Rule
+from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
 
 DOCUMENT_NAMES = ("id", "source", *OPTIONAL)
@@ -47,7 +48,7 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     catalog, sets = Catalog(dataset), None
     metrics = find_metrics(catalog, sorted(rule.names), attributes)
     asked = rule.substituted({name: metric.short for name, metric in metrics.items()})
-    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)))
+    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)), spell=Name)
     known = (*DOCUMENT_NAMES, *fields)
     if attributes:
         sets = catalog.open(attributes)
@@ -69,7 +70,7 @@ def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[R
     if not dataset.attributes and unknown.isdisjoint(NO_COLUMNS):
         raise UsageError(
             f"the rule names {', '.join(sorted(unknown))}, but {dataset.root} has no attributes. Signals are made by dolma-dask tag, flags by dedupe. A field of the "
-            f"metadata is named metadata.{min(unknown)}."
+            f"metadata is named {Name(f'metadata.{min(unknown)}')}."
         )
     rule, keys = look_up(
         catalog, dataset.attributes, lambda known: resolve(rule, sorted({*documents, *known}))

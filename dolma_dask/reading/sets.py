@@ -1,5 +1,6 @@
 """Attribute sets of a dataset when they were opened: files, keys and proofs; and the advice where one is wrong."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -126,5 +127,5 @@ def advice(name: str, shard: str, verb: str | None, *, is_ours: bool = True) -> 
         return f"Call {verb} again, of a dataframe or bag that was read from these documents (attribute set {name})."
     command = f"convert ... --attributes ... --rename {name}" if verb == CONVERTED else f"{verb} ..."
     overwrite = "" if is_ours else " --overwrite"
-    which = f"--name {name}" if verb in _OF_ALL_SHARDS else f"--only {layout.stem_of(shard)}"
+    which = f"--name {name}" if verb in _OF_ALL_SHARDS else f"--only {shlex.quote(layout.stem_of(shard))}"
     return f"Re-run: dolma-dask {command} {which}{overwrite} (attribute set {name})"

@@ -1,5 +1,6 @@
 """Thresholds in files: those that belong to the quantiles of a dataset, and those that a person wrote."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -133,7 +134,7 @@ def read_thresholds(url: str) -> Thresholds:
         There is no such file, it holds something else, or `quantiles` wrote it from other quantiles than stand beside it now.
     """
     _check_current(files.normalize(url))
-    content = _read_json(url, "dolma-dask quantiles --level regular")
+    content = _read_json(url, "dolma-dask quantiles ... --level regular")
     return from_lumi(content, url) if is_lumi(content) else Thresholds.from_json(content, url)
 
 
@@ -149,7 +150,7 @@ def _check_current(url: str) -> None:
         name, level = record.unit.removeprefix(f"{QUANTILES}/").removesuffix(".json").rsplit(".", 1)
         raise UsageError(
             f"{url} was made of other quantiles than {quantiles_path(name)} holds now; expected thresholds of these. Make them again: "
-            f"dolma-dask quantiles {root} --name {name} --level {level_words(level)}, with the same signals."
+            f"dolma-dask quantiles {shlex.quote(root)} --name {name} --level {level_words(level)}, with the same signals."
         )
 
 

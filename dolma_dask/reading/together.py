@@ -6,6 +6,7 @@ An entry is the place of a dataset as seen from the one that has the record (``.
 call apart: what lies at the place of a dataset that is gone does not pass for it.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 from dolma_dask.errors import AlignmentError
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record
+from dolma_dask.rules.values import Name
 
 COMPARED = "compared"
 """Key in the dataset-wide record of a set for which the documents of some shards alone were compared: how many of how many."""
@@ -70,7 +72,7 @@ def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
         if not is_chained and not is_nested:
             yield (
                 f"{one} and {other} chose their survivors each by itself: where that of one is flagged in the other, no copy of a text is left. Choose the "
-                f'second among those that the first leaves: dolma-dask dedupe ... --name {other} --where "{one} is None"'
+                f"second among those that the first leaves: dolma-dask dedupe ... --name {other} --where {shlex.quote(f'{Name(one)} is None')}"
             )
 
 

@@ -63,7 +63,7 @@ def to_lumi(thresholds: Thresholds) -> dict[str, dict[str, dict[str, str]]]:
     """
     if not isinstance(thresholds.by, str) or thresholds.kind != "string":
         raise UsageError(
-            f"thresholds by {thresholds.by!r}; expected those by one column of languages, which the form has. Make them: dolma-dask quantiles "
+            f"thresholds by {thresholds.by!r}; expected those by one column of languages, which the form has. Make them: dolma-dask quantiles ... "
             f"--by {LANGUAGE}."
         )
     return {

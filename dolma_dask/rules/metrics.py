@@ -208,7 +208,7 @@ def _signal_of(name: str, signal: str, known: Sequence[str]) -> str:
         )
     raise ExpressionError(
         f"no column is named {Name(name)}, and {signal} is missing, of which the metric of that name is made. Make the signals of RedPajama-V2 "
-        "(dolma-dask tag --taggers redpajama_v2_doc redpajama_v2_lines redpajama_v2_ccnet), or attach published ones",
+        "(dolma-dask tag ... --taggers redpajama_v2_doc redpajama_v2_lines redpajama_v2_ccnet), or attach published ones",
         name=name,
     )
 

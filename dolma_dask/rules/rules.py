@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from dolma_dask.display import as_typed
 from dolma_dask.errors import ExpressionError, SchemaError
 from dolma_dask.formats.layout import check_name
 from dolma_dask.results import notebook
@@ -24,6 +25,7 @@ from dolma_dask.rules.values import (
     Literal,
     Name,
     Node,
+    Operand,
     Value,
     check_comparable,
     compare,
@@ -187,12 +189,28 @@ class Flag(Rule, Struct, frozen=True):
     column: Value
 
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        operand = self._bools(columns, self, Missing(self.column, negated=True))
+        return two_valued(operand.data.cast(pa.bool_()), count)
+
+    def opposite(self, columns: Columns, count: int) -> pa.BooleanArray:
+        """Return the rows that ``not`` before the column keeps; the advice for a column of another kind is the opposite too."""
+        operand = self._bools(columns, Not(self), Missing(self.column))
+        return pc.invert(two_valued(operand.data.cast(pa.bool_()), count))
+
+    def _bools(self, columns: Columns, written: Rule, meant: Rule) -> Operand:
+        """Return the column; `meant` is what people mean who have written this of a column whose values are no bools."""
         operand = self.column.evaluate(columns)
         if operand.kind not in ("bool", "missing"):
-            example = {"number": "> 0", "string": "== '...'"}.get(operand.kind, "is not None")
-            what = f"{operand.called} is a {operand.kind} and no rule by itself"
-            raise ExpressionError(f"{what}; write a comparison such as `{self.column} {example}`")
-        return two_valued(operand.data.cast(pa.bool_()), count)
+            sign = "==" if isinstance(written, Not) else ">"
+            example = {"number": f"{self.column} {sign} 0", "string": f"{self.column} == '...'"}.get(
+                operand.kind
+            )
+            compared = f", or a comparison such as {as_typed(example)}" if example else ""
+            raise ExpressionError(
+                f"{operand.called} is a {operand.kind} and no rule by itself; in place of {as_typed(str(written))} write {as_typed(str(meant))} "
+                f"for documents that have {'none' if isinstance(written, Not) else 'one'}{compared}"
+            )
+        return operand
 
     def __str__(self) -> str:
         return str(self.column)
@@ -217,6 +235,8 @@ class Not(Rule, Struct, frozen=True):
     level = 3
 
     def rows(self, columns: Columns, count: int) -> pa.BooleanArray:
+        if isinstance(self.rule, Flag):
+            return self.rule.opposite(columns, count)
         return pc.invert(self.rule.rows(columns, count))
 
     def __str__(self) -> str:

@@ -228,7 +228,9 @@ class Thresholds(And, frozen=True):
         """
         expected = 'expected {"by": ..., "bounds": {signal: {group: {"lower": number, "upper": number}}}}'
         if not isinstance(content, dict) or not isinstance(content.get("bounds"), dict):
-            raise UsageError(f"{where}: no thresholds; {expected}. Make them: dolma-dask quantiles --level.")
+            raise UsageError(
+                f"{where}: no thresholds; {expected}. Make them: dolma-dask quantiles ... --level regular."
+            )
         level, by, kind = content.get("level"), content.get("by"), content.get("kind", "string")
         if not _are_columns(by, kind):
             raise UsageError(
@@ -413,7 +415,7 @@ def _bound(signal: str, group: str, entry: Entry, level: Level, tail: Tail) -> B
     if low not in entry["q"] or high not in entry["q"]:
         raise UsageError(
             f"{signal}: the level {level!r} needs the quantiles {low} and {high}, there are {some(list(entry['q']))}. Make them again: "
-            f"dolma-dask quantiles --probabilities {low} {high}, or without --probabilities."
+            f"dolma-dask quantiles ... --probabilities {low} {high}, or without --probabilities."
         )
     lower = None if tail == "upper" else entry["q"][low]
     upper = None if tail == "lower" else entry["q"][high]

@@ -2,7 +2,7 @@
 
 import keyword
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
@@ -371,8 +371,8 @@ class Arithmetic(Value, Struct, frozen=True):
         return f"{self._spell(self.left, self.level)} {self.sign} {self._spell(self.right, self.level + 1)}"
 
 
-def unknown_name(name: str, known: Iterable[str]) -> str:
-    """Describe a column that does not exist: the names most like it, in full or behind a ``__``."""
+def unknown_name(name: str, known: Iterable[str], spell: Callable[[str], object] = Name) -> str:
+    """Describe a column that does not exist: the names most like it, in full or behind a ``__``, as rules (`Name`) or options (`str`) spell them."""
     by_spelling: dict[str, list[str]] = {}
     for full in known:
         parts = full.split("__")
@@ -380,9 +380,9 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
             by_spelling.setdefault("__".join(parts[k:]), []).append(full)
     near = [full for spelling in get_close_matches(name, by_spelling, n=5) for full in by_spelling[spelling]]
     if near:
-        return f"no column is named {Name(name)}; near it are: {', '.join(str(Name(n)) for n in dict.fromkeys(near))}"
+        return f"no column is named {spell(name)}; near it are: {', '.join(str(spell(n)) for n in dict.fromkeys(near))}"
     some = sorted(known)[:10]
-    return f"no column is named {Name(name)}; there are: {', '.join(str(Name(n)) for n in some) or 'none'}"
+    return f"no column is named {spell(name)}; there are: {', '.join(str(spell(n)) for n in some) or 'none'}"
 
 
 def _is_plain(part: str) -> bool:

@@ -19,10 +19,10 @@ import warnings
 from collections.abc import Collection
 from functools import cached_property
 
-from dolma_dask.display import pointed
+from dolma_dask.display import as_typed, pointed
 from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.rules import Compare, Constant, Flag, Membership, Missing, Not, Rule, all_of, any_of
-from dolma_dask.rules.values import MAX_DEPTH, Arithmetic, Literal, Name, Negative, Value, unknown_name
+from dolma_dask.rules.values import MAX_DEPTH, Arithmetic, Literal, Name, Negative, Node, Value, unknown_name
 
 ALLOWED = (
     "allowed: column names (`like this` if they are not Python names), numbers, strings, True, False; and or not; "
@@ -43,6 +43,7 @@ _STRINGS = {
 }
 _TICKED = re.compile(r"`(?:[^`]|``)*`")
 _COMMENT = re.compile(r"#[^\r\n]*")
+_CAPITALS = re.compile(r"\b(?:AND|OR|NOT|IN|IS|And|Or|Not|In|Is)\b\s*")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -67,6 +68,10 @@ class ExpressionText:
     def error_at(self, node: ast.expr, message: str) -> ExpressionError:
         """Return an error to raise that points at the text of `node`."""
         return self.error(message, *self.span(node))
+
+    def of(self, node: ast.expr) -> str:
+        """Return what was typed for `node`."""
+        return self.text[slice(*self.span(node))]
 
     def span(self, node: ast.expr) -> tuple[int, int]:
         """Return where the text of `node` begins and ends."""
@@ -129,6 +134,12 @@ class ExpressionText:
         message = f"cannot read this: {error.msg}"
         if self.code[at : at + 1] == "=":
             message = "comparing is written =="
+        elif self.code[at : at + 1] in ("&", "|", "!"):
+            message = _WORDS
+        elif self.code[at : at + 2] == "<>":
+            message = "not equal is written !="
+        elif any(at in (word.start(), word.end()) for word in _CAPITALS.finditer(self.code)):
+            message = "write and, or, not, in, is in small letters"
         elif error.msg == "invalid syntax":
             message += "; a name that is also a word of Python needs backticks"
         return self.error(message, at, at + 1)
@@ -161,6 +172,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_WORDS = "write and, or, not instead of & | ~ && || !"
 _REFUSED: dict[type[ast.AST], str] = {
     ast.Call: "functions cannot be called",
     ast.Attribute: "only column names may have a dot",
@@ -186,13 +198,26 @@ def resolve(rule: Rule, known: Collection[str]) -> Rule:
     for name in sorted(rule.names - frozenset(known)):
         ends = sorted(column for column in known if column.endswith(f"__{name}"))
         if not ends:
-            unknown = f"{unknown_name(name, known)}; if it is a field of the metadata, write metadata.{name}"
-            raise _error_at(rule, name, NO_COLUMNS.get(name) or unknown)
+            raise _error_at(rule, name, NO_COLUMNS.get(name) or _unknown(rule, name, known))
         if len(ends) > 1:
-            message = f"{Name(name)} is short for several columns: {', '.join(ends)}; write one of them"
+            message = f"{Name(name)} is short for several columns: {', '.join(map(str, map(Name, ends)))}; write one of them"
             raise _error_at(rule, name, message)
         full[name] = ends[0]
     return rule.renamed(full)
+
+
+def _unknown(rule: Rule, name: str, known: Collection[str]) -> str:
+    """Describe a column that does not exist, and what may have been meant: a field of the metadata, or a string."""
+    meant = f"if it is a field of the metadata, write {Name(f'metadata.{name}')}"
+    if _is_compared_with(rule, Name(name)):
+        meant += f"; if it is a string, write {name!r}"
+    return f"{unknown_name(name, known)}; {meant}"
+
+
+def _is_compared_with(node: Node, name: Name) -> bool:
+    if isinstance(node, Compare):
+        return node.right == name
+    return any(_is_compared_with(child, name) for child in node.children())
 
 
 def _error_at(rule: Rule, name: str, message: str) -> ExpressionError:
@@ -226,7 +251,7 @@ class _Reader:
             case ast.Name() | ast.Attribute():
                 return Flag(self._name(node))
             case ast.BinOp(op=ast.BitAnd() | ast.BitOr()) | ast.UnaryOp(op=ast.Invert()):
-                raise self.text.error_at(node, "write and, or, not instead of & | ~")
+                raise self.text.error_at(node, _WORDS)
             case ast.Constant() | ast.BinOp() | ast.UnaryOp():
                 raise self.text.error_at(node, "this is a value, not a rule; compare it with something")
         raise self.text.error_at(node, _REFUSED.get(type(node), "this is not allowed in a rule"))
@@ -242,13 +267,30 @@ class _Reader:
             return Membership(self._value(left), self._literals(right), isinstance(sign, ast.NotIn))
         if isinstance(sign, ast.Is | ast.IsNot):
             if not _is_none(right):
-                raise self.text.error_at(right, "after is and is not stands only None; compare with == or !=")
+                raise self._not_none(left, sign, right)
             return Missing(self._value(left), isinstance(sign, ast.IsNot))
+        if isinstance(sign, ast.Eq | ast.NotEq) and (_is_none(left) or _is_none(right)):
+            value = left if _is_none(right) else right
+            raise self._write_missing(value, is_missing=isinstance(sign, ast.Eq))
         return Compare(_COMPARE[type(sign)], self._value(left), self._value(right))
+
+    def _write_missing(self, value: ast.expr, *, is_missing: bool) -> ExpressionError:
+        meant = f"{self.text.of(value)} {'is' if is_missing else 'is not'} None"
+        return self.text.error_at(value, f"None stands only after is and is not: write {as_typed(meant)}")
+
+    def _not_none(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> ExpressionError:
+        """Return an error for something else behind ``is`` and ``is not``: a name of None elsewhere, or a value."""
+        word = self.text.of(right)
+        if word.lower() in ("none", "null", "nil", "missing"):
+            return self._write_missing(left, is_missing=isinstance(sign, ast.Is))
+        word = word.capitalize() if word.lower() in ("true", "false") else word
+        meant = f"{self.text.of(left)} {'==' if isinstance(sign, ast.Is) else '!='} {word}"
+        return self.text.error_at(right, f"after is and is not stands only None: write {as_typed(meant)}")
 
     def _literals(self, node: ast.expr) -> tuple[Literal, ...]:
         if not isinstance(node, ast.Tuple | ast.List | ast.Set):
-            raise self.text.error_at(node, "to the right of in stands a list, such as (1, 2) or ('a',)")
+            such = f"({self.text.of(node)},)" if isinstance(node, ast.Constant) else "(1, 2) or ('a',)"
+            raise self.text.error_at(node, f"to the right of in stands a list, such as {such}")
         if len(node.elts) > MAX_LITERALS:
             found = f"a list of {len(node.elts):,} values; expected at most {MAX_LITERALS:,}"
             raise self.text.error(found, *self.text.span(node), closing=_USE_A_FILE)
@@ -277,12 +319,17 @@ class _Reader:
             case ast.BinOp() if type(node.op) in _ARITHMETIC:
                 left, right = self._number(node.left), self._number(node.right)
                 return Arithmetic(_ARITHMETIC[type(node.op)], left, right)
-            case ast.BinOp() | ast.UnaryOp(op=ast.UAdd() | ast.Invert()):
+            case ast.BinOp(op=ast.BitAnd() | ast.BitOr()) | ast.UnaryOp(op=ast.Invert()):
+                raise self.text.error_at(node, _WORDS)
+            case ast.BinOp() | ast.UnaryOp(op=ast.UAdd()):
                 raise self.text.error_at(node, "numbers are combined only by + - * / and -")
             case ast.BoolOp() | ast.Compare() | ast.UnaryOp():
                 raise self.text.error_at(
                     node, "this is a rule, but here stands a value: a column or a literal"
                 )
+            case ast.Subscript(value=ast.Name() | ast.Attribute(), slice=ast.Constant(value=str(key))):
+                meant = as_typed(str(Name(f"{self._name(node.value)}.{key}")))
+                raise self.text.error_at(node, f"values cannot be indexed; a field is written {meant}")
         raise self.text.error_at(node, _REFUSED.get(type(node), "this is not allowed in a rule"))
 
     def _number(self, node: ast.expr) -> Value:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.clusters import process_pool
+from dolma_dask.engine.attempts import placed
 from dolma_dask.errors import DolmaDaskError, TrialError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -171,14 +172,15 @@ def _try(stage: StagePlan, folder: Path) -> Trial:
     cpu = time.process_time()
     try:
         # a dataset that was sampled may have attributes that this stage makes
-        summary = stage.call(scheduler="synchronous", progress=False, overwrite=True)
+        with placed(stage.verb, "the sample"):
+            summary = stage.call(scheduler="synchronous", progress=False, overwrite=True)
         error = (
             f"it found problems:\n{summary}"
             if summary.exit_status and not getattr(summary, "lost", False)
             else ""
         )
-    except (DolmaDaskError, OSError) as failed:
-        error = f"{type(failed).__name__}: {failed}"
+    except Exception as failed:  # noqa: BLE001  # a stage that nobody foresaw to fail so is no fault of the memory
+        error = "; ".join([f"{type(failed).__name__}: {failed}", *getattr(failed, "__notes__", ())])
     if error:
         raise TrialError(f"stage {stage.name!r} failed on the sample, as it would in the real run: {error}")
     cpu = time.process_time() - cpu

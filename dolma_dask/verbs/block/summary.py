@@ -9,18 +9,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import asdict
 
+from dolma_dask.display import listed
+from dolma_dask.engine.fold import readable_rows
+from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io import files
 from dolma_dask.io.id_lists import IdBlock, IdListFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Summary
 from dolma_dask.text.columns import join_texts, string_parts
 
 SHOWN = 20
 """Unmatched entries that a summary shows; the file has all."""
+
+_EXAMPLES = 3
+"""Entries, and documents, that an error shows."""
 
 _COUNTS = (
     "documents_in",
@@ -52,6 +59,11 @@ class BlockSummary(Summary, frozen=True):
     examples: tuple[str, ...] = ()
     unmatched_file: str = ""
 
+    @property
+    def matches_nothing(self) -> bool:
+        """True if the list is empty, or it is known that no document has any of its entries."""
+        return self.unmatched is not None and self.unmatched + (self.repeated or 0) == self.entries
+
     def own_facts(self) -> Iterator[Fact]:
         yield Fact("entries in the list", self.entries, "integer")
         if self.repeated is not None:
@@ -76,6 +88,32 @@ def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> Bl
         unmatched=info["unmatched"],
         examples=tuple(info["examples"]),
         unmatched_file=info["file"],
+    )
+
+
+def refuse(summary: BlockSummary, url: str, shards: Iterator[AlignedShard]) -> None:
+    """Refuse a list that matches nothing, beside documents that it could be of; where there are none at all, it is as it should be.
+
+    Raises `DataError`.
+    """
+    rows = next((rows for shard in shards for rows in readable_rows(shard) if rows.num_rows), None)
+    if rows is None:
+        return
+    identities = zip(
+        *(rows.column(name).slice(0, _EXAMPLES).to_pylist() for name in ("source", "id")), strict=True
+    )
+    documents = listed([f"{identity!r} of source {source!r}" for source, identity in identities])
+    entries = listed([repr(entry) for entry in summary.examples[:_EXAMPLES]])
+    found = (
+        f"no document has any of its {summary.entries:,} entries, such as {entries}"
+        if entries
+        else "an empty list"
+    )
+    raise DataError(
+        f"{url}: {found}; expected ids as the documents have them, such as {documents}, or source, tab and id. Correct the list, or go on with it "
+        "where it may match nothing: --allow-unmatched (allow_unmatched=True).",
+        url=url,
+        summary=summary,
     )
 
 

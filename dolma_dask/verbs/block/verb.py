@@ -22,10 +22,11 @@ from dolma_dask.journal import Journal
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents, Format, same
+from dolma_dask.options.kept import ListedOptions
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.verbs.block.job import Blocking
-from dolma_dask.verbs.block.summary import BlockSummary
+from dolma_dask.verbs.block.summary import BlockSummary, refuse
 
 SMALL_BYTES = 64_000_000
 """Stored bytes of a list that is read into memory without counting its entries first."""
@@ -35,7 +36,7 @@ MAX_IN_MEMORY = 5_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockOptions(DatasetOptions, RecordOptions):
+class BlockOptions(DatasetOptions, ListedOptions, RecordOptions):
     """Options of `block`."""
 
     unrecorded = frozenset({"exchange"})
@@ -64,7 +65,8 @@ def block(
         str,
         Opt(
             'A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and '
-            "perhaps source; each also .gz or .zst. An id without source stands for that id in every source.",
+            "perhaps source, or without such a heading an id, or source and id, in each row; each also .gz or .zst. An id without source stands for that "
+            "id in every source.",
             convert=same,
         ),
     ],
@@ -85,6 +87,8 @@ def block(
     ------
     StageError
         Some shards failed.
+    DataError
+        No document has an entry of the list, or it is empty.
     BadRecordError, CorruptFileError, SchemaError
         The list cannot be read; the message names the line.
     UsageError
@@ -118,7 +122,10 @@ def block(
         facts=facts,
         by_exchange=is_long if options.exchange is None else options.exchange,
     )
-    return run_job(job, options)
+    done: BlockSummary = run_job(job, options)
+    if not options.allow_unmatched and done.matches_nothing:
+        refuse(done, url, map(job.columns.work, found.shards))
+    return done
 
 
 def _list_url(list_file: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import OUTPUT, OWN, WHAT, Opt
 from dolma_dask.options.groups import TokensLike, same
-from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
+from dolma_dask.options.kept import KeptOptions, ListedOptions, RuleLike, rule_of
 from dolma_dask.options.records import ReadOptions
 from dolma_dask.outputs.documents import DocumentFormat
 from dolma_dask.reading.kept.recipe import RecipeOptions
@@ -21,7 +21,7 @@ DownsampleLike = Mapping[str, float] | Sequence[str] | float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionOptions(KeptOptions):
+class SelectionOptions(KeptOptions, ListedOptions):
     """Rules and lists that say which documents a mix keeps, and how many of them."""
 
     group = OWN

@@ -19,7 +19,7 @@ from dolma_dask.io.id_lists import set_name
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import WithAttributes
-from dolma_dask.options.kept import RuleLike
+from dolma_dask.options.kept import ListedOptions, RuleLike
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.kept.planning import make_mixture
@@ -134,6 +134,7 @@ def _flag(dataset: Dataset, url: str, name: str, options: MixOptions) -> Any:
     """Flag the documents of a list, where and how the mix runs."""
     passed = options.given(RecordOptions)
     passed.pop("overwrite", None)  # of what the mix writes
+    passed |= options.given(ListedOptions)
     return VERBS["block"].load()(dataset, url, name=name, source=dataset.source, **passed)
 
 

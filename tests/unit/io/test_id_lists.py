@@ -49,9 +49,13 @@ def as_csv(entries, delimiter=","):
 
 
 def as_parquet(entries):
-    sink = pa.BufferOutputStream()
     ids, sources = zip(*entries, strict=True)
-    pq.write_table(pa.table({"n": range(len(ids)), "id": ids, "source": sources}), sink)
+    return parquet_of({"n": range(len(ids)), "id": ids, "source": sources})
+
+
+def parquet_of(columns):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
     return sink.getvalue().to_pybytes()
 
 
@@ -86,6 +90,22 @@ def test_every_format_gives_the_same_entries(tmp_path, name, data):
     assert facts.checksum == read_facts(url).checksum
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("l.txt", b"web\td1\n\td2\n"),
+        ("l.tsv", b"web\td1\n\td2\n"),
+        ("l.csv", b'\xef\xbb\xbfweb,d1\n,"d2"\n'),
+        ("l.csv.gz", b"web,d1\r\n,d2\r\n"),
+        ("l.parquet", parquet_of({"0": ["web", None], "1": ["d1", "d2"]})),
+    ],
+)
+def test_tables_without_a_heading_are_read_as_text_is(tmp_path, name, data):
+    assert read(write(tmp_path / name, data)) == [("d1", "web"), ("d2", None)]
+    ids = parquet_of({"any": ["d1", "d2"]}) if "parquet" in name else b"d1\nd2\n"
+    assert read(write(tmp_path / name, ids)) == [("d1", None), ("d2", None)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["l.txt", "l.jsonl", "l.csv", "l.tsv"])
 def test_lines_are_told_and_lists_are_streamed(tmp_path, name):
@@ -110,8 +130,13 @@ def test_lines_are_told_and_lists_are_streamed(tmp_path, name):
         ("l.jsonl", b'{"id":"a"}\n\n{"id":""}\n', BadRecordError, "line 3: no id"),
         ("l.csv", b"id,source\na,b\nc\n", BadRecordError, "Row #3: Expected 2 columns, got 1"),
         ("l.csv", b"id,source\na,b\n,c\n", BadRecordError, "row 2: no id"),
-        ("l.csv", b"identity\na\n", SchemaError, "has the columns identity; expected one called id"),
-        ("l.csv", b"", SchemaError, "empty file"),
+        (
+            "l.csv",
+            b"source,identity,n\na,b,1\n",
+            SchemaError,
+            "has the columns source, identity, n; expected one",
+        ),
+        ("l.csv", b"a,b\nc\n", BadRecordError, "Expected 2 columns, got 1"),
         ("l.csv", b"id\n\xff\n", BadRecordError, "UTF"),
         ("l.txt.gz", as_text(ENTRIES), CorruptFileError, None),
     ],
@@ -151,7 +176,7 @@ def test_lists_that_cannot_be_read_twice_or_lie_in_the_web(tmp_path):
 
 def test_empty_lists_and_names(tmp_path):
     assert read(write(tmp_path / "l.txt", b"")) == []
-    assert read(write(tmp_path / "l.csv", b"id\n")) == []
+    assert read(write(tmp_path / "l.csv", b"id\n")) == read(write(tmp_path / "l.csv", b"")) == []
     for url, name in (
         ("s3://b/take-down.2024.txt.gz", "take-down.2024"),
         ("/x/ids.jsonl", "ids"),

@@ -16,9 +16,11 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import CorruptFileError, TrialError, UsageError
 from dolma_dask.io.publish import writer_space
+from dolma_dask.pipelines.estimate import trial
 from dolma_dask.pipelines.estimate.answer import fitting
 from dolma_dask.pipelines.estimate.trial import Walls, line
 from dolma_dask.pipelines.pipeline import run
+from dolma_dask.pipelines.stages import StagePlan
 
 HERE = {"scheduler": "synchronous", "progress": False}
 COPIES = 3
@@ -152,6 +154,17 @@ def test_a_request_has_as_many_workers_as_gain_anything():
     ]
     long = [Walls(1 << n, max(80_000 / 2**n, 10_000), 80_000) for n in range(8)]
     assert (fitting(long, 10**9).jobs, fitting(long, 10**9).cores) == (1, 8)  # a file of its own decides
+
+
+def test_an_error_that_nobody_foresaw_is_told_with_its_place(tmp_path, monkeypatch):
+    def fails(stage, **options):
+        return max([])
+
+    monkeypatch.setattr(StagePlan, "call", fails)
+    with pytest.raises(
+        TrialError, match=r"'page' failed .* ValueError: max.* raised by report .*fails \(test_est"
+    ):
+        trial._try(StagePlan("page", "report", {}), tmp_path)
 
 
 @pytest.mark.slow

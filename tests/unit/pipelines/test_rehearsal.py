@@ -34,6 +34,8 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
         StagePlan("named", "tag", {"dataset": "lake", "source": "s", "version": "v0", "taggers": ["a"]}),
         StagePlan("check", "validate", {"dataset": "lake", "source": "s", "version": "v1", "against": "v0"}),
         StagePlan("mix", "mix", {"dataset": "c/other", "to": "c/v1", "where": "c/v0 > 1"}),
+        StagePlan("block", "block", {"dataset": "c/v1", "list_file": "l.txt"}),
+        StagePlan("listed", "mix", {"dataset": "c/v1", "to": "c/v2", "allow": ["l.txt"]}),
         StagePlan("ragged", "ragged", {"dataset": "c/v1", "to": "t", "tokenizer": "t.json", "name": "t"}),
         StagePlan(
             "both", "mix", {"dataset": "c/v1", "ragged": {"to": "t2", "tokenizer": "t.json"}, "prune": 9}
@@ -50,6 +52,8 @@ def test_what_is_made_is_moved_and_what_is_read_is_cut():
     assert found["marked"]["dataset"] == "c/other-rehearsal-2"
     assert found["together"]["others"] == ["c/one-rehearsal-2", "c/v0-rehearsal-2"]
     assert found["mix"] == {"dataset": "c/other-rehearsal-2", "to": "c/v1-rehearsal-2", "where": "c/v0 > 1"}
+    assert found["block"]["allow_unmatched"]
+    assert found["listed"]["allow_unmatched"]
     assert found["ragged"]["name"] == "t"
     assert found["both"]["ragged"] == {"to": "t2-rehearsal-2", "tokenizer": "t.json"}
     assert found["report"]["tokens"] == ["t-rehearsal-2", "t2-rehearsal-2", "elsewhere"]

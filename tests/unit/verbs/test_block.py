@@ -13,6 +13,7 @@ import dolma_dask as dk
 from dolma_dask.errors import (
     AlignmentError,
     BadRecordError,
+    DataError,
     InterruptedStageError,
     StageError,
     UsageError,
@@ -150,14 +151,46 @@ def test_a_changed_list_or_document_is_noticed(world, exchange):
     assert not (world / "_quarantine/block/takedown.unmatched.jsonl").exists()
     lines = [json.dumps({"id": "5", "source": "web", "text": "t"})]
     write_lines(world / "documents/x/b.jsonl.gz", lines)
-    done = block(str(world), str(path), exchange=exchange, **HERE)
+    done = block(str(world), str(path), exchange=exchange, allow_unmatched=True, **HERE)
     assert (done.done, done.skipped, done.unmatched) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize(
+    ("entries", "found"),
+    [
+        (["web 2", "web 2", "books 1"], "any of its 3 entries, such as 'web 2' and 'books 1'"),
+        ([], "an empty list"),
+    ],
+)
+def test_a_list_that_matches_nothing_is_an_error(world, entries, found, exchange, monkeypatch):
+    path = world.parent / "takedown.txt"
+    write_lines(path, entries)
+    for _ in range(2):  # also where everything is finished
+        with pytest.raises(
+            DataError, match=f"{found}; .* such as '1' of source 'web', '2' of source 'books'"
+        ):
+            block(str(world), str(path), exchange=exchange, **HERE)
+    done = block(str(world), str(path), exchange=exchange, allow_unmatched=True, **HERE)
+    assert (done.done, done.unmatched, done.matches_nothing) == (0, len({*entries}), True)
+    monkeypatch.setattr(verb, "MAX_IN_MEMORY", -1 if exchange else 9)
+    for option in ("block", "allow"):
+        with pytest.raises(DataError, match=f"takedown.txt: .*{found}; .* --allow-unmatched"):
+            dk.mix(str(world), to=str(world.parent / "v1"), **{option: str(path)}, **HERE)
+    assert not (world.parent / "v1").exists()
+    mixed = dk.mix(str(world), to=str(world.parent / "v1"), block=str(path), allow_unmatched=True, **HERE)
+    assert mixed.counts["documents_out"] == len(DOCUMENTS)
+    for shard in SHARDS:
+        write_lines(world / "documents" / shard, [])
+    assert block(str(world), str(path), exchange=exchange, **HERE).exit_status == 0, (
+        "no documents, no mistake"
+    )
 
 
 def test_the_same_bytes_under_another_suffix_are_another_list(world):
     path = world.parent / "takedown.txt"
     write_lines(path, ["source,id", "web,1"])
-    done = block(str(world), str(path), **HERE)
+    done = block(str(world), str(path), allow_unmatched=True, **HERE)
     assert (done.counts["listed"], done.unmatched) == (0, 2)
     path = path.rename(path.with_suffix(".csv"))
     done = block(str(world), str(path), **HERE)
@@ -297,7 +330,7 @@ def test_what_is_refused(world):
 
 def test_a_list_in_memory_is_not_read_in_other_processes(world):
     with fsspec.open("memory://lists/takedown.txt", "w") as file:
-        file.write("d1\n")
+        file.write("1\n")
     options = {"name": "m", "progress": False}
     with pytest.raises(UsageError, match="memory:// lie in the memory of this process"):
         dk.block(str(world), "memory://lists/takedown.txt", scheduler="processes", **options)
