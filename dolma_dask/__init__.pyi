@@ -282,6 +282,7 @@ def convert(
     metadata: Sequence[str] | None = None,
     generated_id: str | None = None,
     function: str | Callable[..., Any] | None = None,
+    encoding: str | None = None,
     under: str | None = None,
     shard_bytes: int | None = None,
     combine: Literal["language", "bucket"] | None = None,
@@ -337,6 +338,9 @@ def convert(
         A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a
         dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it
         should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
+    encoding : auto or an encoding, optional
+        Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
+        ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional

@@ -130,6 +130,7 @@ def open_sources(
     max_record_bytes: int = MAX_RECORD_BYTES,
     lines: LineConverter | None = None,
     function: UserFunction | None = None,
+    encoding: str | None = None,
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
@@ -141,6 +142,8 @@ def open_sources(
         urls = tuple(join(root, path) for path in paths)
         kind = split_suffix(paths[0]).kind
         if kind == "text":
-            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function)
+            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding)
         else:
-            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function)
+            yield _SOURCES[kind](
+                urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function, encoding
+            )

@@ -4,7 +4,8 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -23,13 +24,14 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike, user_function
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.journal import work_key
+from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, as_dataset, same
 from dolma_dask.options.records import ReadOptions, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
+from dolma_dask.sources.encoding import known_encoding
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.sources.plan import combined
@@ -99,6 +101,15 @@ class ConvertOptions(ReadOptions):
             "a dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever "
             "else it should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.",
             convert=same,
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        Opt(
+            "Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among ASCII are taken for "
+            "windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.",
+            kind="auto or an encoding",
+            convert=known_encoding,
         ),
     ] = None
     under: Annotated[
@@ -206,7 +217,8 @@ def convert(
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
-    plan = _plan(target, Conversion(base, fields, function, is_combined), shards, options)
+    how = Conversion(base, fields, function, is_combined, options.encoding)
+    plan = _plan(target, how, shards, options)
     ran = engine.run(plan, options)
     notes = [*ran.summary.notes]
     if left_out:
@@ -216,7 +228,18 @@ def convert(
     if bad := ran.summary.counts.get("bad_records"):
         place = files.join(target, f"{layout.QUARANTINE}/convert")
         notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
-    return replace(ran.summary, notes=(*notes, *skipped_notes(ran.records.values())))
+    notes += [*skipped_notes(ran.records.values()), *_encoding_notes(ran.records.values())]
+    return replace(ran.summary, notes=tuple(notes))
+
+
+def _encoding_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say how many files were in other encodings than UTF-8."""
+    files_of: Counter[str] = Counter()
+    for record in records:
+        files_of.update(record.info.get("encodings", {}))
+    if files_of:
+        names = ", ".join(f"{name} {count:,}" for name, count in files_of.most_common())
+        yield f"{counted(files_of.total(), 'file')} not in UTF-8: {names}; metadata.encoding of each document says so"
 
 
 def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: ConvertOptions) -> Plan:
@@ -236,6 +259,7 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
         "under": options.under,
         "shard_bytes": options.shard_bytes,
         "combine": options.combine,
+        "encoding": options.encoding,
         "format": options.format,
     }
     plan = document_plan(
