@@ -283,6 +283,7 @@ def convert(
     generated_id: str | None = None,
     function: str | Callable[..., Any] | None = None,
     encoding: str | None = None,
+    skip: Sequence[str] | None = None,
     under: str | None = None,
     shard_bytes: int | None = None,
     combine: Literal["language", "bucket"] | None = None,
@@ -303,7 +304,7 @@ def convert(
     cluster: str | None = None,
     progress: bool = True,
 ) -> Summary:
-    """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
+    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
@@ -341,6 +342,9 @@ def convert(
     encoding : auto or an encoding, optional
         Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
         ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
+    skip : list of str, optional
+        Names, folders or patterns of files to leave out, such as README '*.pdf'. Other files of no known kind are an error, after all that can
+        be read is.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional
@@ -389,11 +393,11 @@ def convert(
     Raises
     ------
     StageError
-        Some files failed.
+        Some files failed, or are of no known kind and not named in `skip`.
     BadRecordBudgetError
         More records are bad than `max_bad_fraction` allows; other verbs refuse the dataset until it is mended.
     UsageError
-        A file has an unknown suffix, or no file was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
+        No file of a known kind was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----

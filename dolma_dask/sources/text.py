@@ -1,11 +1,11 @@
-"""Plain text files: one document per file.
+"""Files that are one document each: plain text, web pages (`dolma_dask.sources.html`) and messages (`dolma_dask.sources.mail`).
 
-The id is the path relative to the raw folder, and so is ``metadata.path``. Bytes are taken as they are, line ends
+Of text, the id is the path relative to the raw folder, and so is ``metadata.path``. Bytes are taken as they are, line ends
 included; only a byte order mark at the start is dropped, which is no text. Many small files make one shard, so a source takes a list.
 Cost: two `stat` calls and one open per file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import lru_cache
 
@@ -26,16 +26,20 @@ from dolma_dask.io.stream import (
     read_pieces,
 )
 from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
-from dolma_dask.sources.documents import Document, RecordConverter
+from dolma_dask.sources.documents import Document, Record, RecordConverter
 from dolma_dask.sources.encoding import Decoder
 from dolma_dask.sources.functions import DOCUMENTS, FunctionConverter, RecordDocuments
+from dolma_dask.sources.html import read_html
+from dolma_dask.sources.mail import read_mail
 from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.naming import split_suffix
 
+_decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class TextFiles(Struct, frozen=True):
-    """Text files, each one document; the row is the position in `urls`."""
+    """Files that are one document each; the row is the position in `urls`."""
 
     urls: tuple[str, ...]  # the files
     paths: tuple[str, ...]  # the same relative to the raw folder: the ids
@@ -113,6 +117,15 @@ def _read_limited(stored: StoredFile, compression: Compression | None, limit: in
 def _documents(
     data: bytes, path: str, raw: "RawFile | TextFiles", decoder: Decoder
 ) -> Document | RecordDocuments:
+    record = _READERS[split_suffix(path).kind](data, path, decoder)
+    if raw.function is not None:
+        converter = FunctionConverter(raw.function, raw.mapping, path)
+        return converter.convert(record, 0, identity=_decode_string(record["id"]))
+    return RecordConverter(own_fields(raw.mapping), path).convert(record, 0)
+
+
+def _read_text(data: bytes, path: str, decoder: Decoder) -> Record:
+    """Return the fields of a text file."""
     text = decoder.text(data)
     nul = text.find("\0")
     if nul >= 0:
@@ -124,6 +137,12 @@ def _documents(
     record = {"id": identity, "text": _encode(text), "path": identity}
     if decoder.found:
         record["encoding"] = _encode(decoder.found)
-    if raw.function is not None:
-        return FunctionConverter(raw.function, raw.mapping, path).convert(record, 0, identity=path)
-    return RecordConverter(own_fields(raw.mapping), path).convert(record, 0)
+    return record
+
+
+_READERS: dict[str, Callable[[bytes, str, Decoder], Record]] = {
+    "html": read_html,
+    "mail": read_mail,
+    "text": _read_text,
+}
+"""Kinds of files with one document, and what makes its fields of their bytes; the path is the id of one without."""

@@ -23,7 +23,7 @@ from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import place_of
-from dolma_dask.sources.plan import is_text
+from dolma_dask.sources.plan import is_single
 from dolma_dask.sources.text import own_fields
 
 
@@ -70,7 +70,7 @@ class RawDocuments(Struct, frozen=True):
         params = {**self.conversion.params, "files": paths}
         if "{place}" in mapping.generated_id:
             params["places"] = self._places
-        if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_text, paths)):
+        if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_single, paths)):
             params["text_files"] = 2  # before, the fields of records were looked for in them
         return params
 

@@ -47,7 +47,11 @@ def written(folder: Path, *names: str) -> str:
 
 
 def documents(root: Path) -> list[dict[str, Any]]:
-    return [json.loads(row) for path in sorted((root / "documents").iterdir()) for row in gzip.open(path)]
+    return [
+        json.loads(row)
+        for path in sorted((root / "documents").iterdir())
+        for row in gzip.decompress(path.read_bytes()).splitlines()
+    ]
 
 
 def test_auto_finds_the_encoding_of_each_file(tmp_path):
