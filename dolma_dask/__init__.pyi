@@ -92,7 +92,8 @@ def attach(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -182,7 +183,8 @@ def block(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     allow_unmatched : bool, optional
         Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
         than was meant, or has its ids in another form than the documents.
@@ -296,6 +298,7 @@ def convert(
     metadata: Sequence[str] | None = None,
     generated_id: str | None = None,
     function: str | Callable[..., Any] | None = None,
+    encoding: str | None = None,
     under: str | None = None,
     shard_bytes: int | None = None,
     combine: Literal["language", "bucket"] | None = None,
@@ -317,7 +320,7 @@ def convert(
     progress: bool = True,
     skip: Sequence[str] = (),
 ) -> Summary:
-    """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
+    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
@@ -352,6 +355,9 @@ def convert(
         A function of yours in place of a mapping, file.py:name or module:name. From Python also the function itself. It gets each record as a
         dict, the JSON object or a table's row (of a text file id, text and path), and returns a document, a dict with text and whatever else it
         should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
+    encoding : auto or an encoding, optional
+        Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
+        ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset; no other convert removes what lies
         there.
@@ -394,7 +400,8 @@ def convert(
     progress : bool
         Show a progress bar.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
 
     Returns
     -------
@@ -403,11 +410,11 @@ def convert(
     Raises
     ------
     StageError
-        Some files failed.
+        Some files failed, or are of no known kind and not named in `skip`.
     BadRecordBudgetError
         More records are bad than `max_bad_fraction` allows; other verbs refuse the dataset until it is mended.
     UsageError
-        A file has an unknown suffix, or no file was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
+        No file of a known kind was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----
@@ -535,7 +542,8 @@ def dedupe(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -838,7 +846,8 @@ def filter(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -991,7 +1000,8 @@ def hdf5(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1085,7 +1095,8 @@ def histogram(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1293,7 +1304,8 @@ def mix(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     allow_unmatched : bool, optional
         Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
         than was meant, or has its ids in another form than the documents.
@@ -1433,7 +1445,8 @@ def quantiles(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -1534,7 +1547,8 @@ def ragged(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1617,7 +1631,8 @@ def report(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1694,7 +1709,8 @@ def rule_overlap(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1825,7 +1841,8 @@ def schema(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1895,7 +1912,8 @@ def show_cluster(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
 
     Returns
     -------
@@ -1955,7 +1973,8 @@ def sign(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2043,7 +2062,8 @@ def signals(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2106,7 +2126,8 @@ def status(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
 
     Returns
     -------
@@ -2166,7 +2187,8 @@ def tag(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -2262,7 +2284,8 @@ def transform(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2363,7 +2386,8 @@ def validate(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2499,7 +2523,8 @@ def what_if(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2587,7 +2612,8 @@ def write_attributes(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, paths or shell patterns, such as '*.csv'.
+        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
+        kind are an error.
 
     Returns
     -------

@@ -6,20 +6,22 @@ failed or was lost, 2 the call is wrong, 130 stopped by the user.
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError
-from cyclopts.exceptions import MissingArgumentError, UnknownOptionError
+from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from dolma_dask import __version__
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.pipelines.signatures import completed_texts, for_command_line, notes, spellings
+from dolma_dask.pipelines.signatures import completed_texts, for_command_line, meant_for, notes, spellings
 from dolma_dask.registry import COMMANDS, GROUPS, VERBS, load, name_in
 
 TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
@@ -249,9 +251,39 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
             if near
             else f"{argument.name} is missing; expected it in {command}."
         )
+        extra = _unnamed(error, words)
+        if not near and extra and _option_of(error, extra, words) == argument.name:
+            found = f"{argument.name} is missing; did you mean {argument.name} {shlex.join(extra)}?"
         return f"{found} Help: {command} --help"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        extra = list(error.unused_tokens)
+        option = _option_of(error, extra, words)
+        meant = (
+            f"did you mean {option} {shlex.join(extra)}?"
+            if option
+            else f"expected none; leave {'it' if len(extra) == 1 else 'them'} out."
+        )
+        return (
+            f"{shlex.join(extra)}: no option is named before it in {command}; {meant} Help: {command} --help"
+        )
     number = " A whole number is digits alone." if getattr(error, "target_type", None) is int else ""
     return f"{str(error).strip()}{number} Help: {command} --help"
+
+
+def _unnamed(error: CycloptsError, words: Sequence[str]) -> list[str]:
+    """Return the words behind a command that are more than it takes without a name; of a list the last one, if it has several."""
+    verb = COMMANDS.get(" ".join(error.command_chain or ()))
+    if verb is None:
+        return []
+    behind = list(takewhile(lambda word: not word.startswith("-"), words[len(error.command_chain or ()) :]))
+    taken = [name for name in spellings(verb.load()).values() if not name.startswith("--")]
+    return behind[len(taken) :]
+
+
+def _option_of(error: CycloptsError, extra: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the option that words without a name likely belong to."""
+    verb = COMMANDS.get(" ".join(error.command_chain or ()))
+    return verb and meant_for(verb.load(), extra[0], {word.partition("=")[0] for word in words})
 
 
 def _show(result: Any, as_json: bool) -> int:

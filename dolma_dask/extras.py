@@ -10,6 +10,7 @@ EXTRAS = {
     "ftfy": "ftfy",
     "jq": "jq",
     "matplotlib": "report",
+    "resiliparse": "web",
     "s3fs": "s3",
 }
 """Extra of dolma-dask that brings a package."""

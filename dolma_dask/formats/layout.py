@@ -72,9 +72,10 @@ def is_marker(path: str) -> bool:
 
 
 def is_named(path: str, patterns: Sequence[str]) -> bool:
-    """Tell whether a path or its last part is, or matches as a shell pattern, one of `patterns`."""
-    name = path.rpartition("/")[2]
-    return any(fnmatchcase(each, pattern) for pattern in patterns for each in (path, name))
+    """Tell whether a path, its last part or a folder in it is, or matches as a shell pattern, one of `patterns`."""
+    parts = path.split("/")
+    names = {*parts, *("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))}
+    return any(fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)
 
 
 def stem_of(path: str) -> str:

@@ -4,10 +4,7 @@ A bare id stands for the documents of that id in any source. The suffix says the
 ``.zst`` behind it, the compression. Memory: a few blocks, whatever the size of the list. 200 to 500 MB of a list per second.
 """
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -22,8 +19,8 @@ from dolma_dask.formats.json.exact import Field
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.formats.layout import check_name
 from dolma_dask.io import files
+from dolma_dask.io.csv_tables import CsvTable
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.stored import PieceReader
 from dolma_dask.io.stream import (
     BLOCK_BYTES,
     LineBlock,
@@ -310,41 +307,19 @@ def _csv_columns(stored: StoredFile, delimiter: str) -> Iterator[tuple[pa.Array,
 
     Raises `SchemaError`: there is no column ``id``. Raises `BadRecordError`: a row has another number of cells, or is not UTF-8.
     """
-    from pyarrow import csv as table
-
-    url, pieces = stored.url, read_pieces(stored, compression_of(stored.url))
-    head = b""
-    while len(head) < MAX_ENTRY_BYTES and (piece := next(pieces, b"")):
-        head += piece
-    if not head:
+    table = CsvTable(stored.url, read_pieces(stored, compression_of(stored.url)), delimiter)
+    if not table.names:
         return
-    columns = _columns_of(url, heading := _heading(head, delimiter))
-    has_heading = "id" in heading
-    if not has_heading:
+    columns = _columns_of(stored.url, table.names)
+    if "id" not in table.names:
         columns = {role: role for role in columns}
-    convert = table.ConvertOptions(
-        column_types=dict.fromkeys(columns.values(), pa.large_string()),
-        include_columns=list(columns.values()),
-        strings_can_be_null=False,
-    )
+        table = table.without_heading(list(columns))
+    blocks = table.batches(list(columns.values()), 2 * MAX_ENTRY_BYTES)
     try:
-        reader = table.open_csv(
-            pa.PythonFile(PieceReader(chain([head], pieces)), mode="r"),
-            read_options=table.ReadOptions(
-                use_threads=False,
-                block_size=2 * MAX_ENTRY_BYTES,
-                column_names=None if has_heading else list(columns),
-            ),
-            parse_options=table.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=convert,
-        )
-        for ids, sources in _columns(url, iter(reader), columns):
+        for ids, sources in _columns(stored.url, blocks, columns):
             yield ids, _without_empty(sources)
-    except pa.ArrowInvalid as error:
-        raise BadRecordError(
-            f"{url}: {' '.join(str(error).split())}; expected rows as the heading says, in UTF-8. Mend the list.",
-            url=url,
-        ) from error
+    except BadRecordError as error:
+        raise BadRecordError(f"{error} Mend the list.", **error.details) from error
 
 
 def _parquet_columns(stored: StoredFile) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -398,9 +373,3 @@ def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeString
             f"{url}: column {name} holds bytes that are not UTF-8; expected UTF-8. Mend the list.", url=url
         )
     return column
-
-
-def _heading(head: bytes, delimiter: str) -> list[str]:
-    """Return the cells in the first line of a table."""
-    text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
-    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])

@@ -40,7 +40,7 @@ class BadRecord(Struct, frozen=True):
     row: int  # 0-based line number
     byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
     # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
-    # ``too_large``, ``function_failed``, ``wrong_document`` or ``special_tokens``
+    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document`` or ``special_tokens``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``
@@ -75,6 +75,8 @@ class Block(Struct, frozen=True):
     bad: tuple[BadRecord, ...] = ()  # the unreadable rows of this block, in order
     # members of an archive before this block that hold no records, each with the reason
     skipped: tuple[str, ...] = ()
+    # encodings other than UTF-8 of the raw files whose rows begin in this block, one for each file
+    encodings: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:

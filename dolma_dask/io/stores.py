@@ -50,6 +50,9 @@ _AWAY = {
     "ReadTimeoutError",
     "ConnectionRefusedError",
     "ClientConnectorError",
+    "ConnectError",  # of httpx, which reads hf://
+    "ConnectTimeout",
+    "ProxyError",
 }
 _BROKEN = {
     "BrokenPipeError",
@@ -65,6 +68,7 @@ _BROKEN = {
     "ResponseStreamingError",
     "ServerDisconnectedError",
     "TimeoutError",
+    "TransportError",
 }
 _NO_CREDENTIALS = {
     "NoCredentialsError",

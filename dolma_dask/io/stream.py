@@ -28,6 +28,7 @@ __all__ = [
     "StoredFile",
     "bad_lines",
     "compression_of",
+    "cut_lines",
     "read_lines",
     "read_pieces",
 ]
@@ -68,8 +69,19 @@ def read_lines(
     A line of which more than `max_record_bytes` is seen without an end is not held: it comes as a block with `oversize_bytes`. Raises
     `CorruptFileError`: the file is truncated, damaged, or of another kind than its suffix says.
     """
-    cutter = _LineCutter(stored.section.start, block_bytes, max_record_bytes)
-    for piece in read_pieces(stored, compression, min(block_bytes, READ_BYTES)):
+    pieces = read_pieces(stored, compression, min(block_bytes, READ_BYTES))
+    yield from cut_lines(pieces, stored.section.start, block_bytes, max_record_bytes)
+
+
+def cut_lines(
+    pieces: Iterator[bytes],
+    start: Member,
+    block_bytes: int = BLOCK_BYTES,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Iterator[LineBlock]:
+    """Cut pieces of text, which begin at `start`, into blocks of complete lines; see `read_lines`."""
+    cutter = _LineCutter(start, block_bytes, max_record_bytes)
+    for piece in pieces:
         yield from cutter.add(piece)
     yield from cutter.end()
 

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -120,6 +120,28 @@ def completed_texts() -> dict[str, Any]:
         ),
         "mapping": Literal.__getitem__(tuple(PRESETS)),
     }
+
+
+def meant_for(verb: Callable[..., Any], word: str, given: Collection[str]) -> str | None:
+    """Return the option that a word without a name is likely meant for; None if there is none.
+
+    Of those not `given` it is one that has the word among its choices, that has a position in Python, that is needed, that says where documents go, or that is a list.
+    """
+    known, names = command_of(verb), spellings(verb)
+    own = VERBS.get(known.name)
+    writes = own.writes if own and own.makes else ()
+    named = [field for field in known.fields if names[field.name].startswith("--")]
+    left = [field for field in named if names[field.name] not in given or field.name in known.positions]
+    ranked: tuple[Callable[[Field], bool], ...] = (
+        lambda field: any(
+            get_origin(kind) is Literal and word in get_args(kind) for kind in members(field.hint)
+        ),
+        lambda field: field.name in known.positions,
+        lambda field: field.is_needed,
+        lambda field: field.name in writes,
+        lambda field: any(get_origin(kind) is Sequence for kind in members(field.hint)),
+    )
+    return next((names[field.name] for fits in ranked for field in left if fits(field)), None)
 
 
 # ------------------------------------------------------------------------------------------------ help

@@ -63,6 +63,7 @@ class RawFile(Struct, frozen=True):
     )
     lines: LineConverter | None = None  # of JSON; None: documents by the mapping
     function: UserFunction | None = None  # that makes documents of records, in place of the mapping
+    encoding: str | None = None  # of its text; ``auto``: to be found; None: UTF-8
 
 
 class BlockBuilder:
@@ -73,6 +74,7 @@ class BlockBuilder:
         self._schema = schema
         self._rows: list[Sequence[Any] | None] = []
         self._bad: list[BadRecord] = []
+        self.encodings: list[str] = []  # other than UTF-8, of files whose rows were added
         self.size = 0
 
     @property
@@ -105,9 +107,9 @@ class BlockBuilder:
             for i, field in enumerate(self._schema)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        block = Block(batch, self._first_row, tuple(self._bad))
+        block = Block(batch, self._first_row, tuple(self._bad), encodings=tuple(self.encodings))
         self._first_row = self.row
-        self._rows, self._bad, self.size = [], [], 0
+        self._rows, self._bad, self.encodings, self.size = [], [], [], 0
         return block
 
     def __bool__(self) -> bool:

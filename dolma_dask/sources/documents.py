@@ -54,6 +54,7 @@ class RecordConverter:
         self.mapping = mapping
         self._named = {"path": path, "place": place_of(url or path), "stem": split_suffix(path).stem}
         self.keeps_documents = mapping.is_default
+        self.encoding = ""  # that the next record was in; it becomes a field where it is not UTF-8
         self._source = mapping.source_field
         self._name = None if mapping.source_name is None else _encode(mapping.source_name)
         used = (mapping.id or "id", mapping.text, self._source, mapping.added, mapping.created)
@@ -79,7 +80,9 @@ class RecordConverter:
         With the default mapping, a `line` that is a document already stays as it is. Raises `LineError`: a mandatory field is missing, or a mapped
         field has a wrong type.
         """
-        if line is not None and self.keeps_documents and (same := _as_document(record, line)):
+        if self.encoding:
+            record["encoding"] = _encode(self.encoding)
+        elif line is not None and self.keeps_documents and (same := _as_document(record, line)):
             return same
         identity = self._id(record, row)
         text = _required(record, self.mapping.text, _OR_TEXT)

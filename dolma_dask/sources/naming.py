@@ -6,12 +6,14 @@ plan of a conversion is a pure function of the listing.
 
 import posixpath
 import re
+import shlex
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -87,7 +89,13 @@ def _glob_matches(path: str, pattern: str) -> bool:
     return re.fullmatch(translated.replace(r"\?", "[^/]"), path) is not None
 
 
-Kind = Literal["jsonl", "parquet", "text", "tar"]
+Kind = Literal["jsonl", "parquet", "csv", "tsv", "text", "html", "mail", "mbox", "tar"]
+
+SINGLE: tuple[Kind, ...] = ("text", "html", "mail")
+"""Kinds of files that are one document each."""
+
+_NAMED = 8
+"""Files of no known kind that an error names."""
 
 _COMPRESSED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".gzip")
 _KINDS: dict[str, Kind] = {
@@ -98,9 +106,25 @@ _KINDS: dict[str, Kind] = {
     ".text": "text",
     ".md": "text",
     ".rst": "text",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".eml": "mail",
+    ".mbox": "mbox",
+    ".csv": "csv",
+    ".tsv": "tsv",
     ".parquet": "parquet",
     ".tar": "tar",
 }
+_MAILDIR = re.compile(r"(?:.*/)?(?:cur|new)/[0-9]+\.[^/]+")
+"""Messages of a maildir have names without a suffix."""
+
+_MARKERS = re.compile(
+    r"(?:.*/)?(?:_SUCCESS|_metadata|_common_metadata|_committed_[^/]*|_started_[^/]*|Thumbs\.db|desktop\.ini"
+    r"|(?:MD5|SHA1|SHA256|SHA512)SUMS|[^/]*\.(?:crc|md5|sha1|sha256|sha512))"
+)
+"""Files that writers and systems leave beside records, which hold none."""
+
 _CONTAINERS = ("parquet", "tar")  # compressed inside; `.jsonl.zst.tar` is a tar of .jsonl.zst
 
 
@@ -120,10 +144,59 @@ def split_suffix(path: str) -> RawName:
     for suffix, kind in _KINDS.items():
         if bare.lower().endswith(suffix) and not (packed and kind in _CONTAINERS):
             return RawName(_stem(bare[: -len(suffix)], kind), kind, compression_of(lower))
+    if _MAILDIR.fullmatch(path):
+        return RawName(path, "mail", None)
     raise UsageError(
-        f"{path}: unknown suffix; expected one of {', '.join(known_suffixes())}. Give the files that are meant alone, such as "
-        "'raw/*.jsonl.gz' in quotes; a table in another format becomes Parquet first.",
+        f"{path}: unknown suffix; expected one of {' '.join(_KINDS)}, all but .parquet and .tar also with {' or '.join(_COMPRESSED)} behind it. "
+        "Leave the file out by its name (convert: --skip NAME), or rename it to what it is; a table in another format becomes Parquet first.",
         path=path,
+    )
+
+
+class Listing(NamedTuple):
+    """Raw files by what their names say."""
+
+    known: list[FileInfo]  # that hold records
+    markers: list[FileInfo]  # that are known to hold none
+    odd: list[FileInfo]  # that nobody knows
+
+
+def sorted_out(infos: Sequence[FileInfo], skip: Sequence[str]) -> Listing:
+    """Sort out files by their names; those whose path, name or folder matches one of `skip` are in none of the lists."""
+    listing = Listing([], [], [])
+    for info in infos:
+        if layout.is_named(info.path, skip):
+            continue
+        if _MARKERS.fullmatch(info.path):
+            listing.markers.append(info)
+        else:
+            (listing.known if is_known(info.path) else listing.odd).append(info)
+    return listing
+
+
+def is_known(path: str) -> bool:
+    """Tell whether the name of a file says what is in it."""
+    try:
+        split_suffix(path)
+    except UsageError:
+        return False
+    return True
+
+
+def unread(odd: Sequence[FileInfo]) -> str:
+    """Say which files are of no known kind, and how to leave them out."""
+    names = [info.path for info in odd]
+    suffixes = [posixpath.splitext(name)[1] for name in names]
+    patterns = dict.fromkeys(
+        f"'*{suffix}'" if suffix else posixpath.basename(name)
+        for name, suffix in zip(names, suffixes, strict=True)
+    )
+    shown = [shlex.quote(name) for name in names[:_NAMED]]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    known = " ".join(suffix for suffix in _KINDS)
+    return (
+        f"{counted(len(names), 'file')} of no kind that convert reads: {' '.join(shown)}{more}. Expected {known}, or their names in --skip: "
+        f"--skip {' '.join(list(patterns)[:_NAMED])}"
     )
 
 

@@ -16,16 +16,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import SchemaError
 from dolma_dask.formats.documents import EXTRA, METADATA, is_bytes, is_ours, is_string
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import StoredFile
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
-from dolma_dask.sources.documents import Record, RecordConverter, join_members
+from dolma_dask.sources.documents import Record, RecordConverter
 from dolma_dask.sources.functions import FunctionConverter, converter_of
 from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.rows import add_row, check_columns
 
 _MAX_BLOCK_ROWS = 16_384
 """Short rows, or rows that a dictionary packs well, come in more blocks than their stored size says."""
@@ -48,7 +48,7 @@ class ParquetTable(RawFile, frozen=True):
         with closing(StoredFile(self.url)) as stored, open_parquet(self.url) as file:
             schema = file.schema_arrow
             if self.function is None:
-                self._check_columns(schema.names)
+                check_columns(self.url, schema.names, self)
             is_documents = (self.mapping.is_default or self.function is not None) and is_ours(schema)
             converter = converter_of(self.function, self.mapping, self.path, self.url)
             builder = BlockBuilder(schema=converter.schema)
@@ -69,38 +69,15 @@ class ParquetTable(RawFile, frozen=True):
         is_document: bool,
     ) -> None:
         """Append the document of a row, or say why it is none."""
-        line = b""
         try:
             if record is None:
                 raise LineError("invalid_utf8", "UTF-8 in all text columns")
             if is_document:
                 record = _as_document(record)
-            line = join_members(record) or b"{}"
-            document = converter.convert(record, builder.row, line if is_document else None)
         except LineError as error:
-            builder.refuse(self.url, 0, error.reason, error.expected, line)
+            builder.refuse(self.url, 0, error.reason, error.expected, b"")
             return
-        if len(document.raw) > self.max_record_bytes:
-            builder.refuse_size(self.url, 0, len(document.raw), self.max_record_bytes, line)
-        else:
-            builder.add(document)
-
-    def _check_columns(self, names: Sequence[str]) -> None:
-        """Refuse at once what would make every row a bad record."""
-        mapping = self.mapping
-        required = [mapping.text] + [name for name in (mapping.id, mapping.added, mapping.created) if name]
-        if mapping.source_field and mapping.source_name is None:
-            required.append(mapping.source_field)
-        missing = [name for name in required if name not in names and name.partition(".")[0] not in names]
-        twice = sorted({name for name in names if list(names).count(name) > 1})
-        if missing or twice:
-            found = f"no column {', '.join(map(repr, missing))}" if missing else f"two columns {twice[0]!r}"
-            raise SchemaError(
-                f"{self.url}: {found}; it has the columns {', '.join(names)}. Expected a mapping that names the id, text and source, "
-                "or a source_name.",
-                url=self.url,
-                columns=tuple(names),
-            )
+        add_row(builder, self, converter, record, self.url, is_document=is_document)
 
 
 def _as_document(row: Record) -> Record:

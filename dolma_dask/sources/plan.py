@@ -4,7 +4,6 @@ A file of records makes one shard at the same path, so that a document can be tr
 document each; they are put together in the order of the listing, up to a size.
 """
 
-import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 
@@ -15,9 +14,11 @@ from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.files import FileInfo, grouped, join
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
 from dolma_dask.sources.base import LineConverter, Source
+from dolma_dask.sources.csv import CsvFile
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
-from dolma_dask.sources.naming import document_path, split_suffix
+from dolma_dask.sources.mbox import Mailbox
+from dolma_dask.sources.naming import SINGLE, Kind, document_path, split_suffix
 from dolma_dask.sources.parquet import ParquetTable
 from dolma_dask.sources.tar import TarArchive
 from dolma_dask.sources.text import TextFiles
@@ -28,10 +29,14 @@ TEXT_SHARD_BYTES = 64 << 20
 TEXT_SHARD_FILES = 20_000
 """Text files per shard at most: each costs an open."""
 
-_SUFFIXES_NAMED = 5
-"""Files with further unknown suffixes that an error names."""
-
-_SOURCES: dict[str, Callable[..., Source]] = {"parquet": ParquetTable, "tar": TarArchive, "jsonl": JsonLines}
+_SOURCES: dict[Kind, Callable[..., Source]] = {
+    "csv": CsvFile,
+    "jsonl": JsonLines,
+    "mbox": Mailbox,
+    "parquet": ParquetTable,
+    "tar": TarArchive,
+    "tsv": CsvFile,
+}
 
 
 class RawShard(Struct, frozen=True):
@@ -51,9 +56,8 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
 
     Raises `UsageError`: a file has an unknown suffix, or two files would become the same shard.
     """
-    _check_suffixes([file.path for file in files])
-    texts = [file for file in files if is_text(file.path)]
-    shards = [RawShard(document_path(file.path), (file,)) for file in files if not is_text(file.path)]
+    texts = [file for file in files if is_single(file.path)]
+    shards = [RawShard(document_path(file.path), (file,)) for file in files if not is_single(file.path)]
     for number, group in enumerate(read_together(texts)):
         shards.append(RawShard(f"text-{number:05d}.jsonl.gz", tuple(group)))
     shards.sort(key=lambda shard: shard.path.encode())
@@ -76,38 +80,14 @@ def combined(shards: Sequence[RawShard], group_of: Callable[[str], str], most_by
     ]
 
 
-def _check_suffixes(paths: Sequence[str]) -> None:
-    """Refuse unknown suffixes; the message counts the other files that have one, and names one for each further suffix."""
-    refused: dict[str, UsageError] = {}
-    for path in paths:
-        try:
-            split_suffix(path)
-        except UsageError as error:
-            refused[path] = error
-    if not refused:
-        return
-    first, its_error = next(iter(refused.items()))
-    if len(refused) == 1:
-        raise its_error
-    examples = {posixpath.splitext(path)[1]: path for path in reversed(refused)}
-    del examples[posixpath.splitext(first)[1]]
-    others = sorted(examples.values(), key=list(refused).index)[:_SUFFIXES_NAMED]
-    raise UsageError(
-        f"{len(refused):,} of {len(paths):,} files have a suffix that is not known; the first is {its_error} "
-        + (f"Other suffixes: {', '.join(others)}. " if others else "")
-        + "Files, folders and patterns, one after another, name those to be read: 'raw/**/*.jsonl' 'raw/**/*.txt'.",
-        **its_error.details,
-    )
-
-
-def is_text(path: str) -> bool:
+def is_single(path: str) -> bool:
     """Tell whether a raw file is one document, and shares a shard with others."""
-    return split_suffix(path).kind == "text"
+    return split_suffix(path).kind in SINGLE
 
 
 def read_together(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
     """Yield files that are one source: neighbouring texts, up to a size; a file of records by itself."""
-    for are_texts, group in groupby(files, lambda file: is_text(file.path)):
+    for are_texts, group in groupby(files, lambda file: is_single(file.path)):
         most = TEXT_SHARD_FILES if are_texts else 1
         yield from grouped(group, lambda file: file.bytes, TEXT_SHARD_BYTES, most)
 
@@ -130,6 +110,7 @@ def open_sources(
     max_record_bytes: int = MAX_RECORD_BYTES,
     lines: LineConverter | None = None,
     function: UserFunction | None = None,
+    encoding: str | None = None,
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
@@ -140,7 +121,9 @@ def open_sources(
         paths = tuple(file.path for file in group)
         urls = tuple(join(root, path) for path in paths)
         kind = split_suffix(paths[0]).kind
-        if kind == "text":
-            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function)
+        if kind in SINGLE:
+            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding)
         else:
-            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function)
+            yield _SOURCES[kind](
+                urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function, encoding
+            )

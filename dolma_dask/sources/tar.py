@@ -20,9 +20,11 @@ from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Member, Section, StoredFile
 from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
+from dolma_dask.sources.csv import read_csv
 from dolma_dask.sources.functions import DOCUMENTS
 from dolma_dask.sources.jsonl import read_json_lines
-from dolma_dask.sources.naming import RawName, split_suffix
+from dolma_dask.sources.mbox import read_mbox
+from dolma_dask.sources.naming import SINGLE, RawName, split_suffix
 from dolma_dask.sources.text import add_text
 
 _KINDS = {
@@ -81,10 +83,19 @@ class TarArchive(RawFile, frozen=True):
 
     def _read(self, file: "_MemberFile") -> Iterator[Block]:
         name = split_suffix(file.name)
-        if name.kind == "text":
+        if name.kind in SINGLE:
             yield self._text(file, name)
-        else:
+        elif name.kind in ("csv", "tsv"):
+            yield from read_csv(self, file, name.compression, file.name)
+        elif name.kind == "mbox":
+            yield from read_mbox(self, file, name.compression)
+        elif name.kind == "jsonl":
             yield from read_json_lines(self, file, name.compression)
+        else:
+            raise CorruptFileError(
+                f"{file.url}: {name.kind} inside of a tar archive; expected JSON lines, CSV, text, web pages or mail. Unpack the archive.",
+                url=file.url,
+            )
 
     def _text(self, file: "_MemberFile", name: RawName) -> Block:
         builder = BlockBuilder(file.section.start.row, self._schema)

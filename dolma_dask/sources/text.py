@@ -1,11 +1,11 @@
-"""Plain text files: one document per file.
+"""Files that are one document each: plain text, web pages (`dolma_dask.sources.html`) and messages (`dolma_dask.sources.mail`).
 
-The id is the path relative to the raw folder, and so is ``metadata.path``. Bytes are taken as they are, line ends
-included; only a UTF-8 byte order mark at the start is dropped, which is no text. Many small files make one shard, so a source takes a list.
+Of text, the id is the path relative to the raw folder, and so is ``metadata.path``. Bytes are taken as they are, line ends
+included; only a byte order mark at the start is dropped, which is no text. Many small files make one shard, so a source takes a list.
 Cost: two `stat` calls and one open per file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import lru_cache
 
@@ -26,16 +26,20 @@ from dolma_dask.io.stream import (
     read_pieces,
 )
 from dolma_dask.sources.base import SCHEMA, BlockBuilder, RawFile, finish
-from dolma_dask.sources.documents import Document, RecordConverter
+from dolma_dask.sources.documents import Document, Record, RecordConverter
+from dolma_dask.sources.encoding import Decoder
 from dolma_dask.sources.functions import DOCUMENTS, FunctionConverter, RecordDocuments
+from dolma_dask.sources.html import read_html
+from dolma_dask.sources.mail import read_mail
 from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.naming import split_suffix
 
-_BOM = b"\xef\xbb\xbf"
+_decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class TextFiles(Struct, frozen=True):
-    """Text files, each one document; the row is the position in `urls`."""
+    """Files that are one document each; the row is the position in `urls`."""
 
     urls: tuple[str, ...]  # the files
     paths: tuple[str, ...]  # the same relative to the raw folder: the ids
@@ -46,6 +50,7 @@ class TextFiles(Struct, frozen=True):
     function: UserFunction | None = (
         None  # that makes documents of the text, see `dolma_dask.sources.functions`
     )
+    encoding: str | None = None  # of the text; ``auto``: to be found; None: UTF-8
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
@@ -80,10 +85,14 @@ def add_text(
     if size > raw.max_record_bytes:
         builder.refuse_size(stored.url, 0, size, raw.max_record_bytes, data)
         return
+    decoder = Decoder(raw.encoding)
     try:
-        builder.add(_documents(data.removeprefix(_BOM), path, raw))
+        builder.add(_documents(data, path, raw, decoder))
     except LineError as error:
         builder.refuse(stored.url, 0, error.reason, error.expected, data)
+        return
+    if decoder.found:
+        builder.encodings.append(decoder.found)
 
 
 @lru_cache
@@ -105,19 +114,35 @@ def _read_limited(stored: StoredFile, compression: Compression | None, limit: in
     return b"".join(pieces), size
 
 
-def _documents(data: bytes, path: str, raw: "RawFile | TextFiles") -> Document | RecordDocuments:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        found = f"0x{data[error.start]:02X} at byte {error.start}"
-        raise LineError("invalid_utf8", f"UTF-8; {found} is no part of it") from error
-    nul = data.find(b"\0")
+def _documents(
+    data: bytes, path: str, raw: "RawFile | TextFiles", decoder: Decoder
+) -> Document | RecordDocuments:
+    record = _READERS[split_suffix(path).kind](data, path, decoder)
+    if raw.function is not None:
+        converter = FunctionConverter(raw.function, raw.mapping, path)
+        return converter.convert(record, 0, identity=_decode_string(record["id"]))
+    return RecordConverter(own_fields(raw.mapping), path).convert(record, 0)
+
+
+def _read_text(data: bytes, path: str, decoder: Decoder) -> Record:
+    """Return the fields of a text file."""
+    text = decoder.text(data)
+    nul = text.find("\0")
     if nul >= 0:
         raise LineError(
-            "nul_byte", f"text without NUL bytes, found one at byte {nul}; is it UTF-16, or no text?"
+            "nul_byte",
+            f"text without NUL bytes, found one at character {nul}; no text, or UTF-16 without a mark: --encoding utf-16-le",
         )
     identity = _encode(path)
     record = {"id": identity, "text": _encode(text), "path": identity}
-    if raw.function is not None:
-        return FunctionConverter(raw.function, raw.mapping, path).convert(record, 0, identity=path)
-    return RecordConverter(own_fields(raw.mapping), path).convert(record, 0)
+    if decoder.found:
+        record["encoding"] = _encode(decoder.found)
+    return record
+
+
+_READERS: dict[str, Callable[[bytes, str, Decoder], Record]] = {
+    "html": read_html,
+    "mail": read_mail,
+    "text": _read_text,
+}
+"""Kinds of files with one document, and what makes its fields of their bytes; the path is the id of one without."""

@@ -87,6 +87,29 @@ def test_a_mistyped_option_that_is_needed(capsys):
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
+        ("quantiles v0 word_count", "--signals word_count?"),
+        ("quantiles v0 line_count --signals word_count", "--signals line_count?"),
+        ("tag v0 gopher_v2 c4", "--taggers is missing; did you mean --taggers gopher_v2 c4?"),
+        ("convert raw v0", "--to is missing; did you mean --to v0?"),
+        ("dedupe v0 fuzzy", "--how fuzzy?"),
+        ("dedupe v0 v1", "--others v1?"),
+        ("mix v0 v1", "--to v1?"),
+        ("report v0 page.html", "--to page.html?"),
+        ("validate v0 gopher", "--attributes gopher?"),
+        (
+            "status v0 x y",
+            "x y: no option is named before it in dolma-dask status; expected none; leave them out.",
+        ),
+    ],
+)
+def test_words_without_a_name_are_given_one(words, meant, capsys):
+    assert cli.main(words.split()) == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
         (["dedupe", "x", "--fuzzy"], "unknown option --fuzzy; did you mean --how fuzzy?"),
         (["dedupe", "x", "--threshold=0.8"], "unknown option --threshold; did you mean --similarity?"),
         (["dedupe", "x", "--similarty", "0.8"], "Did you mean --similarity?"),

@@ -19,7 +19,7 @@ from dolma_dask.formats.exact_numbers import LIMIT, split
 
 Reason = Literal[
     "blank_line", "invalid_utf8", "nul_byte", "invalid_json", "not_an_object", "missing_field", "wrong_type",
-    "function_failed", "wrong_document",
+    "wrong_encoding", "function_failed", "wrong_document",
 ]  # fmt: skip
 """Why a line is no valid record, or why a function of the user makes no document of it."""
 
@@ -70,6 +70,7 @@ _decode_any = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BYTE_OF_MESSAGE = re.compile(r"\s*\(byte (\d+)\)$")
+_NO_NUMBER = re.compile(rb"NaN|-?Infinity")
 _SPACE = b" \t\r\n"
 _INT64 = range(-(2**63), 2**63)
 _LONGEST_INTEGER = 20
@@ -127,6 +128,14 @@ def _invalid_json(line: bytes, message: str) -> LineError:
     match = _BYTE_OF_MESSAGE.search(message)
     offset = min(int(match[1]), len(line)) if match else len(line)
     offset -= "trailing characters" in message  # msgspec counts the first of them in
+    offset -= line[offset - 1 : offset + 1] == b"-I"
+    if no_number := _NO_NUMBER.match(line, offset):
+        name = no_number[0].decode()
+        return LineError(
+            "invalid_json",
+            f"one JSON object per line; {name}, which JSON has not, at byte {offset} (null stands for it)",
+            offset,
+        )
     what = _BYTE_OF_MESSAGE.sub("", message).removeprefix("JSON is malformed: ")
     what = "the line ends too early" if what == "Input data was truncated" else what
     return LineError("invalid_json", f"one JSON object per line; {what} at byte {offset}", offset)

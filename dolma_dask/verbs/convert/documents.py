@@ -1,6 +1,7 @@
 """Raw files of a shard as documents, and the files of documents that they become, cut into parts where that is wanted."""
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -22,7 +23,7 @@ from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import place_of
-from dolma_dask.sources.plan import is_text
+from dolma_dask.sources.plan import is_single
 from dolma_dask.sources.text import own_fields
 
 
@@ -33,6 +34,7 @@ class Conversion(Struct, frozen=True):
     mapping: FieldMapping  # which field is what
     function: UserFunction | None = None  # in place of the mapping
     is_combined: bool = False  # records tell of which published files a shard was made
+    encoding: str | None = None  # of the files' text; ``auto``: to be found; None: UTF-8
 
     @property
     def params(self) -> dict[str, Any]:
@@ -40,6 +42,8 @@ class Conversion(Struct, frozen=True):
         params: dict[str, Any] = {"mapping": self.mapping.canonical(), "converter": CONVERTER_VERSION}
         if self.function is not None:
             params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}
+        if self.encoding is not None:
+            params["encoding"] = self.encoding
         return params
 
 
@@ -66,7 +70,7 @@ class RawDocuments(Struct, frozen=True):
         params = {**self.conversion.params, "files": paths}
         if "{place}" in mapping.generated_id:
             params["places"] = self._places
-        if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_text, paths)):
+        if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_single, paths)):
             params["text_files"] = 2  # before, the fields of records were looked for in them
         return params
 
@@ -80,8 +84,9 @@ class RawDocuments(Struct, frozen=True):
         """Yield the documents with all of their fields."""
         names = ["documents_in", "documents_out", "text_bytes_out"]
         names += ["records_dropped", "records_split"] if self.conversion.function else []
-        counts, inputs = dict.fromkeys(names, 0), list[InputRecord]()
+        counts, inputs, encodings = dict.fromkeys(names, 0), list[InputRecord](), Counter[str]()
         for block in self._blocks(policy, inputs):
+            encodings.update(block.encodings)
             quarantine.admit(block)
             batch = self._documents(block, counts)
             counts["documents_in"] += block.num_rows
@@ -99,6 +104,7 @@ class RawDocuments(Struct, frozen=True):
         facts.info = {
             **({"skipped_members": quarantine.skipped_names} if skipped else {}),
             **({"places": self._places} if self.conversion.is_combined else {}),
+            **({"encodings": dict(sorted(encodings.items()))} if encodings else {}),
         }
 
     def _blocks(self, policy: RecordPolicy, inputs: list[InputRecord]) -> Iterator[Block]:
@@ -109,6 +115,7 @@ class RawDocuments(Struct, frozen=True):
             how.mapping,
             max_record_bytes=policy.max_record_bytes,
             function=how.function,
+            encoding=how.encoding,
         )
         for source in sources:
             yield from source.read(inputs)

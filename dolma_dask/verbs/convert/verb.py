@@ -4,7 +4,8 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -16,22 +17,23 @@ from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, listed
 from dolma_dask.engine import Plan, Unit, grouped
 from dolma_dask.engine.documents import DocumentStage, document_plan
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.functions.calls import FunctionLike, user_function
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.journal import work_key
+from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import ReadOptions, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
+from dolma_dask.sources.encoding import known_encoding
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
-from dolma_dask.sources.naming import list_raw
+from dolma_dask.sources.naming import list_raw, sorted_out, unread
 from dolma_dask.sources.plan import combined
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.convert.documents import Conversion, PartsOutput, RawDocuments
@@ -109,6 +111,15 @@ class ConvertOptions(ReadOptions, SkipOptions):
             convert=same,
         ),
     ] = None
+    encoding: Annotated[
+        str | None,
+        Opt(
+            "Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among ASCII are taken for "
+            "windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.",
+            kind="auto or an encoding",
+            convert=known_encoding,
+        ),
+    ] = None
     under: Annotated[
         str | None,
         Opt(
@@ -183,7 +194,7 @@ def convert(
     *,
     options: ConvertOptions,
 ) -> Summary:
-    """Turn raw files into documents: .jsonl .json .jsonl.gz .jsonl.zst .jsonl.zst.tar .parquet .txt .md, files, folders and globs.
+    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
@@ -194,11 +205,11 @@ def convert(
     Raises
     ------
     StageError
-        Some files failed.
+        Some files failed, or are of no known kind and not named in `skip`.
     BadRecordBudgetError
         More records are bad than `max_bad_fraction` allows; other verbs refuse the dataset until it is mended.
     UsageError
-        A file has an unknown suffix, or no file was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
+        No file of a known kind was found; the function cannot be used; or an argument is unknown, or has a value that it cannot have.
 
     Notes
     -----
@@ -209,22 +220,32 @@ def convert(
     function = None if options.function is None else user_function(options.function, ("record",))
     folder = _folder(options.under)
     fields = options.field_mapping(folder)
-    base, raw_files, left_out = _raw_files(inputs, options.mapping, options.skip)
+    base, raw_files, odd, left_out = _raw_files(inputs, options)
     target = layout.dataset_root(files.normalize(options.to))
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
-    plan = _plan(target, Conversion(base, fields, function, is_combined), shards, options)
-    ran = engine.run(plan, options)
-    notes = [*ran.summary.notes]
-    if left_out:
-        notes.append(f"{counted(left_out, 'file')} left out, which hold no documents of {options.mapping}")
+    how = Conversion(base, fields, function, is_combined, options.encoding)
+    plan = _plan(target, how, shards, options)
+    ran = _all_read(plan, odd, options)
+    notes = [*ran.summary.notes, *left_out]
     if is_combined:
         notes.append(f"{counted(len(raw_files), 'raw file')} became {counted(len(shards), 'shard')}")
     if bad := ran.summary.counts.get("bad_records"):
         place = files.join(target, f"{layout.QUARANTINE}/convert")
         notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
-    return replace(ran.summary, notes=(*notes, *skipped_notes(ran.records.values())))
+    notes += [*skipped_notes(ran.records.values()), *_encoding_notes(ran.records.values())]
+    return replace(ran.summary, notes=tuple(notes))
+
+
+def _encoding_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say how many files were in other encodings than UTF-8."""
+    files_of: Counter[str] = Counter()
+    for record in records:
+        files_of.update(record.info.get("encodings", {}))
+    if files_of:
+        names = ", ".join(f"{name} {count:,}" for name, count in files_of.most_common())
+        yield f"{counted(files_of.total(), 'file')} not in UTF-8: {names}; metadata.encoding of each document says so"
 
 
 def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: ConvertOptions) -> Plan:
@@ -244,6 +265,7 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
         "under": options.under,
         "shard_bytes": options.shard_bytes,
         "combine": options.combine,
+        "encoding": options.encoding,
         "format": options.format,
     }
     plan = document_plan(
@@ -269,17 +291,61 @@ def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOpti
     return convert_attributes(dataset, name, options.form, options.rename, options)
 
 
-def _raw_files(inputs: Sequence[str], mapping: str, skip: Sequence[str]) -> tuple[str, list[FileInfo], int]:
-    """Return the raw folder, the files of it that hold documents, and how many others were left out."""
+def _raw_files(
+    inputs: Sequence[str], options: ConvertOptions
+) -> tuple[str, list[FileInfo], list[FileInfo], list[str]]:
+    """Return the raw folder, the files of it that hold documents, those that nobody knows, and what is to be said of others."""
     base, found = list_raw(inputs)
-    found = [info for info in found if not layout.is_named(info.path, skip)]
-    raw_files = [info for info in found if not is_sibling(mapping, info.path)]
-    left_out = len(found) - len(raw_files)
-    if not raw_files:
+    mapping = options.mapping
+    documents = [info for info in found if not is_sibling(mapping, info.path)]
+    siblings = len(found) - len(documents)
+    if not documents:
         raise UsageError(
-            f"{base} holds {counted(left_out, 'file')} of signals, MinHash or duplicates of {mapping}, the first {found[0].path}; expected documents. Name their folder."
+            f"{base} holds {counted(siblings, 'file')} of signals, MinHash or duplicates of {mapping}, the first {found[0].path}; expected documents. Name their folder."
         )
-    return base, raw_files, left_out
+    listing = sorted_out(documents, options.skip)
+    if not listing.known:
+        what = (
+            unread(listing.odd)
+            if listing.odd
+            else "nothing is left of its files but markers and what --skip names"
+        )
+        raise UsageError(f"{base} holds no file with documents: {what}.")
+    skipped = len(documents) - sum(map(len, listing))
+    marks = ", ".join(info.path for info in listing.markers[:3])
+    notes = [
+        f"{counted(siblings, 'file')} left out, which hold no documents of {mapping}" if siblings else "",
+        f"{counted(len(listing.markers), 'marker')} left out, such as {marks}" if marks else "",
+        f"{counted(skipped, 'file')} left out by skip" if skipped else "",
+    ]
+    return base, listing.known, listing.odd, [note for note in notes if note]
+
+
+def _all_read(plan: Plan, odd: Sequence[FileInfo], options: ConvertOptions) -> engine.Ran:
+    """Run a plan; files that nobody knows are a failure after it, since what is in them is lost.
+
+    Raises
+    ------
+    StageError
+        There are such files, or some shards failed.
+    """
+    try:
+        ran = engine.run(plan, options)
+    except StageError as error:
+        summary = error.details.get("summary")
+        if odd and summary is not None:
+            raise _unread(summary, error.failures, odd) from error
+        raise
+    if odd:
+        raise _unread(ran.summary, (), odd)
+    return ran
+
+
+def _unread(summary: Any, failures: Sequence[Failure], odd: Sequence[FileInfo]) -> StageError:
+    what = unread(odd)
+    all_of_them = (*failures, Failure(odd[0].path, "UnknownKind", f"{what}."))
+    failed = replace(summary, failed=summary.failed + len(odd), failures=all_of_them)
+    return StageError(f"convert: {what}. All others are done.", failures=all_of_them, summary=failed)
 
 
 def _check_alone(given: Sequence[str]) -> None:

@@ -51,7 +51,12 @@ def refusal(line: bytes, fields: list[Field]) -> LineError:
             10,
             "one JSON object per line; trailing comma in object at byte 10",
         ),
-        (b'{"id":NaN}', "invalid_json", 6, "one JSON object per line; invalid character at byte 6"),
+        (
+            b'{"id":NaN}',
+            "invalid_json",
+            6,
+            "one JSON object per line; NaN, which JSON has not, at byte 6 (null stands for it)",
+        ),
         (b"\xef\xbb\xbf{}", "invalid_json", 0, "one JSON object per line; no byte order mark before it"),
         (b"[" * 3000, "invalid_json", 0, "arrays and objects that are nested less deeply"),
         (b" [1]", "not_an_object", 1, "a JSON object, found an array"),

@@ -72,6 +72,11 @@ def test_a_store_that_stays_away_is_given_up(clock):
     assert patiently("s3://elsewhere/other", elsewhere) == "done"
 
 
+def test_the_client_of_hf_is_one_of_many():
+    with pytest.raises(StoreUnreachableError, match=r"hf://datasets/a/b: the store does not answer"):
+        patiently("hf://datasets/a/b", failing(*[made("ConnectError", "Name or service not known")] * 100)[0])
+
+
 def test_patience_returns_with_the_store():
     with pytest.raises(StoreUnreachableError):
         patiently(URL, failing(*[AWAY] * 100)[0])

@@ -74,16 +74,6 @@ def test_nothing_found_is_an_error(tmp_path):
         dk.convert(str(tmp_path / "*.jsonl"), to=str(tmp_path / "v0"))
 
 
-def test_unknown_suffix_is_an_error(tmp_path):
-    write_lines(tmp_path / "raw/a.doc", ["x"])
-    with pytest.raises(UsageError, match=r"^a\.doc: unknown suffix"):
-        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"))
-    write_lines(tmp_path / "raw/b.txt", ["x"])
-    write_lines(tmp_path / "raw/c.pdf", ["x"])
-    with pytest.raises(UsageError, match=r"^2 of 3 files .* the first is a\.doc: unknown suffix"):
-        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"))
-
-
 @pytest.mark.slow
 def test_ids_do_not_depend_on_the_size_of_shards(raw, tmp_path):
     kept = {}

@@ -1,0 +1,214 @@
+"""Encodings of raw files: what the user names, what a byte order mark says, and what is guessed of bytes that are not UTF-8.
+
+With ``auto`` what is UTF-8 stays so, each line of it. Only the rest of a file is guessed, once, from up to 64 KiB of its lines that are not UTF-8
+(charset-normalizer), since a few letters among ASCII say too little: these are taken for those of Western Europe. A guess may be wrong, so what was found stands in
+``metadata.encoding`` of each document, and the summary counts files by it.
+"""
+
+import codecs
+import string
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats.json.exact import LineError, Reason
+from dolma_dask.io.stream import LineBlock
+
+AUTO = "auto"
+UTF_8 = "utf-8"
+WESTERN = "cp1252"
+"""The commonest encoding of text that is not UTF-8; ISO 8859-1 is a part of it."""
+
+_MARKS = (  # the mark of UTF-32 begins with that of UTF-16
+    (codecs.BOM_UTF8, UTF_8),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SAMPLE_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 20
+_FEW = 0.06
+"""Share of bytes above ASCII in lines that have any, below which they are single letters in a text of Latin ones: names in
+English have 0.02, Czech has 0.1, Greek 0.8."""
+
+_EBCDIC = ("cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875")
+"""Encodings of mainframes, in which nearly any bytes are text."""
+
+
+def known_encoding(name: str | None) -> str | None:
+    """Return the usual name of an encoding; None for UTF-8.
+
+    Raises `UsageError`: there is no such encoding of text.
+    """
+    if name is None or name == AUTO:
+        return name
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError, TypeError):
+        found = None
+    if found is None or not getattr(found, "_is_text_encoding", True):
+        raise UsageError(
+            f"encoding {name!r} is not known; expected auto, or one that Python has, such as latin-1, windows-1252, utf-16 or shift_jis.",
+            encoding=name,
+        )
+    return None if found.name in (UTF_8, "utf-8-sig") else found.name
+
+
+def mark_of(data: bytes) -> str | None:
+    """Return the encoding that a byte order mark at the start of a file names."""
+    return next((name for mark, name in _MARKS if data.startswith(mark)), None)
+
+
+def advice(data: bytes) -> str:
+    """Say what to do about bytes that are not UTF-8, from the start of a file or line."""
+    mark = mark_of(data)
+    if mark not in (None, UTF_8):
+        return f". The file begins with the byte order mark of {mark.upper()}: --encoding {mark}"
+    return ". In another encoding: --encoding NAME, such as latin-1, or --encoding auto, which guesses it file by file"
+
+
+class Decoder:
+    """Turns the bytes of one raw file into UTF-8; `found` is its encoding where that is another, once it is known."""
+
+    def __init__(self, encoding: str | None) -> None:
+        self._is_auto = encoding == AUTO
+        self._is_recoded = False  # by `recoded`
+        self.found = "" if encoding is None or self._is_auto else encoding
+
+    def text(self, data: bytes) -> str:
+        """Return the text of a whole file, without a byte order mark.
+
+        Raises `LineError`: it is in another encoding.
+        """
+        if self._is_auto:
+            self.found = self._found_in(data)
+        if self._is_auto and _is_of_single_bytes(self.found):
+            return "\n".join(self._either(line) for line in data.split(b"\n"))
+        return _decode(data, self.found or UTF_8).removeprefix("\ufeff")
+
+    def _found_in(self, data: bytes) -> str:
+        """Return the encoding of bytes; empty for UTF-8, or what cannot be told."""
+        mark = mark_of(data)
+        if mark is not None:
+            return "" if mark == UTF_8 else mark
+        if b"\0" not in data[:_SAMPLE_BYTES] and _is_utf8(data):
+            return ""
+        return guess(data) or ""
+
+    def _either(self, line: bytes) -> str:
+        return line.decode() if _is_utf8(line) else _decode(line, self.found)
+
+    def look(self, lines: LineBlock) -> None:
+        """Guess the encoding of lines that are not UTF-8, once for a file."""
+        if self._is_auto and not self.found:
+            self.found = guess(lines.data.tobytes()) or ""
+
+    def line(self, line: bytes) -> tuple[bytes, str]:
+        """Return a line as UTF-8, and the encoding that it was in where that was another.
+
+        Raises `LineError`: it is in neither.
+        """
+        if not self.found or self._is_recoded:
+            return line, self.found
+        if self._is_auto and _is_utf8(line):
+            return line, ""
+        return _decode(line, self.found).encode(), self.found
+
+    def recoded(self, pieces: Iterator[bytes], url: str, *, is_all: bool = False) -> Iterator[bytes]:
+        """Yield the pieces of a file as UTF-8 where its line ends are more than a byte, or for readers that understand nothing else (`is_all`); else as they are.
+
+        Raises `CorruptFileError`: they are in another encoding than was named or found.
+        """
+        head = b""
+        while len(head) < (_HEAD_BYTES if is_all else 4) and (piece := next(pieces, b"")):
+            head += piece
+        if self._is_auto:
+            self.found = self._found_in(head) if is_all else _wide(head)
+        pieces = chain([head], pieces)
+        if not self.found or (_has_ascii(self.found) and not is_all):
+            return pieces
+        self._is_recoded = True
+        return _recoded(pieces, self.found, url)
+
+
+def _recoded(pieces: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        for piece in pieces:
+            if text := decoder.decode(piece):
+                yield text.encode()
+        decoder.decode(b"", True)
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(
+            f"{url}: not all of it is {encoding} ({error.reason}); expected the encoding of the file: --encoding NAME.",
+            url=url,
+        ) from error
+
+
+def _decode(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        found = f"0x{data[error.start]:02X} at byte {error.start}"
+        reason: Reason = "invalid_utf8" if encoding == UTF_8 else "wrong_encoding"
+        raise LineError(reason, f"{encoding.upper()}; {found} is no part of it{advice(data)}") from error
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Tell whether data are UTF-8, but for a character that is cut off at their end."""
+    try:
+        codecs.getincrementaldecoder(UTF_8)().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wide(head: bytes) -> str:
+    """Return the encoding of JSON with more than a byte for each character, as its mark says it, or the NUL bytes around its first character (RFC 4627)."""
+    mark = mark_of(head)
+    if mark is not None:
+        return "" if mark == UTF_8 else mark
+    nuls = tuple(byte == 0 for byte in head[:4])
+    shapes = {"utf-32-be": (True, True, True, False), "utf-32-le": (False, True, True, True)}
+    shapes |= {"utf-16-be": (True, False, True, False), "utf-16-le": (False, True, False, True)}
+    return next((name for name, shape in shapes.items() if nuls == shape), "")
+
+
+@cache
+def _has_ascii(encoding: str) -> bool:
+    """Tell whether ASCII in an encoding is ASCII, so that lines end where they do in UTF-8."""
+    return string.printable.encode(encoding, "replace") == string.printable.encode()
+
+
+@cache
+def _is_of_single_bytes(encoding: str) -> bool:
+    """Tell whether each byte is a character: then no text of it but ASCII is by chance UTF-8 as well."""
+    return encoding != "" and len(bytes(range(128, 256)).decode(encoding, "replace")) == 128
+
+
+def guess(data: bytes) -> str | None:
+    """Return the encoding that data are likely in, from those of their lines that are not UTF-8; None if it cannot be told."""
+    from charset_normalizer import from_bytes
+
+    sample = data[:_SAMPLE_BYTES]
+    if b"\0" not in sample:
+        lines = (line for line in data.split(b"\n") if not line.isascii() and not _is_utf8(line))
+        sample = b"\n".join(lines)[:_SAMPLE_BYTES]
+    if not sample:
+        return None
+    if _is_western(sample):
+        return WESTERN
+    matches = list(from_bytes(sample, cp_exclusion=list(_EBCDIC)))
+    best = matches[0] if matches else None
+    western = next((match for match in matches if WESTERN in match.could_be_from_charset), None)
+    if best and western and western.chaos <= best.chaos and western.coherence >= best.coherence:
+        return WESTERN
+    return None if best is None else codecs.lookup(best.encoding).name
+
+
+def _is_western(sample: bytes) -> bool:
+    """Tell whether a text of Latin letters has a few others, all of which the encoding of Western Europe has."""
+    few = sum(byte > 127 for byte in sample) <= _FEW * len(sample)
+    return few and b"\0" not in sample and "\ufffd" not in sample.decode(WESTERN, "replace")

@@ -1,0 +1,165 @@
+"""Tables in text, mail and web pages as documents; files of no known kind, markers, and files left out by name."""
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.io.files import FileInfo
+from dolma_dask.sources.naming import sorted_out
+
+pytest.importorskip("resiliparse")
+
+MESSAGE = """Message-ID: <1@x.org>
+From: =?utf-8?q?Bj=C3=B6rn?= <b@x.org>
+Subject: Hello
+ there
+Date: Mon, 1 Jan 2024 12:00:00 +0100
+
+body
+From here
+"""
+OF_MESSAGE = {
+    "id": "1@x.org",
+    "text": "body\nFrom here\n",
+    "created": "2024-01-01T12:00:00+01:00",
+    "metadata": {
+        "from": "Björn <b@x.org>",
+        "date": "Mon, 1 Jan 2024 12:00:00 +0100",
+        "subject": "Hello there",
+    },
+}
+BOX = f"From b Mon Jan  1 12:00:00 2024\n{MESSAGE}\nFrom b Mon Jan  1 12:00:01 2024\n{MESSAGE.replace('1@', '2@')}\n"
+PAGE = '<html><head><meta charset="iso-8859-1"><title>T</title></head><body><nav>menu</nav><p>One twö</p></body></html>'
+
+KINDS: dict[str, tuple[bytes, list[dict[str, Any]]]] = {
+    "a.csv": (
+        b'id,text,n\n7,"two\n""lines""",007\n,x,\n',
+        [
+            {"id": "7", "text": 'two\n"lines"', "metadata": {"n": "007"}},
+            {"id": "a-00000001", "text": "x", "metadata": {"n": ""}},
+        ],
+    ),
+    "a.tsv": (b"text\tlang\nt\ten\n", [{"id": "a-00000000", "text": "t", "metadata": {"lang": "en"}}]),
+    "a.mbox": (
+        BOX.replace("\nFrom here", "\n>From here").encode(),
+        [OF_MESSAGE, OF_MESSAGE | {"id": "2@x.org"}],
+    ),
+    "box/cur/17.M1.host:2,S": (
+        MESSAGE.encode(),
+        [OF_MESSAGE | {"metadata": OF_MESSAGE["metadata"] | {"path": "box/cur/17.M1.host:2,S"}}],
+    ),
+    "a.eml": (
+        MESSAGE.replace("\n\n", "\nContent-Type: text/html\n\n<p>").encode(),
+        [OF_MESSAGE | {"text": "body From here", "metadata": OF_MESSAGE["metadata"] | {"path": "a.eml"}}],
+    ),
+    "a.html": (
+        PAGE.encode("latin-1"),
+        [
+            {
+                "id": "a.html",
+                "text": "One twö",
+                "metadata": {"path": "a.html", "title": "T", "encoding": "cp1252"},
+            }
+        ],
+    ),
+}
+
+
+def written(folder: Path, contents: dict[str, bytes]) -> str:
+    for name, data in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return str(folder)
+
+
+def convert(raw: str, root: Path, **options: Any) -> Any:
+    return dk.convert(raw, to=str(root), source="s", progress=False, **options)
+
+
+def documents(root: Path) -> list[dict[str, Any]]:
+    rows = [
+        json.loads(row)
+        for path in sorted((root / "documents").iterdir())
+        for row in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    return [{name: value for name, value in row.items() if name != "source"} for row in rows]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_becomes_documents(tmp_path, name):
+    data, expected = KINDS[name]
+    convert(written(tmp_path / "raw", {name: data}), tmp_path / "v0")
+    assert documents(tmp_path / "v0") == expected
+
+
+def test_an_archive_holds_all_kinds(tmp_path):
+    written(tmp_path / "in", {name: data for name, (data, _) in KINDS.items()})
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in KINDS:
+            archive.add(tmp_path / "in" / name, name)
+    convert(str(tmp_path / "a.tar"), tmp_path / "v0")
+    made = documents(tmp_path / "v0")
+    assert [row["text"] for row in made] == [row["text"] for _, rows in KINDS.values() for row in rows]
+
+
+@pytest.mark.parametrize("bad, where", [(b"3\n", 1), (b"3,b,c\n", 1)])
+def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
+    raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n" + bad + b"5,ok\n"})
+    summary = convert(raw, tmp_path / "v0", on_bad_record="quarantine", max_bad_fraction=0.5)
+    assert summary.counts["documents_in"] == 3
+    kept = json.loads((tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").read_text())
+    assert (kept["row"], kept["expected"][:25]) == (where, "2 cells as in the heading")
+    assert [row["id"] for row in documents(tmp_path / "v0")] == ["1", "5"]
+
+
+@pytest.mark.parametrize(
+    "name, data, message",
+    [
+        ("a.csv", b"id,body\n1,a\n", r"no column 'text'; it has the columns id, body\. .*--text body"),
+        ("a.csv", b"text,text\n1,a\n", "two columns 'text'"),
+        ("a.csv", b'text\n"a\nb\n', "quote that is never closed"),
+        ("a.csv", b"", "an empty file"),
+        ("a.mbox", b"no mail\n", "expected a mailbox"),
+        ("a.jsonl", b'{"text":"a","x":NaN}\n', "NaN, which JSON has not, at byte 16"),
+        ("a.jsonl", b'{"text":"a","x":-Infinity}\n', "-Infinity, which JSON has not, at byte 16"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, name, data, message):
+    with pytest.raises(StageError, match=message):
+        convert(written(tmp_path / "raw", {name: data}), tmp_path / "v0")
+
+
+def test_odd_files_fail_after_the_others_are_done_until_they_are_skipped(tmp_path):
+    raw = written(
+        tmp_path / "raw", {"README": b"x", "x/a.pdf": b"", "x/b.pdf": b"", "_SUCCESS": b"", "a.txt": b"t"}
+    )
+    with pytest.raises(StageError, match=r"3 files of no kind .* --skip README '\*\.pdf'") as caught:
+        convert(raw, tmp_path / "v0")
+    assert (caught.value.details["summary"].done, caught.value.details["summary"].exit_status) == (1, 1)
+    again = convert(raw, tmp_path / "v0", skip=["README", "*.pdf"])
+    assert (again.skipped, again.exit_status) == (1, 0)
+    assert any("1 marker left out, such as _SUCCESS" in note for note in again.notes)
+    with pytest.raises(UsageError, match="no file with documents: 2 files of no kind"):
+        convert(f"{raw}/x", tmp_path / "v1")
+
+
+def test_files_are_skipped_by_name_folder_or_pattern():
+    infos = [
+        FileInfo(name, 1, "") for name in ("README", "docs/a.txt", "docs/b/c.txt", "x/README", "d.jsonl")
+    ]
+
+    def left(*skip: str) -> list[str]:
+        return [info.path for info in sorted_out(infos, skip).known]
+
+    assert left() == ["docs/a.txt", "docs/b/c.txt", "d.jsonl"]
+    assert left("docs") == left("docs/") == ["d.jsonl"]
+    assert left("b") == ["docs/a.txt", "d.jsonl"]
+    assert left("*.txt") == left("docs/*") == ["d.jsonl"]
+    assert not sorted_out(infos, ["README"]).odd
