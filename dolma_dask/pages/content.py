@@ -127,7 +127,10 @@ class DatasetContent(Struct, frozen=True):
                 *recorded.data.remarks,
                 *remarks(recorded.selection, bool(survey.parts), drops.kept[0]),
             ),
-            quarantine=quarantine_rows(recorded.quarantine),
+            quarantine=quarantine_rows(
+                recorded.quarantine,
+                {stem(shard): source for shard, source in findings.single_sources.items()},
+            ),
             results=(*threshold_tables(answer, is_used), *recorded.data.results),
             thresholds=thresholds_part(answer, is_used),
         )

@@ -87,11 +87,14 @@ class FailureRow(Struct, frozen=True):
 
 
 class QuarantineRow(Struct, frozen=True):
-    """Number of records of one verb that went to the quarantine for one reason."""
+    """Number of records of one file that a verb sent to the quarantine for one reason."""
 
     verb: str
     reason: str
     records: int
+    file: str = ""  # that was read: a shard of documents, or the last name of a raw file
+    first_row: int | None = None  # row of the first of them
+    source: str = ""  # of the documents of the shard, if they are of one
 
 
 class MemberExample(Struct, frozen=True):
@@ -143,6 +146,7 @@ class ReportData(Struct, frozen=True):
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
     unfinished: Sequence[str] = ()
+    origin: str = ""  # what was selected from, if that is another dataset: all shares are of its documents
     thresholds: ThresholdsPart | None = None
 
 

@@ -12,7 +12,7 @@ from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages.markup import beginning, breakable, folded, visible
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.outlines import is_drawn, small_outline
-from dolma_dask.pages.story import CHAPTER_OF, costliest, makes_rows
+from dolma_dask.pages.story import CHAPTER_OF, costliest, documents_in, makes_rows, reads_raw
 from dolma_dask.results.table import Column, Table
 
 MAX_PLOTS = 8
@@ -41,11 +41,12 @@ class FunnelStep(NamedTuple):
 
 
 def funnel(stages: Sequence[StageRow]) -> list[FunnelStep]:
-    """Lay out documents and text wherever their number changes; nothing where it never does."""
+    """Lay out documents and text wherever their number changes, from the first documents on; nothing where it never does."""
     rows = [stage for stage in stages if makes_rows(stage)]
     lines: list[tuple[str, int, int | None]] = []
-    if rows and rows[0].documents_in is not None:
-        lines.append(("came in", rows[0].documents_in, None))
+    first = documents_in(rows[0]) if rows and not reads_raw(rows[0].verb) else None
+    if first is not None:
+        lines.append(("came in", first, None))
     for stage in stages:
         is_same = bool(lines) and lines[-1][1] == stage.documents_out
         if stage.documents_out is None or not (is_same or makes_rows(stage)):
@@ -67,7 +68,14 @@ def funnel(stages: Sequence[StageRow]) -> list[FunnelStep]:
 
 
 _FAILURES = (Column("verb", "name"), Column("shard", "name"), Column("error", "words"))
-_QUARANTINE = (Column("verb", "name"), Column("reason", "words"), Column("records"))
+_QUARANTINE = (
+    Column("verb", "name"),
+    Column("reason", "words"),
+    Column("records"),
+    Column("file", "name"),
+    Column("first row"),
+    Column("source", "name"),
+)
 
 
 def problem_tables(data: ReportData) -> list[Table]:

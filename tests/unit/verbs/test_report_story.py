@@ -20,7 +20,7 @@ from dolma_dask.pages.model import (
     SourceRow,
     StageRow,
 )
-from dolma_dask.pages.recorded import unfinished
+from dolma_dask.pages.recorded import QuarantineFile, quarantine_rows, unfinished
 from dolma_dask.pages.story import chapters, costliest, totals
 from dolma_dask.pages.survey import Findings, Survey
 from dolma_dask.pages.views import funnel, kept_table, rule_table
@@ -114,6 +114,26 @@ def test_tiles_count_the_documents_of_verbs_that_make_rows():
     assert funnel(stages) == []
 
 
+def test_shares_are_of_documents_and_not_of_raw_records():
+    raw = [StageRow("convert", 50, 100, bad_records=2), StageRow("tag", 100, 100, bad_records=3)]
+    split = replace(DATA, stages=[*raw, StageRow("mix", 100, 68, bad_records=3)], origin="v0")
+    found = totals(split)
+    assert (found.came, found.left, found.bad) == (100, 68, 5), "a bad row that three verbs met is one"
+    assert totals(replace(split, stages=raw, sources=[])).came == 100
+    assert said(split)["sources"].startswith(
+        "50 records of raw files became 100 documents. 100 documents from 2 sources are what v0 has, with"
+    )
+    assert "68.0 % of 100 in <bdi>v0</bdi>" in page.render(split)
+
+
+def test_bad_records_have_a_file_a_row_and_a_source(tmp_path):
+    lines = [{"url": "/private/raw/web.jsonl", "row": row, "reason": "invalid_json"} for row in (7, 9)]
+    path = tmp_path / "a.jsonl.gz.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    (row,) = quarantine_rows([QuarantineFile("convert", "a.jsonl.gz", str(path))], {"a": "web"})
+    assert row == QuarantineRow("convert", "invalid json", 2, "web.jsonl", 7, "web")
+
+
 def test_documents_pass_the_rule_where_more_than_it_decided():
     sampled = replace(DATA, stages=[StageRow("mix", 100, 30)])
     assert said(sampled)["rules"].startswith("68 of 100 documents pass the rule (68.0 %), with")
@@ -141,14 +161,14 @@ def test_one_is_not_many():
     words = said(one)
     assert words["problems"] == (
         "1 shard failed. The output is incomplete until it is done: the same command takes up where it stopped. "
-        "1 record of 2 could not be read and stands in the quarantine."
+        "1 record of the 2 that mix read could not be read and stands in the quarantine."
     )
     assert words["rules"].startswith("1 of 2 documents was kept (50.0 %). The rule")
     assert words["rules"].endswith(
         "No other rule drops it: without this rule, it would come back, with 9 B of text."
     )
     assert words["duplicates"] == "fuzzy in d marks 1 of 2 documents as a copy (50.0 %)."
-    without = replace(one, sources=[], rules=[replace(rule, only=0)] * 2)
+    without = replace(one, stages=[StageRow("mix", 2, 1)], sources=[], rules=[replace(rule, only=0)] * 2)
     assert said(without)["rules"] == "1 of 2 documents was kept (50.0 %)."
     other = replace(one, rules=[replace(rule, only=0)] * 2)
     assert said(other)["rules"].endswith("1 document (50.0 %). Other rules drop it too.")
