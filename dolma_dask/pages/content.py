@@ -109,7 +109,7 @@ class DatasetContent(Struct, frozen=True):
 
     def _data(self, survey: Survey, findings: Findings, answer: WhatIf | None) -> ReportData:
         """Put together what the journals, the documents and the thresholds say."""
-        recorded, is_used = self.recorded, self.thresholds.is_used
+        recorded, thresholds = self.recorded, self.thresholds
         drops = recorded.drops or findings.drops
         return replace(
             recorded.data,
@@ -131,8 +131,11 @@ class DatasetContent(Struct, frozen=True):
                 recorded.quarantine,
                 {stem(shard): source for shard, source in findings.single_sources.items()},
             ),
-            results=(*threshold_tables(answer, is_used), *recorded.data.results),
-            thresholds=thresholds_part(answer, is_used),
+            results=(
+                *threshold_tables(None if thresholds.is_rule else answer, thresholds.is_used),
+                *recorded.data.results,
+            ),
+            thresholds=thresholds_part(answer, thresholds.is_used, thresholds.is_rule),
         )
 
     def _stages(self, findings: Findings, note: str | None) -> list[StageRow]:

@@ -118,6 +118,7 @@ class ThresholdsPart(Struct, frozen=True):
     answer: Mapping[str, Any]  # JSON-able
     page: str  # as HTML, with sliders
     is_used: bool = True  # whether the selection was made by them
+    is_rule: bool = False  # whether they are the numbers in its rule
 
 
 class ReportData(Struct, frozen=True):

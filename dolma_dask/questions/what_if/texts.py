@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import without_blank_lines
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.documents import DocumentFile
@@ -184,6 +185,7 @@ def _beginnings(dataset: Dataset, shard: str, rows: list[int]) -> Iterator[tuple
 
 
 def _beginning(text: str) -> str:
+    text = without_blank_lines(text)
     if len(text) <= EXCERPT_CHARACTERS:
         return text
     return text[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
