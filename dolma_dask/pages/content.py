@@ -15,8 +15,10 @@ from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.clusters import cluster_examples
+from dolma_dask.pages.findings import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
+from dolma_dask.pages.names import shown_names
 from dolma_dask.pages.record import Page
 from dolma_dask.pages.recorded import (
     RecordedContent,
@@ -116,6 +118,11 @@ class DatasetContent(Struct, frozen=True):
             sources=source_rows(survey, drops, tokens_by_source(recorded.token_steps, findings)),
             signals=signal_rows(survey, findings),
             rules=rule_rows(survey, drops, recorded.selection),
+            beyond=beyond_published(
+                findings.kept_signals if survey.parts else findings.signals,
+                shown_names(survey.keys),
+                frozenset(bound.key for bound in survey.bounds),
+            ),
             examples=[
                 near
                 for bound in survey.bounds

@@ -78,6 +78,16 @@ class Example(Struct, frozen=True):
     excerpt: str
 
 
+class Beyond(Struct, frozen=True):
+    """Kept documents beyond a published bound of a signal that no rule cuts."""
+
+    key: str
+    sign: str  # operator of what the bound keeps
+    bound: float
+    documents: int
+    share: float  # of the kept documents with a value, 0..1
+
+
 class FailureRow(Struct, frozen=True):
     """One shard that a verb could not finish, and why."""
 
@@ -147,6 +157,7 @@ class ReportData(Struct, frozen=True):
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
     unfinished: Sequence[str] = ()
+    beyond: Sequence[Beyond] = ()  # those of most documents first
     origin: str = ""  # what was selected from, if that is another dataset: all shares are of its documents
     thresholds: ThresholdsPart | None = None
 

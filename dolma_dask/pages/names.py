@@ -24,19 +24,19 @@ def key_name(key: str, names: Mapping[str, str]) -> Markup:
     return _NAME.format(visible(beginning(key)), breakable(beginning(names.get(key, key))))
 
 
+def shortened(text: str, names: Mapping[str, str]) -> str:
+    """Return a rule with short names."""
+    for key in sorted((key for key in names if names[key] != key), key=len, reverse=True):
+        text = text.replace(key, names[key])
+    return text
+
+
 def with_short_names(data: ReportData, names: Mapping[str, str]) -> ReportData:
     """Return the content of a page with short names in rules and tables; those of its signals and examples are written by `key_name`."""
-    longest_first = sorted((key for key in names if names[key] != key), key=len, reverse=True)
-
-    def shortened(text: str) -> str:
-        for key in longest_first:
-            text = text.replace(key, names[key])
-        return text
-
     return replace(
         data,
-        rules=[replace(row, rule=shortened(row.rule)) for row in data.rules],
-        examples=[replace(one, rule=shortened(one.rule)) for one in data.examples],
+        rules=[replace(row, rule=shortened(row.rule, names)) for row in data.rules],
+        examples=[replace(one, rule=shortened(one.rule, names)) for one in data.examples],
         results=[_with_names(table, names) for table in data.results],
     )
 

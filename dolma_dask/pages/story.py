@@ -123,9 +123,10 @@ def _known(stages: Sequence[StageRow], *names: str) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def chapters(data: ReportData) -> dict[str, Chapter]:
+def chapters(data: ReportData, has_findings: bool = False) -> dict[str, Chapter]:
     """Return the chapters that have something to say, in their order."""
-    found = (_came(data), _wrong(data), _dropped(data), *_others(data))
+    first = Chapter("findings", "What to look at first", ()) if has_findings else None
+    found = (first, _came(data), _wrong(data), _dropped(data), *_others(data))
     return {chapter.id: chapter for chapter in found if chapter}
 
 
