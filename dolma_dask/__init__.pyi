@@ -1422,7 +1422,8 @@ def quantiles(
         strict de=regular perplexity=strictest en.perplexity=regular.
     tails : list of str, optional
         Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the LUMI
-        chain for the signals that it uses, under RedPajama-V2's names, and both for others.
+        chain for the signals that it uses, under RedPajama-V2's names, one end for others of the built-in taggers that are bad at one end alone
+        (lengths: lower), and both for the rest.
     nulls : {"drop", "keep", "fail"}
         Fate of a document without a value of a signal, for mix with these thresholds: it is dropped, it is kept, or mix fails and names it.
     probabilities : list of float, optional

@@ -20,6 +20,8 @@ _RIGHT_TO_LEFT = re.compile(
 _DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Characters that are not seen and change the direction of what follows."""
 
+_BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
+
 _SURROUNDINGS = 100
 """Characters of an expression that a message shows."""
 
@@ -49,6 +51,11 @@ def shown_name(url: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """Return names as in a sentence."""
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
+
+
+def without_blank_lines(text: str) -> str:
+    """Return a text without the empty lines at its beginning; one of white space alone as it is."""
+    return text[_BLANK_LINES.match(text).end() :] if text.strip() else text  # type: ignore[union-attr]
 
 
 def counted(number: int, noun: str, nouns: str = "") -> str:

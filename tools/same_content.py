@@ -357,7 +357,7 @@ stages:
   - convert: {inputs: raw/pages, to: "${out}/v0", id: key, text: body, source: web}
   - tag: {dataset: "${out}/v0", taggers: [gopher_v2, char_length_v1]}
   - dedupe: {dataset: "${out}/v0"}
-  - quantiles: {dataset: "${out}/v0", signals: [word_count, length], by: none, level: regular}
+  - quantiles: {dataset: "${out}/v0", signals: [word_count, length], by: none, level: regular, tails: {word_count: both, length: both}}
   - name: keep
     mix: {dataset: "${out}/v0", to: "${out}/v1", where: exact is None, thresholds: "${out}/v0/quantiles/quantiles.regular.json"}
   - ragged: {dataset: "${out}/v1", to: "${out}/tokens", tokenizer: tokenizer.json, name: pages}
@@ -454,13 +454,13 @@ CASES = {
     "attach signals parquet": Case("attach rpv2 tables/signals --name columns --format parquet", everywhere=True),
     "attach duplicates": Case("attach rpv2 tables/duplicates --name exact --only '2023-06*'"),
     "quantiles": Case("quantiles v0 @signals", needs="tag", everywhere=True),
-    "quantiles level": Case("quantiles v0 @signals --by metadata.language --level regular --name language", needs="tag", everywhere=True),
-    "quantiles some": Case("quantiles v0 @signals --by source metadata.language --where 'gopher_v2__gopher_v2__word_count > 5' --level strict word_count=regular web/en=strictest --nulls keep --name some", needs="tag", everywhere=True),
+    "quantiles level": Case("quantiles v0 @signals --by metadata.language --level regular --name language --tails word_count=both length=both", needs="tag", everywhere=True),
+    "quantiles some": Case("quantiles v0 @signals --by source metadata.language --where 'gopher_v2__gopher_v2__word_count > 5' --level strict word_count=regular web/en=strictest --nulls keep --name some --tails word_count=both length=both", needs="tag", everywhere=True),
     "quantiles all signals": Case("quantiles v0 --attributes gopher_v2 whitespace_tokenizer_v1 --by none --probabilities 0 0.25 0.5 1 --name all", needs="tag"),
-    "quantiles sampled": Case("quantiles v0 @signals metadata.perplexity --sample 0.4 --seed 3 --level strict --name sampled", needs="tag"),
+    "quantiles sampled": Case("quantiles v0 @signals metadata.perplexity --sample 0.4 --seed 3 --level strict --name sampled --tails word_count=both length=both", needs="tag"),
     "quantiles attribute": Case("quantiles v0 --signals metadata.n --by columns__whitespace_tokenizer_v1__length --only books --name attribute", needs="tag parquet"),
-    "filter": Case("filter v0", needs="quantiles", everywhere=True),
-    "filter groups": Case("filter v0 --quantiles language --tails word_count=lower --nulls keep --name language --format parquet", needs="quantiles level", everywhere=True),
+    "filter": Case("filter v0 --tails word_count=both length=both", needs="quantiles", everywhere=True),
+    "filter groups": Case("filter v0 --quantiles language --tails word_count=lower length=both --nulls keep --name language --format parquet", needs="quantiles level", everywhere=True),
     "mix levels": Case("mix v0 --to mix/levels --where 'quality.level >= 2 and language.word_count >= 1'", needs="filter, filter groups"),
     "dedupe": Case("dedupe v0", everywhere=True, kills=(2, 7, 14)),
     "dedupe id": Case("dedupe v0 --by id --name same_id"),

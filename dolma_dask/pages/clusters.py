@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.display import counted, isolated
+from dolma_dask.display import counted, isolated, without_blank_lines
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.journal import Record
 from dolma_dask.pages.history import History, Step
@@ -97,4 +97,7 @@ def _differing(members: list["ClusterMember"]) -> list["ClusterMember"]:
 
 
 def _member(member: "ClusterMember") -> MemberExample:
-    return MemberExample(member.head(), [(piece.kind, piece.text) for piece in member.pieces])
+    pieces = [(piece.kind, piece.text) for piece in member.pieces]
+    if pieces:
+        pieces[0] = (pieces[0][0], without_blank_lines(pieces[0][1]))
+    return MemberExample(member.head(), pieces)

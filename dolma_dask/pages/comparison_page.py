@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from dolma_dask.display import byte_size, counted, isolated, percent, real
-from dolma_dask.pages import page, views
+from dolma_dask.pages import page
 from dolma_dask.pages.model import ComparisonPart, ReportData, RuleRow, SignalChange
+from dolma_dask.pages.names import key_name, shown_names
 from dolma_dask.pages.outlines import is_drawn, overlay
 from dolma_dask.pages.story import Chapter, totals
 from dolma_dask.pages.words import short
 from dolma_dask.results.answer import plain
 from dolma_dask.results.table import Column, Kind, Table
+from dolma_dask.rules.signal_names import short_name
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
 FORMAT, FORMAT_VERSION = "dolma_dask.comparison", 1
@@ -46,7 +48,7 @@ def render(data: ComparisonPart) -> str:
         drawn=[change for change in data.signals if is_drawn(change.before, change.after)],
         most=MAX_DRAWN,
         overlay=lambda change: overlay(change.before, change.after),
-        key_name=views.key_name,
+        key_name=lambda key: key_name(key, _names(data)),
         words=plot_words,
     )
 
@@ -140,8 +142,12 @@ def _aside_words(data: ComparisonPart) -> Iterator[str]:
         yield f"{counted(without, 'signal')} {'has' if without == 1 else 'have'} no finite value on one side or both, and so no distance."
 
 
+def _names(data: ComparisonPart) -> dict[str, str]:
+    return shown_names(change.before.key for change in data.signals)
+
+
 def _key(change: SignalChange) -> str:
-    return isolated(short(change.before.key))
+    return isolated(short(short_name(change.before.key)))
 
 
 # ------------------------------------------------------------------------------------------------ numbers of a side
@@ -282,9 +288,10 @@ def signal_table(data: ComparisonPart) -> Table:
             for name in (before, after)
         ),
     )
+    shown = _names(data)
     rows = [
         (
-            views.key_name(change.before.key),
+            key_name(change.before.key, shown),
             change.distance,
             *(side.quantiles.get(share) for _, share in shares for side in (change.before, change.after)),
             *(side.nulls for side in (change.before, change.after)),

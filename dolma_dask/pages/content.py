@@ -15,8 +15,10 @@ from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.clusters import cluster_examples
+from dolma_dask.pages.findings import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
+from dolma_dask.pages.names import shown_names
 from dolma_dask.pages.record import Page
 from dolma_dask.pages.recorded import (
     RecordedContent,
@@ -109,13 +111,18 @@ class DatasetContent(Struct, frozen=True):
 
     def _data(self, survey: Survey, findings: Findings, answer: WhatIf | None) -> ReportData:
         """Put together what the journals, the documents and the thresholds say."""
-        recorded, is_used = self.recorded, self.thresholds.is_used
+        recorded, thresholds = self.recorded, self.thresholds
         drops = recorded.drops or findings.drops
         return replace(
             recorded.data,
             sources=source_rows(survey, drops, tokens_by_source(recorded.token_steps, findings)),
             signals=signal_rows(survey, findings),
             rules=rule_rows(survey, drops, recorded.selection),
+            beyond=beyond_published(
+                findings.kept_signals if survey.parts else findings.signals,
+                shown_names(survey.keys),
+                frozenset(bound.key for bound in survey.bounds),
+            ),
             examples=[
                 near
                 for bound in survey.bounds
@@ -127,9 +134,15 @@ class DatasetContent(Struct, frozen=True):
                 *recorded.data.remarks,
                 *remarks(recorded.selection, bool(survey.parts), drops.kept[0]),
             ),
-            quarantine=quarantine_rows(recorded.quarantine),
-            results=(*threshold_tables(answer, is_used), *recorded.data.results),
-            thresholds=thresholds_part(answer, is_used),
+            quarantine=quarantine_rows(
+                recorded.quarantine,
+                {stem(shard): source for shard, source in findings.single_sources.items()},
+            ),
+            results=(
+                *threshold_tables(None if thresholds.is_rule else answer, thresholds.is_used),
+                *recorded.data.results,
+            ),
+            thresholds=thresholds_part(answer, thresholds.is_used, thresholds.is_rule),
         )
 
     def _stages(self, findings: Findings, note: str | None) -> list[StageRow]:

@@ -78,6 +78,16 @@ class Example(Struct, frozen=True):
     excerpt: str
 
 
+class Beyond(Struct, frozen=True):
+    """Kept documents beyond a published bound of a signal that no rule cuts."""
+
+    key: str
+    sign: str  # operator of what the bound keeps
+    bound: float
+    documents: int
+    share: float  # of the kept documents with a value, 0..1
+
+
 class FailureRow(Struct, frozen=True):
     """One shard that a verb could not finish, and why."""
 
@@ -87,11 +97,14 @@ class FailureRow(Struct, frozen=True):
 
 
 class QuarantineRow(Struct, frozen=True):
-    """Number of records of one verb that went to the quarantine for one reason."""
+    """Number of records of one file that a verb sent to the quarantine for one reason."""
 
     verb: str
     reason: str
     records: int
+    file: str = ""  # that was read: a shard of documents, or the last name of a raw file
+    first_row: int | None = None  # row of the first of them
+    source: str = ""  # of the documents of the shard, if they are of one
 
 
 class MemberExample(Struct, frozen=True):
@@ -115,6 +128,7 @@ class ThresholdsPart(Struct, frozen=True):
     answer: Mapping[str, Any]  # JSON-able
     page: str  # as HTML, with sliders
     is_used: bool = True  # whether the selection was made by them
+    is_rule: bool = False  # whether they are the numbers in its rule
 
 
 class ReportData(Struct, frozen=True):
@@ -143,6 +157,8 @@ class ReportData(Struct, frozen=True):
     remarks: Sequence[str] = ()
     left_out: Sequence[str] = ()
     unfinished: Sequence[str] = ()
+    beyond: Sequence[Beyond] = ()  # those of most documents first
+    origin: str = ""  # what was selected from, if that is another dataset: all shares are of its documents
     thresholds: ThresholdsPart | None = None
 
 

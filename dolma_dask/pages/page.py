@@ -22,9 +22,11 @@ from markupsafe import Markup
 from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.pages import markup, story, views
+from dolma_dask.pages.findings import findings
 from dolma_dask.pages.markup import visible
 from dolma_dask.pages.model import ReportData
-from dolma_dask.pages.outlines import is_drawn
+from dolma_dask.pages.names import key_name, shown_names, with_short_names
+from dolma_dask.pages.outlines import is_drawn, still
 from dolma_dask.pages.record import VERSION
 from dolma_dask.questions.what_if.page import page_script
 from dolma_dask.results.answer import plain, script_json
@@ -35,6 +37,9 @@ FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 
 def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
+    names = shown_names([signal.key for signal in data.signals] + [one.signal for one in data.examples])
+    found = findings(data, names)
+    data = with_short_names(data, names)
     drawn = [signal for signal in data.signals if is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]
     items = (Markup(script_json(item)) for item in interactive.figure_items([*drawn, *drawn_results]))
@@ -49,13 +54,16 @@ def render(data: ReportData) -> str:
         interactive.library() if drawn or drawn_results else [],
         frames,
         data=data,
-        chapters=story.chapters(data),
+        chapters=story.chapters(data, bool(found)),
+        findings=found,
         totals=story.totals(data),
         frame=Markup(data.thresholds.page) if data.thresholds else None,
+        key_name=lambda key: key_name(key, names),
         groups=grouped(data.examples, "rule"),
         signals=signals,
         results=results,
         views=views,
+        still=still,
     )
 
 

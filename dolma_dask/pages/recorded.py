@@ -6,7 +6,7 @@ Filters, samples and a least length of the text decide too where they are given:
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import dolma_dask
 from dolma_dask.dataset import Shard
-from dolma_dask.display import counted, isolated, listed, shown_name
+from dolma_dask.display import counted, isolated, last_name, listed, shown_name
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
@@ -56,7 +56,7 @@ class RecordedContent(Struct, frozen=True):
 
     data: ReportData  # without what documents tell
     selection: RecordedSelection | None
-    quarantine: tuple[tuple[str, str], ...] = ()  # URLs of files of quarantined records, each with its verb
+    quarantine: tuple["QuarantineFile", ...] = ()
     similar: tuple[SimilarSet, ...] = ()  # clusters to show, which `results` name too
     token_steps: tuple[Step, ...] = ()  # what made token shards
 
@@ -81,6 +81,7 @@ def recorded_content(
         version=dolma_dask.__version__,
         stages=tuple(stages) if is_all else tuple(replace(row, cpu_seconds=None) for row in stages),
         where=origin.where,
+        origin=last_name(origin.dataset.root) if origin.dataset.root == history.parent else "",
         results=result_tables(history),
         unfinished=tuple(unfinished(shown.steps)),
         remarks=(*history.notes, *origin.notes),
@@ -321,42 +322,67 @@ def unfinished(steps: Sequence[Step]) -> Iterator[str]:
                 yield f"{what} left {counted(run.missing, 'file')} undone (failures, --only, --share or --prune)."
 
 
+class QuarantineFile(Struct, frozen=True):
+    """A file of quarantined records."""
+
+    verb: str
+    shard: str  # whose records they are
+    url: str
+
+
 class _Quarantined(msgspec.Struct):
-    """The part of a quarantined record that is counted."""
+    """The part of a quarantined record that is told."""
 
     reason: str
+    url: str = ""
+    row: int | None = None
 
 
-def quarantine_files(steps: Sequence[Step]) -> list[tuple[str, str]]:
-    """List the files of quarantined records of the shards that the steps show, each once, with its verb."""
-    listed: dict[str, str] = {}
+def quarantine_files(steps: Sequence[Step]) -> list[QuarantineFile]:
+    """List the files of quarantined records of the shards that the steps show, each once."""
+    listed: dict[str, QuarantineFile] = {}
     for step in steps:
         folder = f"{layout.QUARANTINE}/{step.verb}"
         for info in files.list_files(files.join(step.root, folder)):
             shard, _, suffix = info.path.rpartition(".")
             url = files.join(step.root, f"{folder}/{info.path}")
             if suffix == "jsonl" and (step.stems is None or stem(shard) in step.stems):
-                listed.setdefault(url, step.verb)
-    return [(verb, url) for url, verb in listed.items()]
+                listed.setdefault(url, QuarantineFile(step.verb, shard, url))
+    return list(listed.values())
 
 
-def quarantine_rows(listed: Sequence[tuple[str, str]]) -> list[QuarantineRow]:
-    """Count quarantined records by verb, in the order in which these come first, and reason.
+def quarantine_rows(
+    listed: Sequence[QuarantineFile], sources: Mapping[str, str] | None = None
+) -> list[QuarantineRow]:
+    """Count quarantined records by verb, in the order in which these come first, reason and file; `sources` are those of shards, by `stem`.
 
     Raises `CorruptFileError`: a quarantine file is damaged.
     """
-    counts = Counter((verb, reason) for verb, url in listed for reason in _reasons(url))
-    verbs = list(dict.fromkeys(verb for verb, _ in listed))
-    order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1]))
-    return [QuarantineRow(verb, reason.replace("_", " "), counts[verb, reason]) for verb, reason in order]
+    counts: Counter[tuple[str, str, str, str]] = Counter()
+    first: dict[tuple[str, str, str, str], int | None] = {}
+    for one in listed:
+        source = (sources or {}).get(stem(one.shard), "")
+        for record in _records(one.url):
+            # of folders of a machine nothing is told: documents are named by their shard, raw files by their last name
+            file = one.shard if last_name(record.url) == last_name(one.shard) else last_name(record.url)
+            place = (one.verb, record.reason.replace("_", " "), file or one.shard, source)
+            counts[place] += 1
+            first.setdefault(place, record.row)
+    verbs = list(dict.fromkeys(one.verb for one in listed))
+    order = sorted(counts, key=lambda item: (verbs.index(item[0]), -counts[item], item[1:]))
+    return [
+        QuarantineRow(verb, reason, counts[place], file, first[place], source)
+        for place in order
+        for verb, reason, file, source in [place]
+    ]
 
 
-def _reasons(url: str) -> Iterable[str]:
+def _records(url: str) -> Iterator[_Quarantined]:
     decoder = msgspec.json.Decoder(_Quarantined)
     with io.BufferedReader(files.open_read(url)) as lines:  # type: ignore[type-var]
         for number, line in enumerate(lines):
             try:
-                yield decoder.decode(line).reason
+                yield decoder.decode(line)
             except NOT_JSON as error:
                 raise CorruptFileError(
                     f"{url}, line {number}: {error}; expected a quarantined record. Run the verb again, or delete the file.",

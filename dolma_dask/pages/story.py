@@ -1,6 +1,7 @@
 """The chapters of a page, each with sentences that say what its numbers mean. What is not known is not said."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -34,9 +35,9 @@ class Chapter(Struct, frozen=True):
 
 
 class Totals(Struct, frozen=True):
-    """Sums of a run; None is unknown."""
+    """Sums of a run; None is unknown. Documents are those that could be read: what raw files had in records is no part of any share."""
 
-    came: int | None  # documents, records that could not be read included
+    came: int | None  # documents that were selected from
     left: int | None  # documents
     text_before: int | None
     text: int | None
@@ -54,14 +55,17 @@ class Totals(Struct, frozen=True):
 
 
 def totals(data: ReportData) -> Totals:
-    """Sum up a run: what went into its first stage, what came out of the last one that counted it.
+    """Sum up a run: the documents that were selected from, and what came out of the last stage that counted it.
 
-    Stages that add attributes change no documents, and may have read some alone: the documents of a run that has no others are those that are there.
+    Shares are of the documents that the page counts by source; without these, of those that the first stage had. Stages that add attributes change no documents, and may
+    have read some alone.
     """
     made = [stage for stage in data.stages if makes_rows(stage)]
-    documents = _known(made, "documents_in", "documents_out") or _counts(data.sources, "documents")
-    came = next(iter(documents), None)
-    texts = _known([stage for stage in data.stages if stage.documents_in == came], "text_bytes")
+    came = next(iter([*_counts(data.sources, "documents"), *filter(None, map(documents_in, made))]), None)
+    documents = _known(made, "documents_out") or _counts(data.sources, "documents")
+    texts = _counts(data.sources, "text_bytes") or _known(
+        [stage for stage in data.stages if stage.documents_out == came], "text_bytes"
+    )
     text = _known(made, "text_bytes") or _counts(data.sources, "text_bytes")
     tokens = _known(data.stages, "tokens")
     sizes, spent = _known(data.stages, "bytes_out"), _known(data.stages, "seconds")
@@ -76,8 +80,31 @@ def totals(data: ReportData) -> Totals:
         seconds=math.fsum(spent) if spent else None,
         cpu_seconds=math.fsum(filter(None, cpu)) if cpu and None not in cpu else None,
         failed=max(sum(stage.failed for stage in data.stages), len(data.failures)),
-        bad=max(sum(stage.bad_records for stage in data.stages), sum(row.records for row in data.quarantine)),
+        bad=_bad_records(data),
     )
+
+
+def _bad_records(data: ReportData) -> int:
+    """Count records that could not be read, each once: the same rows of documents are met by every verb that reads them."""
+    met = Counter[str]()
+    for row in data.quarantine:
+        met[row.verb] += row.records
+    for stage in data.stages:
+        met[stage.verb] = max(met[stage.verb], stage.bad_records)
+    raw = [verb for verb in met if reads_raw(verb)]
+    return sum(met.pop(verb) for verb in raw) + max(met.values(), default=0)
+
+
+def reads_raw(verb: str) -> bool:
+    """Tell whether a verb reads raw files: it counts their records, of which one may become no document or many."""
+    return verb in VERBS and "inputs" in VERBS[verb].reads
+
+
+def documents_in(stage: StageRow) -> int | None:
+    """Return the documents that a stage could read; of raw files those that it made."""
+    if reads_raw(stage.verb):
+        return stage.documents_out
+    return None if stage.documents_in is None else stage.documents_in - stage.bad_records
 
 
 def makes_rows(stage: StageRow) -> bool:
@@ -96,9 +123,10 @@ def _known(stages: Sequence[StageRow], *names: str) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def chapters(data: ReportData) -> dict[str, Chapter]:
+def chapters(data: ReportData, has_findings: bool = False) -> dict[str, Chapter]:
     """Return the chapters that have something to say, in their order."""
-    found = (_came(data), _wrong(data), _dropped(data), *_others(data))
+    first = Chapter("findings", "What to look at first", ()) if has_findings else None
+    found = (first, _came(data), _wrong(data), _dropped(data), *_others(data))
     return {chapter.id: chapter for chapter in found if chapter}
 
 
@@ -145,12 +173,29 @@ def _came_words(data: ReportData) -> Iterator[str]:
         return
     sizes = [row.text_bytes for row in data.sources if row.text_bytes is not None]
     text = sum(sizes) if len(sizes) == len(data.sources) else 0
+    yield from _raw_words(data)
     of = f" from {_source_count(data.sources)}" if len(data.sources) > 1 else ""
-    yield f"{counted(documents, 'document')}{of} came in{f', with {byte_size(text)} of text' if text else ''}."
+    came = f"are what {isolated(data.origin)} has" if data.origin else "came in"
+    yield f"{counted(documents, 'document')}{of} {came}{f', with {byte_size(text)} of text' if text else ''}."
     first = data.sources[0]
     if len(data.sources) > 1 and documents:
         share = percent(first.documents, documents)
         yield f"The largest source, {_source(first)}, has {first.documents:,} of them ({share})."
+
+
+def _raw_words(data: ReportData) -> Iterator[str]:
+    """Say how many documents became of the records of raw files, where these are other numbers."""
+    raw = [
+        stage
+        for stage in data.stages
+        if reads_raw(stage.verb) and stage.documents_in and stage.documents_out is not None
+    ]
+    records, made = (
+        sum(stage.documents_in or 0 for stage in raw),
+        sum(stage.documents_out or 0 for stage in raw),
+    )
+    if records != made:
+        yield f"{counted(records, 'record')} of raw files became {counted(made, 'document')}."
 
 
 def _source(row: SourceRow) -> str:
@@ -177,10 +222,15 @@ def _wrong_words(data: ReportData, total: Totals) -> Iterator[str]:
         )
     yield from data.unfinished
     if total.bad:
-        of = f" of {total.came:,}" if total.came else ""
-        yield f"{counted(total.bad, 'record')}{of} could not be read{_set_aside(total) if data.quarantine else ''}."
+        yield f"{counted(total.bad, 'record')}{_of_read(data, total.bad)} could not be read{_set_aside(total) if data.quarantine else ''}."
     if not (total.wrong or data.unfinished or any(table.is_alarm for table in checks)):
         yield "Nothing: no shard failed, and every record could be read."
+
+
+def _of_read(data: ReportData, bad: int) -> str:
+    """Return the records among which one stage has met all bad ones."""
+    stage = next((stage for stage in data.stages if stage.bad_records == bad and stage.documents_in), None)
+    return f" of the {stage.documents_in:,} that {isolated(stage.verb)} read" if stage else ""
 
 
 def _set_aside(total: Totals) -> str:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.display import isolated
+from dolma_dask.display import isolated, without_blank_lines
 from dolma_dask.engine.fold import added
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.figures.histogram import Histogram
@@ -44,6 +44,9 @@ from dolma_dask.rules.where import parse
 
 EXCERPT_CHARACTERS = 600
 """Code points of a document that an example shows."""
+
+LOOKED_AT = 8 * EXCERPT_CHARACTERS
+"""Code points of a document in which its beginning is looked for, behind empty lines."""
 
 EXAMPLES = 3
 """Documents that are shown on each side of each bound."""
@@ -254,8 +257,8 @@ def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[int]
 
 
 def excerpt(text: pa.Array) -> str:
-    """Return the beginning of the only string of `text`, with an ellipsis if there is more."""
-    start: str = pc.utf8_slice_codeunits(text, 0, EXCERPT_CHARACTERS + 1)[0].as_py()
+    """Return the beginning of the only string of `text`, without empty lines before it, and with an ellipsis if there is more."""
+    start: str = without_blank_lines(pc.utf8_slice_codeunits(text, 0, LOOKED_AT)[0].as_py())
     if len(start) <= EXCERPT_CHARACTERS:
         return start
     return start[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

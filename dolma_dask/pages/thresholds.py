@@ -1,7 +1,7 @@
 """The thresholds of a page: which rule drops what among the documents that were selected from, as the question what-if answers it.
 
-They are those that the selection used, as far as that can be told from its rule, else the newest that `quantiles` wrote beside the documents. Cost: one more
-pass over attributes alone.
+They are those that the selection used: of levels, of quantiles, or the numbers in its rule. Where nothing was selected by numbers they are the newest that `quantiles` wrote
+beside the documents. Cost: one more pass over attributes alone.
 """
 
 import shlex
@@ -19,14 +19,16 @@ from dolma_dask.journal import Journal
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.model import StageRow, ThresholdsPart
 from dolma_dask.questions.what_if.answer import WhatIf, level_table, rule_table, sentences
+from dolma_dask.questions.what_if.levels import split
 from dolma_dask.questions.what_if.page import embedded
 from dolma_dask.questions.what_if.question import PreparedQuestion, ask
 from dolma_dask.questions.what_if.texts import ASSUMED, TOKENS_PER_BYTE
 from dolma_dask.reading.selection import conjuncts
 from dolma_dask.reading.thresholds import QUANTILES, quantiles_path, read_thresholds, thresholds
 from dolma_dask.results.table import Table
+from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.levels import Levels
-from dolma_dask.rules.rules import Compare, Rule
+from dolma_dask.rules.rules import Compare, Rule, all_of
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
 
@@ -46,6 +48,7 @@ class PageThresholds(Struct, frozen=True):
     question: PreparedQuestion | None = None
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them
+    is_rule: bool = False  # whether they are the numbers of its rule, whose drops the page shows anyway
 
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
@@ -73,13 +76,22 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
     try:
         of_levels = _of_levels(dataset, parts, names)
         known = of_levels or _of_quantiles(dataset, parts, names)
+        is_used = bool(of_levels) or (known is not None and _are_parts(known[0], parts))
+        if not is_used and any(map(comparison, parts)):
+            return PageThresholds(_of_rule(dataset, parts), is_rule=True)
         if known is None:
             return PageThresholds()
-        url, thresholds, name = known
+        _, thresholds, name = known
         question = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
-        return PageThresholds(question, is_used=bool(of_levels) or _are_parts(url, parts))
+        return PageThresholds(question, is_used=is_used)
     except DolmaDaskError as error:
         return PageThresholds(note=_left_out(dataset, error))
+
+
+def _of_rule(dataset: Dataset, parts: Collection[Rule]) -> PreparedQuestion:
+    """Ask about the numbers of a rule, among the documents for which its other conditions hold; the page shows documents beside its bounds itself."""
+    bounds, given = split(all_of(*parts))
+    return replace(ask(dataset, bounds, given=given, examples=0), notes=())  # a rule has no levels
 
 
 def _left_out(dataset: Dataset, error: Exception) -> str:
@@ -167,12 +179,12 @@ def _are_parts(url: str, parts: Collection[Rule]) -> bool:
 # ------------------------------------------------------------------------------------------------ on the page
 
 
-def thresholds_part(answer: WhatIf | None, is_used: bool) -> ThresholdsPart | None:
+def thresholds_part(answer: WhatIf | None, is_used: bool, is_rule: bool = False) -> ThresholdsPart | None:
     """Return the section of an answer: its content, and the page with sliders."""
     if answer is None:
         return None
     content = {**answer.to_json(), "root": last_name(answer.root)}
-    return ThresholdsPart(content, embedded(answer), is_used)
+    return ThresholdsPart(content, embedded(answer), is_used, is_rule)
 
 
 def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[Table, ...]:

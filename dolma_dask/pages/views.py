@@ -9,10 +9,11 @@ from msgspec import Struct
 from dolma_dask.display import percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
-from dolma_dask.pages.markup import beginning, breakable, folded, visible
+from dolma_dask.pages.markup import folded, visible
 from dolma_dask.pages.model import ReportData, RuleRow, SourceRow, StageRow
+from dolma_dask.pages.names import key_name, shown_names
 from dolma_dask.pages.outlines import is_drawn, small_outline
-from dolma_dask.pages.story import CHAPTER_OF, costliest, makes_rows
+from dolma_dask.pages.story import CHAPTER_OF, costliest, documents_in, makes_rows, reads_raw
 from dolma_dask.results.table import Column, Table
 
 MAX_PLOTS = 8
@@ -41,11 +42,12 @@ class FunnelStep(NamedTuple):
 
 
 def funnel(stages: Sequence[StageRow]) -> list[FunnelStep]:
-    """Lay out documents and text wherever their number changes; nothing where it never does."""
+    """Lay out documents and text wherever their number changes, from the first documents on; nothing where it never does."""
     rows = [stage for stage in stages if makes_rows(stage)]
     lines: list[tuple[str, int, int | None]] = []
-    if rows and rows[0].documents_in is not None:
-        lines.append(("came in", rows[0].documents_in, None))
+    first = documents_in(rows[0]) if rows and not reads_raw(rows[0].verb) else None
+    if first is not None:
+        lines.append(("came in", first, None))
     for stage in stages:
         is_same = bool(lines) and lines[-1][1] == stage.documents_out
         if stage.documents_out is None or not (is_same or makes_rows(stage)):
@@ -67,7 +69,14 @@ def funnel(stages: Sequence[StageRow]) -> list[FunnelStep]:
 
 
 _FAILURES = (Column("verb", "name"), Column("shard", "name"), Column("error", "words"))
-_QUARANTINE = (Column("verb", "name"), Column("reason", "words"), Column("records"))
+_QUARANTINE = (
+    Column("verb", "name"),
+    Column("reason", "words"),
+    Column("records"),
+    Column("file", "name"),
+    Column("first row"),
+    Column("source", "name"),
+)
 
 
 def problem_tables(data: ReportData) -> list[Table]:
@@ -212,6 +221,7 @@ class SignalView(Struct, frozen=True):
     """One signal as the page needs it."""
 
     signal: SignalHistogram
+    name: Markup
     number: int  # from 1
     kept: int | None
     kept_share: float | None  # None where it tells nothing: it is that of all documents
@@ -240,9 +250,11 @@ def signal_views(
     signals: Sequence[SignalHistogram], items: Iterator[Markup], usual: float | None = None
 ) -> list[SignalView]:
     """Prepare every signal for the page; `items` are the figures of those that are drawn, `usual` is the share of all documents that was kept."""
+    names = shown_names(signal.key for signal in signals)
     return [
         SignalView(
             signal,
+            key_name(signal.key, names),
             number,
             None if signal.kept_counts is None else int(signal.kept_counts.sum()),
             _kept_share(signal, usual),
@@ -279,7 +291,7 @@ def signal_table(views: Sequence[SignalView]) -> Table:
 
 
 def _signal_link(view: SignalView) -> Markup:
-    return Markup('<a href="#signal-{}">{}</a>').format(view.number, key_name(view.signal.key))
+    return Markup('<a href="#signal-{}">{}</a>').format(view.number, view.name)
 
 
 def _bounds(signal: SignalHistogram) -> Markup:
@@ -298,15 +310,3 @@ _SIGNALS = (
     Column("kept", "share", "kept_share"),
     Column("rule keeps", "drawing", lambda view: _bounds(view.signal)),
 )
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Split ``experiment__tagger__type`` into what precedes the type, and the type."""
-    before, separator, name = key.rpartition("__")
-    return (before + separator, name) if name else ("", key)
-
-
-def key_name(key: str) -> Markup:
-    """Write a key with what precedes its type in grey."""
-    before, name = map(breakable, map(beginning, split_key(key)))
-    return Markup('<span class="prefix">{}</span><wbr><span class="name">{}</span>').format(before, name)

@@ -14,7 +14,7 @@ from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.sampling import sample_in_words
-from dolma_dask.rules.signal_names import short_names
+from dolma_dask.rules.signal_names import short_name, short_names
 from dolma_dask.rules.thresholds import By, Thresholds, shown_by
 
 MAX_SHOWN = 40
@@ -36,12 +36,16 @@ class QuantilesSummary(Summary, frozen=True):
         What the file holds: signal to group to ``n``, ``nulls``, ``min``, ``max`` and ``q``; empty under ``dry_run``.
     thresholds : Thresholds or None
         Of the requested level.
+    levels : Mapping
+        Documents and text that the thresholds of each level keep, if one was requested, as the journal has them: ``kept`` (rows of name, documents, and text in
+        units of the column ``length``), ``shards`` that were read and ``shards_of``.
     """
 
     file: str = ""
     parameters: Mapping[str, Any] = {}
     quantiles: QuantileTable = msgspec.field(default_factory=dict)
     thresholds: Thresholds | None = None
+    levels: Mapping[str, Any] = {}
 
     def inside(self, signals: Sequence[str] | str | None = None) -> Thresholds:
         """Return the rule that rows lie inside of the thresholds; see `Thresholds.inside`.
@@ -102,6 +106,8 @@ class QuantilesSummary(Summary, frozen=True):
         yield from super().parts()
         if self.thresholds is not None:
             yield self.thresholds.wide_table()
+        if self.levels:
+            yield level_table(self.levels)
 
     def _method(self) -> str:
         known = self.parameters
@@ -124,6 +130,28 @@ def quantile_table(
     numbers = (Column(f"p{float(name) * 100:g}", "real") for name in shown)
     columns = (Column("signal", "name"), Column(by, "name", is_data=True), Column("n"), *numbers)
     return Table("quantiles", columns, rows, f"Method: {parameters.get('method')}.", MAX_SHOWN)
+
+
+def level_table(levels: Mapping[str, Any]) -> Table:
+    """Return the share of documents and of text that each level keeps."""
+    (_, documents, text), *rows = levels.get("kept") or [("all", 0, 0)]
+    length, shards, every = levels.get("length"), levels.get("shards"), levels.get("shards_of")
+    columns = Column("level", "name"), Column("documents", "share"), Column("text", "share")
+    cells = [
+        (name, kept / documents if documents else None, size / text if text and length else None)
+        for name, kept, size in rows
+    ]
+    if "note" in levels:
+        return Table(f"what each level keeps was not counted: {levels['note']}", columns, [])
+    where = f" in {shards:,} of {every:,} shards" if shards != every else ""
+    how = (
+        f"text by {short_name(length)}"
+        if length
+        else "no column tells how much text: tag --taggers char_length_v1"
+    )
+    return Table(
+        f"what the thresholds of each level keep of {documents:,.0f} documents{where}; {how}", columns, cells
+    )
 
 
 def _shown(quantiles: QuantileTable) -> list[str]:

@@ -58,7 +58,7 @@ def thresholds(
         10 and 90 %, 20 and 80 %, 30 and 70 %, 40 and 60 %; with others for some groups and signals: ["strict", "de=regular", "perplexity=strictest"],
         or {"default": "strict", "de": "regular"}.
     tails : mapping of str to {"lower", "upper", "both"}, optional
-        Which bounds of a signal are used; default: those of the LUMI chain for the signals that it uses, both for others.
+        Which bounds of a signal are used; default: those of the LUMI chain for the signals that it uses, and of `rules.tails` for others of the built-in taggers; both for the rest.
     nulls : {"drop", "keep", "fail"}
         Fate of a document without a value of a signal: it is outside, it is inside, or `mix` fails and names it.
     by : str or list of str, optional

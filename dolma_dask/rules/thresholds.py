@@ -23,7 +23,7 @@ from dolma_dask.rules.quantile_table import Entry, QuantileTable, probability_na
 from dolma_dask.rules.rules import And, Constant, Required, Rule
 from dolma_dask.rules.signal_names import one_signal, short_name, short_names, some
 from dolma_dask.rules.strictness import LEVELS, Level, LevelLike, Place, Strictness, level_at
-from dolma_dask.rules.tails import Tail, tails_of
+from dolma_dask.rules.tails import CUTS, Tail, tails_of
 from dolma_dask.rules.values import Name, Value
 from dolma_dask.rules.within import Bound, Within, bounded, labelled
 
@@ -55,6 +55,13 @@ class Bounds(Struct, frozen=True):
     signal: str  # full name of its column
     groups: tuple[Bound, ...]  # without groups that have no values
     spreads: Spreads = {}  # for pictures: bounds with others are equal
+
+    @property
+    def tail(self) -> Tail:
+        """Ends of the distribution that the bounds cut."""
+        has_lower = any(low is not None for _, low, _ in self.groups)
+        has_upper = any(high is not None for _, _, high in self.groups)
+        return "lower" if not has_upper else "upper" if not has_lower else "both"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bounds) and (self.signal, self.groups) == (other.signal, other.groups)
@@ -278,12 +285,16 @@ class Thresholds(And, frozen=True):
         columns = [Column(label, "words", is_data=True) for label in groups]
         more = [Column(f"and {left:,} more", "words")] if left else []
         rows = [
-            (short[one.signal], *(own.get(label, "") for label in groups), *["..."] * bool(left))
+            (
+                short[one.signal],
+                CUTS[one.tail],
+                *(own.get(label, "") for label in groups),
+                *["..."] * bool(left),
+            )
             for one, own in zip(self.bounds, ranges, strict=True)
         ]
-        return Table(
-            f"thresholds, {self.title}", (Column("signal", "name"), *columns, *more), rows, max_rows=MAX_SHOWN
-        )
+        head = Column("signal", "name"), Column("drops", "words")
+        return Table(f"thresholds, {self.title}", (*head, *columns, *more), rows, max_rows=MAX_SHOWN)
 
 
 def thresholds_of(
@@ -296,7 +307,7 @@ def thresholds_of(
 ) -> Thresholds:
     """Make thresholds of quantiles by signal and group, `by` the column of the groups (without one the bounds of all rows hold for each).
 
-    `tails` says which bounds of a signal are used, by default those of `KNOWN_TAILS`, both for other signals. Raises `UsageError`: a level is
+    `tails` says which bounds of a signal are used, by default those of `KNOWN_TAILS` and `OTHER_TAILS`, both for the rest. Raises `UsageError`: a level is
     unknown, or what it is for, its probabilities are not among the quantiles, or a tail or its signal is unknown.
     """
     levels, sides = Strictness.of(level), tails_of(list(table), tails)

@@ -390,9 +390,12 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     dk.block(f"{root}/v0", f"{root}/list.txt", name="takedown", **options)
     made["block"] = root / "v0/attributes/takedown"
     signals = ["gopher_v2__gopher_v2__word_count", "gopher_v2__gopher_v2__median_word_length"]
-    dk.quantiles(f"{root}/v0", signals, by="source", level="regular", attributes=["gopher_v2"], **options)
+    both = {"word_count": "both"}
+    dk.quantiles(
+        f"{root}/v0", signals, by="source", level="regular", tails=both, attributes=["gopher_v2"], **options
+    )
     made["quantiles"] = root / "v0/quantiles"
-    dk.filter(f"{root}/v0", attributes=["gopher_v2"], **options)
+    dk.filter(f"{root}/v0", tails=both, attributes=["gopher_v2"], **options)
     made["filter"] = root / "v0/attributes/quality"
     (root / "checks").mkdir()
     found = dk.validate(f"{root}/{'lines'}", against=f"{root}/v0", to=f"{root}/checks/report.json", **options)

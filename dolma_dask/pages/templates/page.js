@@ -1,4 +1,4 @@
-// What a page does by itself: sort tables, show all of long ones, find signals, fold, draw plots when they come into view, open all for print.
+// What a page does by itself: sort tables, show all of long ones, find signals, fold, draw plots when they come into view. On paper pictures stand in their place, and what is folded stays so.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -72,7 +72,7 @@
     const part = find.value.trim().toLowerCase();
     let found = 0;
     document.querySelector(".index table").classList.toggle("all", part !== "");
-    for (const row of document.querySelectorAll(".index tbody tr")) row.hidden = !row.cells[0].textContent.toLowerCase().includes(part);
+    for (const row of document.querySelectorAll(".index tbody tr")) row.hidden = !row.querySelector(".name").title.toLowerCase().includes(part);
     for (const plot of document.querySelectorAll("article.signal")) {
       plot.hidden = !plot.dataset.signal.toLowerCase().includes(part);
       found += plot.hidden ? 0 : 1;
@@ -85,20 +85,6 @@
   };
   document.getElementById("unfold")?.addEventListener("click", fold(true));
   document.getElementById("fold")?.addEventListener("click", fold(false));
-
-  // ------------------------------------------------------------------ print
-  const print = matchMedia("print");
-  let folded = [];
-  const open = () => {
-    folded = [...document.querySelectorAll("details:not([open])")].concat(folded);
-    for (const fold of folded) fold.open = true;
-  };
-  const restore = () => {
-    for (const fold of folded.splice(0)) fold.open = false;
-  };
-  print.addEventListener("change", () => print.matches ? open() : restore());
-  addEventListener("beforeprint", open);
-  addEventListener("afterprint", restore);
 
   // ------------------------------------------------------------------ plots
   const waiting = [...document.querySelectorAll("script.figure")];
@@ -128,7 +114,7 @@
     for (const page of Bokeh.documents) page.roots().forEach(dress);
   };
   logCounts?.addEventListener("change", dressAll);
-  for (const media of [print, matchMedia("(prefers-color-scheme: dark)")]) media.addEventListener("change", dressAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dressAll);
 
   const draw = async (script) => {
     if (script.dataset.drawn) return;
@@ -146,7 +132,4 @@
     }
   }, {rootMargin: "800px"});
   for (const script of waiting) watcher.observe(document.getElementById(script.dataset.plot));
-  const drawAll = () => waiting.forEach(draw);
-  addEventListener("beforeprint", drawAll);
-  print.addEventListener("change", drawAll);
 })();

@@ -29,7 +29,6 @@ from dolma_dask.rules.quantile_table import QuantileTable
 from dolma_dask.rules.rules import Rule, all_of
 from dolma_dask.rules.signal_names import matching
 from dolma_dask.rules.strictness import LEVELS, Level, Strictness, level_at
-from dolma_dask.rules.tails import Tail
 from dolma_dask.rules.thresholds import (
     Bounds,
     By,
@@ -297,16 +296,9 @@ def _levels_and_sizes(
         if unknown := [label for label, _, _ in bounds.groups if label not in groups]:
             raise UsageError(f"the quantiles of {bounds.signal} have no group {unknown[0]!r}")
     part = {found: table[found] for found in chosen.values()}
-    tails = {chosen[bounds.signal]: _tail(bounds) for bounds in given.bounds}
+    tails = {chosen[bounds.signal]: bounds.tail for bounds in given.bounds}
     levels = {level: thresholds_of(part, level, given.by, given.kind, tails, given.nulls) for level in LEVELS}
     return levels, {label: entry["n"] + entry["nulls"] for label, entry in next(iter(table.values())).items()}
-
-
-def _tail(bounds: Bounds) -> Tail:
-    """Return the ends that some bounds cut."""
-    has_lower = any(low is not None for _, low, _ in bounds.groups)
-    has_upper = any(high is not None for _, _, high in bounds.groups)
-    return "lower" if not has_upper else "upper" if not has_lower else "both"
 
 
 def split(where: str | Rule) -> tuple[Thresholds, Rule | None]:

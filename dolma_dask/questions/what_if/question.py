@@ -36,6 +36,7 @@ from dolma_dask.questions.what_if.levels import LevelBounds, ThresholdsLike, fin
 from dolma_dask.questions.what_if.rows import Counted
 from dolma_dask.questions.what_if.sums import CountDrops, ShardToCount
 from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.reading.lengths import find_length
 from dolma_dask.reading.selection import select
 from dolma_dask.reading.signals import check_signal
 from dolma_dask.reading.thresholds import check_name
@@ -260,11 +261,7 @@ def _columns(
     full = dict(zip(names, columns.names, strict=True))
     for name in bounds.signals:
         check_signal(columns, full[name])
-    size = (
-        texts.find_length(dataset, columns.names)
-        if length is None
-        else find_columns(dataset, [length]).names[0]
-    )
+    size = find_length(dataset, columns.names) if length is None else find_columns(dataset, [length]).names[0]
     if size is not None and size not in columns.names:
         columns = find_columns(dataset, [*names, size])
     if size is not None:

@@ -13,12 +13,11 @@ import numpy as np
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import without_blank_lines
 from dolma_dask.formats import layout
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.journal import Journal
-from dolma_dask.reading.catalog import Catalog
-from dolma_dask.reading.columns import look_up
 from dolma_dask.registry import names_of
 from dolma_dask.rules.signal_names import short_name
 from dolma_dask.text.kernels import Counts, Floats
@@ -28,9 +27,6 @@ TOKENS_PER_BYTE = 0.25
 
 ASSUMED = "taken for every text; --tokenizer measures it"
 """Origin of `TOKENS_PER_BYTE`, in words."""
-
-LENGTHS = ("ccnet_length", "char_length_v1__length", "rps_doc_word_count", "word_count")
-"""Columns that grow with the text, best first: characters, then words."""
 
 SAMPLED_SHARDS = 8
 """Shards whose first documents a tokenizer sees."""
@@ -93,18 +89,6 @@ def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from:
         f"bytes are estimated from {unit} x {every:.4g}, the bytes of text in the journal for each; {tokens}"
     )
     return GroupSizes(own, ratio, how)
-
-
-def find_length(dataset: Dataset, names: Sequence[str]) -> str | None:
-    """Return the column that tells best how long a text is: one of `names`, which are read anyway, or an attribute key; None if there is none."""
-    sets = dataset.with_current_attributes().attributes
-    known, _ = look_up(Catalog(dataset), sets, list) if sets else ([], {})
-    for wanted in LENGTHS:
-        for columns in (names, known):
-            found = [name for name in columns if name == wanted or name.endswith(f"__{wanted}")]
-            if len(found) == 1:
-                return found[0]
-    return None
 
 
 def text_bytes_of(dataset: Dataset) -> dict[str, int]:
@@ -184,6 +168,7 @@ def _beginnings(dataset: Dataset, shard: str, rows: list[int]) -> Iterator[tuple
 
 
 def _beginning(text: str) -> str:
+    text = without_blank_lines(text)
     if len(text) <= EXCERPT_CHARACTERS:
         return text
     return text[:EXCERPT_CHARACTERS].rstrip() + "\N{HORIZONTAL ELLIPSIS}"

@@ -39,6 +39,7 @@ from dolma_dask.rules.strictness import LEVELS, MIXED, Strictness
 from dolma_dask.rules.tails import Tail
 from dolma_dask.rules.thresholds import By, Kind, NullPolicy, one_kind, places_in, thresholds_of
 from dolma_dask.verbs.quantiles.select import SelectStage, read_entries, select_tasks, write_index
+from dolma_dask.verbs.quantiles.shares import KeptShares
 from dolma_dask.verbs.quantiles.values import Request, ValueStage, value_tasks
 
 VERSION = 1
@@ -178,7 +179,15 @@ class Quantiles(Struct, frozen=True, dict=True):
         decided = {"level": str(level), "by": by, "kind": kind, "tails": dict(tails), "nulls": self.nulls}
         key = work_key("thresholds", THRESHOLDS_VERSION, decided)
         return Plan(
-            stage=ThresholdStage(self.root, level, by, kind, tails, self.nulls),
+            stage=ThresholdStage(
+                self.root,
+                level,
+                by,
+                kind,
+                tails,
+                self.nulls,
+                KeptShares(self.selected, level, by, kind, tails, self.request.where),
+            ),
             root=self.root,
             tasks=[Task(path, (Unit(path, key),), (Input(files.join(self.root, own), info),))],
             params={"name": self.name, "level": str(level)},
@@ -294,7 +303,8 @@ def run_quantiles(job: Quantiles, options: RunOptions) -> QuantilesSummary:
     else:
         engine.run(job.thresholds_plan(job.level), options)
         made = read_thresholds(files.join(job.root, thresholds_path(job.name, job.level.name)))
-    return replace(summary, thresholds=made)
+    record = Journal(job.root, QUANTILES).records.get(thresholds_path(job.name, job.level.name))
+    return replace(summary, thresholds=made, levels=record.info.get("levels", {}) if record else {})
 
 
 def remove_outdated(root: str, name: str) -> list[str]:
@@ -320,15 +330,16 @@ class ThresholdStage(Struct, frozen=True):
     kind: Kind  # type of that column
     tails: Mapping[str, Tail]  # ends of each signal that are cut
     nulls: NullPolicy
+    shares: KeptShares
     verb: str = QUANTILES
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write the thresholds; see `dolma_dask.engine.Stage`."""
         unit, (source,) = task.units[0], task.inputs
-        found = thresholds_of(
-            read_table(source.url), str(self.level), self.by, self.kind, self.tails, self.nulls
-        )
+        table = read_table(source.url)
+        found = thresholds_of(table, str(self.level), self.by, self.kind, self.tails, self.nulls)
+        info = {"levels": self.shares.count(table)}
         with publish(files.join(self.root, unit.name)) as out:
             out.write(msgspec.json.format(msgspec.json.encode(found.to_json())) + b"\n")
         read = InputRecord(source.info.path, source.info.bytes, source.info.stamp, files.checksum(source.url))
-        return [task.record([FileRecord(unit.name, out.bytes, out.checksum)], [read])]
+        return [task.record([FileRecord(unit.name, out.bytes, out.checksum)], [read], info=info)]

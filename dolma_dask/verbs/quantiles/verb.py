@@ -54,7 +54,8 @@ class QuantilesOptions(DatasetOptions, RecordOptions):
         Mapping[str, str] | Sequence[str],
         Opt(
             "Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default those of the "
-            "LUMI chain for the signals that it uses, under RedPajama-V2's names, and both for others.",
+            "LUMI chain for the signals that it uses, under RedPajama-V2's names, one end for others of the built-in taggers that are bad at one end alone (lengths: lower), "
+            "and both for the rest.",
             may_be_empty=True,
         ),
     ] = ()

@@ -1,6 +1,6 @@
 """The report of `validate`: what was looked at, and the problems of each kind."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -133,17 +133,20 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
     yield replace(
         summary.by_kind(),
         title=shown_name(step.root),
-        caption=" ".join([_caption(summary), *known["notes"]]),
+        caption=_caption(summary, known["notes"]),
         section="Checks",
     )
 
 
-def _caption(summary: ValidateSummary) -> str:
+def _caption(summary: ValidateSummary, notes: Sequence[str]) -> str:
+    """Say in one sentence what was looked at and what was found; `notes` tell what was not looked at."""
     files, total, against = (summary.scope[name] for name in ("files", "files_of", "against"))
     looked = f"{counted(files, 'file')} of {total:,}" if files < total else "all files"
     compared = f", compared with {isolated(against)}" if against else ""
-    result = counted(summary.problems, "problem") if summary.found else "nothing is wrong"
-    return f"Looked at {looked} and every row in them{compared}: {result}."
+    nothing = "what is there is right" if notes else "nothing is wrong"
+    result = counted(summary.problems, "problem") if summary.found else nothing
+    told = (note.replace(summary.target, shown_name(summary.target)) for note in notes)
+    return f"Looked at {looked} and every row in them{compared}: {'; '.join([result, *told])}."
 
 
 def last_names(root: str) -> str:

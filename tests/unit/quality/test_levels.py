@@ -13,7 +13,7 @@ from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 
-X, Y, Z = "g__g__word_count", "perplexity", "g__g__level"
+X, Y, Z = "g__g__mid_length", "perplexity", "g__g__level"
 DRAW = random.Random(3)
 ROWS = 400
 
@@ -81,7 +81,7 @@ def expected(signal, by, nulls="drop"):
 def test_levels_are_those_of_the_definition(by, nulls):
     levels = Levels.of(cuts(by), nulls)
     found, counts = each_level(levels)
-    assert levels.names == ("word_count", "perplexity", Z), (
+    assert levels.names == ("mid_length", "perplexity", Z), (
         "the name of the least level is not that of a rule"
     )
     rules = [expected(signal, by, nulls) for signal in (X, Y, Z)]

@@ -11,11 +11,11 @@ from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.rules.rules import And
 from dolma_dask.rules.strictness import LEVELS
-from dolma_dask.rules.tails import KNOWN_TAILS
+from dolma_dask.rules.tails import KNOWN_TAILS, OTHER_TAILS
 from dolma_dask.rules.thresholds import Thresholds, thresholds_of
 from dolma_dask.rules.where import parse, resolve
 
-WORDS, NOISE = "g__g__word_count", "r__r__ccnet_perplexity"
+WORDS, NOISE = "g__g__mid_length", "r__r__ccnet_perplexity"
 
 
 def entry(scale, count=9):
@@ -72,14 +72,14 @@ def test_bounds_are_the_quantiles_of_the_level_in_each_group(level):
     cuts = thresholds_of(TABLE, level, by="source")
     low, high = LEVELS[level]
     assert (cuts.lower(WORDS), cuts.upper(WORDS)) == (100.0 * low, 100.0 * high)
-    assert (cuts.lower("word_count", "a"), cuts.upper("word_count", "=all")) == (10.0 * low, 20.0 * high)
+    assert (cuts.lower("mid_length", "a"), cuts.upper("mid_length", "=all")) == (10.0 * low, 20.0 * high)
     assert cuts.lower("ccnet_perplexity", "a") is None
     assert cuts.signals == (WORDS, NOISE)
     assert set(cuts.groups) == {"all", "a", "=all"}
 
 
 def test_bounds_are_inclusive():
-    cuts = thresholds_of(TABLE, "regular", by="source").inside("word_count")
+    cuts = thresholds_of(TABLE, "regular", by="source").inside("mid_length")
     columns = {WORDS: pa.array([1.0, 9.0, 0.99, 9.01]), "source": pa.array(["a"] * 4)}
     assert cuts.mask(columns).to_pylist() == [True, True, False, False]
 
@@ -93,20 +93,27 @@ def test_the_spelling_parses_back_to_the_same_rows(groups):
 
 
 def test_tails_can_be_chosen_and_known_signals_have_theirs():
-    cuts = thresholds_of(TABLE, "regular", tails={"word_count": "lower", NOISE: "both"})
-    assert cuts.upper("word_count") is None
+    cuts = thresholds_of(TABLE, "regular", tails={"mid_length": "lower", NOISE: "both"})
+    assert cuts.upper("mid_length") is None
     assert cuts.lower("ccnet_perplexity") == 0.5
     assert KNOWN_TAILS["rps_doc_word_count"] == "lower"
-    known = {f"x__x__{name}": {"all": entry(1.0)} for name in KNOWN_TAILS}
+    every = {**KNOWN_TAILS, **OTHER_TAILS}
+    assert (
+        every["length"] == every["word_count"] == every["fraction_of_words_with_alpha_character"] == "lower"
+    )
+    assert every["fraction_of_duplicate_lines"] == "upper"
+    full = {name: f"x{number}__x__{name}" for number, name in enumerate(every)}
+    known = {key: {"all": entry(1.0)} for key in full.values()}
     found = thresholds_of(known, "regular")
-    for name, tail in KNOWN_TAILS.items():
-        assert (found.lower(name) is None, found.upper(name) is None) == (tail == "upper", tail == "lower")
+    for name, tail in every.items():
+        key = full[name]
+        assert (found.lower(key) is None, found.upper(key) is None) == (tail == "upper", tail == "lower")
 
 
 def test_thresholds_join_with_rules_and_each_other():
     cuts = thresholds_of(TABLE, "regular", by="source")
     other = parse("source != 'a'")
-    for joined in (cuts & other, other & cuts, cuts & cuts.inside("word_count") & other):
+    for joined in (cuts & other, other & cuts, cuts & cuts.inside("mid_length") & other):
         assert joined.mask(COLUMNS).to_pylist() == [
             one and source is not None and source != "a"
             for one, source in zip(cuts.mask(COLUMNS).to_pylist(), COLUMNS["source"].to_pylist(), strict=True)
@@ -117,8 +124,8 @@ def test_thresholds_join_with_rules_and_each_other():
 
 def test_thresholds_display_short():
     cuts = thresholds_of(TABLE, "regular", by="source")
-    rule = (cuts.inside("word_count") | parse("x > 1")) & ~parse("y is None")
-    assert rule.short == "((word_count within regular by source) or x > 1) and y is not None"
+    rule = (cuts.inside("mid_length") | parse("x > 1")) & ~parse("y is None")
+    assert rule.short == "((mid_length within regular by source) or x > 1) and y is not None"
     assert repr(rule) == rule.short
     assert "regular" not in str(rule) + json.dumps(rule.canonical())
 
@@ -132,8 +139,8 @@ def test_thresholds_are_values():
         json.loads(json.dumps(cuts.canonical())) == thresholds_of(TABLE, "regular", by="source").canonical()
     )
     assert cuts.canonical() != thresholds_of(TABLE, "strict", by="source").canonical()
-    short = cuts.renamed({WORDS: "word_count", NOISE: "noise"})
-    assert short.names == {"word_count", "noise", "source"}
+    short = cuts.renamed({WORDS: "mid_length", NOISE: "noise"})
+    assert short.names == {"mid_length", "noise", "source"}
     assert resolve(short.renamed({"noise": NOISE}), [WORDS, NOISE, "source"]).mask(COLUMNS) == cuts.mask(
         COLUMNS
     )
@@ -166,7 +173,7 @@ def test_columns_of_another_type_are_refused():
 
 
 def test_json_and_back():
-    cuts = thresholds_of(TABLE, "even_stricter", by="source", tails={"word_count": "upper"})
+    cuts = thresholds_of(TABLE, "even_stricter", by="source", tails={"mid_length": "upper"})
     content = json.loads(json.dumps(cuts.to_json()))
     assert content["level"] == "even_stricter"
     assert content["bounds"][WORDS]["a"] == {"lower": None, "upper": 7.0}
@@ -203,7 +210,7 @@ def test_json_of_something_else(content):
     "change, message",
     [
         ({"level": "regulr"}, "did you mean 'regular'"),
-        ({"tails": {"word_count": "low"}}, "lower, upper or both"),
+        ({"tails": {"mid_length": "low"}}, "lower, upper or both"),
         ({"tails": {"words": "lower"}}, "words"),
     ],
 )
@@ -214,10 +221,10 @@ def test_what_is_unknown_is_named(change, message):
 
 def test_missing_probabilities_signals_and_groups_are_named():
     cuts = thresholds_of(TABLE, "regular", by="source")
-    with pytest.raises(UsageError, match="word_count"):
+    with pytest.raises(UsageError, match="mid_length"):
         cuts.lower("word_cont")
     with pytest.raises(UsageError, match=r"'b'.*expected one of =all, a, all"):
-        cuts.lower("word_count", "b")
+        cuts.lower("mid_length", "b")
     with pytest.raises(UsageError, match="noise"):
         cuts.inside(["noise"])
     few = {WORDS: {"all": {**entry(1.0), "q": {"0.1": 1.0, "0.5": 2.0}}}}
@@ -229,12 +236,12 @@ def test_missing_probabilities_signals_and_groups_are_named():
 
 def test_tables_show_signals_groups_and_bounds():
     cuts = thresholds_of(TABLE, "regular", by="source")
-    assert "word_count" in repr(cuts)
+    assert "mid_length" in repr(cuts)
     table = cuts.wide_table()
     assert [tuple(table.headings), *table.rows] == [
-        ("signal", "=all", "a", "all"),
-        ("word_count", "2 to 18", "1 to 9", "10 to 90"),
-        ("ccnet_perplexity", "\N{LESS-THAN OR EQUAL TO} 1.8", "\N{LESS-THAN OR EQUAL TO} 0.9", "\N{LESS-THAN OR EQUAL TO} 4.5"),
+        ("signal", "drops", "=all", "a", "all"),
+        ("mid_length", "both ends", "2 to 18", "1 to 9", "10 to 90"),
+        ("ccnet_perplexity", "large values", "\N{LESS-THAN OR EQUAL TO} 1.8", "\N{LESS-THAN OR EQUAL TO} 0.9", "\N{LESS-THAN OR EQUAL TO} 4.5"),
     ]  # fmt: skip
     many = {f"s{number}": {"all": entry(1.0)} for number in range(50)}
     assert "and 20 more" in repr(thresholds_of(many, "regular"))
@@ -243,7 +250,7 @@ def test_tables_show_signals_groups_and_bounds():
     assert (table.headings[-1], table.cells()[-1][0], len(table.headings)) == (
         "and 4 more",
         "and 20 more",
-        10,
+        11,
     )
 
 
@@ -284,7 +291,7 @@ def test_missing_values_are_kept_where_the_group_is_known(groups, by):
     assert dropping.required == keeping.required == ()
     for cuts in (dropping, keeping, failing):
         assert Thresholds.from_json(json.loads(json.dumps(cuts.to_json()))) == cuts
-        assert cuts.inside("word_count").nulls == cuts.nulls
+        assert cuts.inside("mid_length").nulls == cuts.nulls
     assert len({json.dumps(cuts.canonical()) for cuts in (dropping, keeping, failing)}) == 3
 
 
@@ -306,7 +313,7 @@ def test_groups_of_several_columns():
     assert cuts.names == {WORDS, *by}
     assert cuts.mask(columns).to_pylist() == [True, False, True, False]
     assert parse(str(cuts)).mask(columns) == cuts.mask(columns)
-    assert cuts.rules[0].short == "word_count within regular by language/bucket"
+    assert cuts.rules[0].short == "mid_length within regular by language/bucket"
     assert Thresholds.from_json(json.loads(json.dumps(cuts.to_json()))) == cuts
     one = thresholds_of(
         {WORDS: {"all": entry(1.0), "en/head": entry(10.0)}}, "regular", by, ("string", "string")

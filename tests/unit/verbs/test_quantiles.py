@@ -16,7 +16,7 @@ from dolma_dask.reading.thresholds import read_thresholds, thresholds
 from dolma_dask.rules import groups
 from dolma_dask.rules.quantile_table import PROBABILITIES, probability_name
 from dolma_dask.verbs.quantiles import files as quantile_files
-from dolma_dask.verbs.quantiles import order_statistics
+from dolma_dask.verbs.quantiles import order_statistics, shares
 from dolma_dask.verbs.quantiles import values as quantile_values
 from dolma_dask.verbs.quantiles.verb import quantiles
 
@@ -553,3 +553,33 @@ def test_tails_of_thresholds(corpus, tails):
 def test_tails_that_cannot_be(corpus, options, message):
     with pytest.raises(UsageError, match=message):
         ask(corpus, **options)
+
+
+def test_levels_tell_documents_and_text_that_they_keep(tmp_path, monkeypatch):
+    length = "c__char_length_v1__length"
+    rows = [(i, s, {**a, length: 10 * a[X]}) for i, s, a in ROWS]
+    root = write_dataset(tmp_path / "v0", rows)
+    summary = ask(root, [X, Y], by="source", level="strict")
+    read = [(s, a) for _, s, a in rows]
+    for name, documents, text in summary.levels["kept"]:
+        cuts = thresholds(summary, "strict" if name == "all" else name)
+        inside = [
+            name == "all"
+            or all(
+                signal in a
+                and (cuts.lower(signal, s) or -math.inf) <= a[signal] <= (cuts.upper(signal, s) or math.inf)
+                for signal in (X, Y)
+            )
+            for s, a in read
+        ]
+        kept = [a[length] for (_, a), holds in zip(read, inside, strict=True) if holds]
+        assert (documents, text) == (len(kept), sum(kept)), name
+    levels = summary.levels["kept"][1:]
+    assert [name for name, *_ in levels] == ["strict", "regular", "even_stricter", "strictest"]
+    assert ask(root, [X, Y], by="source", level="strict").levels == summary.levels, "the journal has it"
+    shown = str(summary)
+    assert "what the thresholds of each level keep of 600 documents; text by length" in shown
+    monkeypatch.setattr(shares, "SHARE_BYTES", 1)
+    part = ask(root, [X], by="source", level="regular", name="part")
+    assert (part.levels["shards"], part.levels["shards_of"]) == (1, 3)
+    assert "in 1 of 3 shards" in str(part)

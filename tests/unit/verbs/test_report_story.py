@@ -1,5 +1,6 @@
 """Words of the page about its numbers: the sentences of each chapter, and the plain words of conditions."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from dolma_dask.display import isolated
+from dolma_dask.figures.histogram import Histogram
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
+from dolma_dask.pages.findings import beyond_published, findings
 from dolma_dask.pages.history import Step
 from dolma_dask.pages.model import (
+    Beyond,
     Example,
     QuarantineRow,
     ReportData,
@@ -20,7 +24,7 @@ from dolma_dask.pages.model import (
     SourceRow,
     StageRow,
 )
-from dolma_dask.pages.recorded import unfinished
+from dolma_dask.pages.recorded import QuarantineFile, quarantine_rows, unfinished
 from dolma_dask.pages.story import chapters, costliest, totals
 from dolma_dask.pages.survey import Findings, Survey
 from dolma_dask.pages.views import funnel, kept_table, rule_table
@@ -114,6 +118,92 @@ def test_tiles_count_the_documents_of_verbs_that_make_rows():
     assert funnel(stages) == []
 
 
+def test_shares_are_of_documents_and_not_of_raw_records():
+    raw = [StageRow("convert", 50, 100, bad_records=2), StageRow("tag", 100, 100, bad_records=3)]
+    split = replace(DATA, stages=[*raw, StageRow("mix", 100, 68, bad_records=3)], origin="v0")
+    found = totals(split)
+    assert (found.came, found.left, found.bad) == (100, 68, 5), "a bad row that three verbs met is one"
+    assert totals(replace(split, stages=raw, sources=[])).came == 100
+    assert said(split)["sources"].startswith(
+        "50 records of raw files became 100 documents. 100 documents from 2 sources are what v0 has, with"
+    )
+    assert "68.0 % of 100 in <bdi>v0</bdi>" in page.render(split)
+
+
+def test_findings_come_first_each_with_the_command_that_changes_it():
+    data = replace(
+        DATA,
+        dataset="corpus/v1",
+        origin="v0",
+        sources=[*DATA.sources, SourceRow("it's", 10, 700, 1, 50, None, (2, 7, 0))],
+        beyond=[Beyond("g__g__word_count", ">=", 50.0, 9, 0.13), Beyond("symbols", "<=", 0.1, 2, 0.03)],
+    )
+    lost, costly, junk, more = findings(data, {"g__g__word_count": "word_count"})
+    rule = "words >= 50 and fuzzy is None and length < 9"
+    assert lost.text == (
+        "Source it's nearly vanishes: 1 of 10 documents are kept (10.0 %); most fall to “fuzzy is None” (7)."
+    )
+    where = rule.replace("fuzzy is None", '(fuzzy is None or source == "it\'s")')
+    assert shlex.split(lost.command) == [
+        "dolma-dask",
+        "mix",
+        "corpus/v0",
+        "--where",
+        where,
+        "--to",
+        "corpus/v2",
+    ]
+    parse(where)
+    assert (
+        costly.text
+        == "“fuzzy is None” costs most text: 3.00 kB (28.0 % of what came in) that no other rule drops. Without it:"
+    )
+    assert "--where 'words >= 50 and length < 9'" in costly.command
+    assert junk.text.startswith(
+        "9 kept documents (13.0 %) have word_count below 50, the bound of the Gopher paper."
+    )
+    assert f"--where '{rule} and word_count >= 50'" in junk.command
+    assert "symbols <= 0.1 (2)" in more.text
+    shown = page.render(data)
+    assert shown.index('id="findings"') < shown.index('id="sources"')
+    unlooked = findings(replace(data, results=[], beyond=[], sources=DATA.sources), {})[-1]
+    assert unlooked.command == "dolma-dask dedupe corpus/v0 --how fuzzy"
+    left = findings(replace(data, where="words >= 50", rules=RULES[:1], sources=DATA.sources), {})[1]
+    assert left.text == "fuzzy marks 15 documents as copies, and no rule drops them."
+    spelled_by_group = replace(
+        DATA, rules=[replace(RULES[0], rule="length within regular by source"), RULES[1]]
+    )
+    assert [one.command for one in findings(spelled_by_group, {})] == [
+        "dolma-dask what-if d --to what_if.html"
+    ]
+    assert findings(ReportData("t", "d", "c", "v"), {}) == []
+
+
+def test_documents_beyond_published_bounds_are_counted():
+    kept = {
+        "g__word_count": Histogram.of([10, 49, 50, 51]),
+        "g__symbol_to_word_ratio": Histogram.of([0.1, 0.05, 0.11]),
+        "g__other": Histogram.of([1.0]),
+    }
+    names = {key: key.removeprefix("g__") for key in kept}
+    found = beyond_published(kept, names, frozenset())
+    assert [(one.key, one.documents, one.share) for one in found] == [
+        ("g__word_count", 2, 0.5),
+        ("g__symbol_to_word_ratio", 1, 1 / 3),
+    ]
+    assert [one.key for one in beyond_published(kept, names, frozenset(["g__word_count"]))] == [
+        "g__symbol_to_word_ratio"
+    ]
+
+
+def test_bad_records_have_a_file_a_row_and_a_source(tmp_path):
+    lines = [{"url": "/private/raw/web.jsonl", "row": row, "reason": "invalid_json"} for row in (7, 9)]
+    path = tmp_path / "a.jsonl.gz.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    (row,) = quarantine_rows([QuarantineFile("convert", "a.jsonl.gz", str(path))], {"a": "web"})
+    assert row == QuarantineRow("convert", "invalid json", 2, "web.jsonl", 7, "web")
+
+
 def test_documents_pass_the_rule_where_more_than_it_decided():
     sampled = replace(DATA, stages=[StageRow("mix", 100, 30)])
     assert said(sampled)["rules"].startswith("68 of 100 documents pass the rule (68.0 %), with")
@@ -141,14 +231,14 @@ def test_one_is_not_many():
     words = said(one)
     assert words["problems"] == (
         "1 shard failed. The output is incomplete until it is done: the same command takes up where it stopped. "
-        "1 record of 2 could not be read and stands in the quarantine."
+        "1 record of the 2 that mix read could not be read and stands in the quarantine."
     )
     assert words["rules"].startswith("1 of 2 documents was kept (50.0 %). The rule")
     assert words["rules"].endswith(
         "No other rule drops it: without this rule, it would come back, with 9 B of text."
     )
     assert words["duplicates"] == "fuzzy in d marks 1 of 2 documents as a copy (50.0 %)."
-    without = replace(one, sources=[], rules=[replace(rule, only=0)] * 2)
+    without = replace(one, stages=[StageRow("mix", 2, 1)], sources=[], rules=[replace(rule, only=0)] * 2)
     assert said(without)["rules"] == "1 of 2 documents was kept (50.0 %)."
     other = replace(one, rules=[replace(rule, only=0)] * 2)
     assert said(other)["rules"].endswith("1 document (50.0 %). Other rules drop it too.")

@@ -41,12 +41,11 @@ def tables(content):
     "options, level, name",
     [
         ({"where": "quality.level >= 2"}, "strict", "quantiles"),
-        ({"where": "length > 30"}, "strictest", "newer"),
         ({"thresholds": "{}/v0/quantiles/quantiles.regular.json"}, "regular", "quantiles"),
     ],
-    ids=["levels", "the newest", "file"],
+    ids=["levels", "file"],
 )
-def test_they_are_those_of_the_selection_or_the_newest(options, level, name, world):
+def test_they_are_those_of_the_selection(options, level, name, world):
     options = {key: value.format(world) for key, value in options.items()}
     if level == "regular":
         shutil.rmtree(world / "v0/_journal/quantiles")
@@ -71,12 +70,29 @@ def test_they_are_those_of_the_selection_or_the_newest(options, level, name, wor
 
 
 @pytest.mark.parametrize(
-    "where, lead", [("quality.level >= 1", "length is"), ("length > 30", "With these bounds, length is")]
+    "where, lead", [("quality.level >= 1", "length is"), ("source == 'odd'", "With these bounds, length is")]
 )
 def test_bounds_that_selected_nothing_do_not_seem_to_be_the_rule(where, lead, world):
     dk.mix(str(world / "v0"), to=str(world / "v1"), where=where, **QUIET)
     content, _ = page_of(world / "v1")
     assert tables(content)["What each rule drops"]["caption"].startswith(f"{lead} the only rule: it drops ")
+
+
+def test_numbers_of_a_rule_are_asked_about_and_not_those_of_quantiles(world):
+    where = "length > 30 and source == 'odd'"
+    dk.mix(str(world / "v0"), to=str(world / "v1"), where=where, **QUIET)
+    content, _ = page_of(world / "v1")
+    expected = json.loads(
+        json.dumps(dk.what_if(str(world / "v0"), where=where, examples=0, **QUIET).to_json())
+    )
+    assert content["thresholds"]["groups"] == expected["groups"]
+    kept = content["thresholds"]["groups"][0]["kept"]["documents"]
+    assert kept == sum(row["kept_documents"] for row in content["sources"]), "those of the page"
+    assert not tables(content), "the page shows what the conditions of its rule drop"
+    shown = (world / "page.html").read_text()
+    fold = shown.index("What other bounds would drop")
+    outer = shown[:fold].rindex("<details")
+    assert shown[:outer].count("<details") == shown[:outer].count("</details"), "in one fold"
 
 
 def test_bounds_by_group_that_selected_are_named_and_not_spelled_out(world):
@@ -85,7 +101,7 @@ def test_bounds_by_group_that_selected_are_named_and_not_spelled_out(world):
     content, _ = page_of(world / "v1")
     assert [row["rule"] for row in content["rules"]] == ["length > 30", "length within regular by source"]
     shown = (world / "page.html").read_text()
-    assert "What each threshold drops, and what others would" in shown
+    assert "What other bounds would drop" in shown
     assert "were not selected by them" not in shown
 
 

@@ -1,0 +1,229 @@
+"""What to look at first on a page: sources that vanish, the rule that costs most text, junk that is left; each with the command that changes it."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from dolma_dask.display import byte_size, counted, isolated, listed, percent, real
+from dolma_dask.errors import UsageError
+from dolma_dask.figures.histogram import Histogram, boundary
+from dolma_dask.pages.model import Beyond, ReportData, RuleRow, SourceRow
+from dolma_dask.pages.names import shortened
+from dolma_dask.pages.words import short
+from dolma_dask.rules.where import parse
+from dolma_dask.verbs.dedupe.summary import BY_SOURCE
+
+PUBLISHED: Mapping[str, tuple[str, float]] = {
+    **dict.fromkeys(("word_count", "rps_doc_word_count"), (">=", 50.0)),
+    **dict.fromkeys(("symbol_to_word_ratio", "rps_doc_symbol_to_word_ratio"), ("<=", 0.1)),
+    "fraction_of_words_with_alpha_character": (">=", 0.8),
+    "rps_doc_frac_no_alph_words": ("<=", 0.2),
+    "fraction_of_lines_starting_with_bullet_point": ("<=", 0.9),
+    "fraction_of_lines_ending_with_ellipsis": ("<=", 0.3),
+    "rps_doc_frac_lines_end_with_ellipsis": ("<=", 0.3),
+    "fraction_of_duplicate_lines": ("<=", 0.3),
+    "fraction_of_characters_in_duplicate_lines": ("<=", 0.2),
+    **{
+        name.format(n): ("<=", bound)
+        for n, bound in ((2, 0.2), (3, 0.18), (4, 0.16))
+        for name in ("fraction_of_characters_in_most_common_{}grams", "rps_doc_frac_chars_top_{}gram")
+    },
+    **{
+        name.format(n): ("<=", (20 - n) / 100)
+        for n in range(5, 11)
+        for name in ("fraction_of_characters_in_duplicate_{}grams", "rps_doc_frac_chars_dupe_{}grams")
+    },
+}
+"""Bounds of the Gopher paper (Rae et al. 2021, section A1.1 and table A1), by the names of the signals."""
+
+MAX_SOURCES, MAX_BEYOND = 3, 1
+"""Findings of a kind."""
+
+VANISHING = 0.25
+"""A source vanishes if less than this share of it is kept, and less than half of the share of all."""
+
+MAX_RULE = 600
+"""Characters of a rule that a command repeats."""
+
+
+class Finding(Struct, frozen=True):
+    """A sentence, and the command that changes what it says; without one there is nothing to type."""
+
+    text: str
+    command: str = ""
+
+
+def beyond_published(
+    kept: Mapping[str, Histogram], names: Mapping[str, str], cut: frozenset[str]
+) -> list[Beyond]:
+    """Count the kept documents beyond published bounds of signals (key to short name) that no rule cuts; those of most documents first."""
+    found = []
+    for key, histogram in kept.items():
+        sign, bound = PUBLISHED.get(names.get(key, key), ("", 0.0))
+        if not sign or key in cut:
+            continue
+        lower = boundary(histogram.keys, histogram.shift)
+        outside = int(histogram.counts[lower < bound if sign == ">=" else lower > bound].sum())
+        if outside:
+            found.append(Beyond(key, sign, bound, outside, outside / histogram.n))
+    return sorted(found, key=lambda one: (-one.documents, one.key))
+
+
+def findings(data: ReportData, names: Mapping[str, str]) -> list[Finding]:
+    """Return what a reader should look at first; `names` are those of the signals on the page."""
+    return [
+        *_vanished(data, names),
+        *_costs_most_text(data, names),
+        *_copies_left(data),
+        *_beyond(data, names),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ what was lost
+
+
+def _vanished(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the sources of which little is left, those with most documents first."""
+    rows = [row for row in data.sources if row.kept_documents is not None and row.documents]
+    kept, every = sum(row.kept_documents or 0 for row in rows), sum(row.documents for row in rows)
+    limit = min(VANISHING, kept / every / 2) if every else 0
+    lost = [row for row in rows if kept and (row.kept_documents or 0) <= limit * row.documents]
+    for row in sorted(lost, key=lambda row: -row.documents)[:MAX_SOURCES]:
+        yield _vanishing(data, row, names)
+    if len(lost) > MAX_SOURCES:
+        yield Finding(
+            f"{counted(len(lost) - MAX_SOURCES, 'more source')} vanish too: the table of sources has them."
+        )
+
+
+def _vanishing(data: ReportData, row: SourceRow, names: Mapping[str, str]) -> Finding:
+    what = "vanishes" if not row.kept_documents else "nearly vanishes"
+    text = f"Source {isolated(short(row.source)) or '(none)'} {what}: {row.kept_documents:,} of {counted(row.documents, 'document')} are kept ({percent(row.kept_documents, row.documents)})"
+    conditions = _conditions(data)
+    if not row.dropped or not any(row.dropped):
+        return Finding(f"{text}.")
+    place = int(np.argmax(row.dropped))
+    rule = data.rules[place]
+    text = f"{text}; most fall to {_quoted(rule, names)} ({row.dropped[place]:,})."
+    if not conditions or not row.source:
+        return Finding(text)
+    excepted = f"({conditions[place]} or source == {row.source!r})"
+    return Finding(text, _mix(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
+
+
+def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the rule without which most text would come back."""
+    rules = [row for row in data.rules if row.dropped]
+    if not rules:
+        return
+    row = max(rules, key=lambda row: (row.only_bytes or 0, row.dropped_bytes or 0))
+    sizes = [one.text_bytes for one in data.sources]
+    every = sum(size or 0 for size in sizes)
+    alone = bool(row.only_bytes)
+    size = (row.only_bytes if alone else row.dropped_bytes) or 0
+    conditions = _conditions(data)
+    shown = _quoted(row, names)
+    how = "that no other rule drops" if alone else "all of which other rules drop too"
+    how = "" if len(rules) == 1 else f" {how}" if alone else f", {how}"
+    text = f"{shown} costs most text: {byte_size(size)} ({percent(size, every)} of what came in){how}."
+    others = [one for one, rule in zip(conditions, data.rules, strict=False) if rule is not row]
+    if others and alone:
+        yield Finding(f"{text} Without it:", _mix(data, others))
+    else:
+        yield Finding(f"{text} With other bounds:", _what_if(data))
+
+
+# ------------------------------------------------------------------------------------------------ what is left
+
+
+def _copies_left(data: ReportData) -> Iterator[Finding]:
+    """Yield what is known of copies among the documents that are left."""
+    tables = [table for table in data.results if table.columns == BY_SOURCE]
+    if not tables:
+        if data.stages and data.sources:
+            yield Finding(
+                "Nobody has looked for copies.", f"dolma-dask dedupe {shlex.quote(_origin(data))} --how fuzzy"
+            )
+        return
+    for table in tables:
+        name = table.title.rpartition(",")[0].partition(" in ")[0]
+        copies = sum(int(row[2] or 0) for row in table.rows)
+        if copies and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", data.where or ""):
+            text = f"{isolated(name)} marks {counted(copies, 'document')} as copies, and no rule drops them."
+            yield Finding(text, _mix(data, [*_conditions(data), f"{name} is None"]))
+
+
+def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the published bounds beyond which most of the kept documents are."""
+    is_kept = any(row.kept_documents is not None for row in data.sources)
+    for one in data.beyond[:MAX_BEYOND]:
+        name = names.get(one.key, one.key)
+        condition = f"{name} {one.sign} {one.bound:g}"
+        side = "below" if one.sign == ">=" else "above"
+        text = (
+            f"{counted(one.documents, 'kept document' if is_kept else 'document')} ({percent(one.share)}) {'has' if one.documents == 1 else 'have'} "
+            f"{isolated(name)} {side} {real(one.bound)}, the bound of the Gopher paper. Read some, or drop them:"
+        )
+        yield Finding(text, _mix(data, [*_conditions(data), condition]))
+    if len(data.beyond) > MAX_BEYOND:
+        rest = data.beyond[MAX_BEYOND : MAX_BEYOND + 4]
+        others = [
+            f"{isolated(names.get(one.key, one.key))} {one.sign} {real(one.bound)} ({one.documents:,})"
+            for one in rest
+        ]
+        yield Finding(f"Further bounds of that paper, with the documents beyond each: {listed(others)}.")
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+def _conditions(data: ReportData) -> list[str]:
+    """Return the conditions of the rule as they can be typed; none if they cannot."""
+    rules = [row.rule for row in data.rules if row.dropped is not None]
+    try:
+        for rule in rules:
+            parse(rule)
+    except UsageError:  # bounds by group have no spelling of their own
+        return []
+    return [f"({rule})" if " or " in rule else rule for rule in rules]
+
+
+def _mix(data: ReportData, conditions: Sequence[str]) -> str:
+    """Return the command that makes another version by these conditions; nothing if they are too many, or only a part of what decides."""
+    known = [row for row in data.rules if row.dropped is not None]
+    rule = " and ".join(conditions)
+    if len(rule) > MAX_RULE or (known and not _conditions(data)):
+        return ""
+    return f"dolma-dask mix {shlex.quote(_origin(data))} --where {_shell(rule)} --to {shlex.quote(_next(data.dataset))}"
+
+
+def _what_if(data: ReportData) -> str:
+    rule = " and ".join(_conditions(data))
+    asked = f" --where {_shell(rule)}" if rule and len(rule) <= MAX_RULE else ""
+    return f"dolma-dask what-if {shlex.quote(_origin(data))}{asked} --to what_if.html"
+
+
+def _shell(text: str) -> str:
+    """Quote a rule for a shell; rules hold single quotes more often than what double ones do not keep."""
+    return shlex.quote(text) if "'" not in text or re.search(r'["$`\\!]', text) else f'"{text}"'
+
+
+def _origin(data: ReportData) -> str:
+    """Return the dataset that is selected from, beside the one that is shown."""
+    parent, slash, name = data.dataset.rstrip("/").rpartition("/")
+    return f"{parent}{slash}{data.origin or name}"
+
+
+def _next(dataset: str) -> str:
+    """Return a name for the next version: v2 behind v1."""
+    name = dataset.rstrip("/")
+    number = re.search(r"\d+$", name)
+    return f"{name[: number.start()]}{int(number[0]) + 1}" if number else f"{name}-2"
+
+
+def _quoted(rule: RuleRow, names: Mapping[str, str]) -> str:
+    text = isolated(short(shortened(rule.rule, names)))
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
