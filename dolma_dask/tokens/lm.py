@@ -21,7 +21,8 @@ from tokenizers import decoders
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import LM_FEATURES, RowCounts, TextCounts
 from dolma_dask.text.kernels import kernel
-from dolma_dask.tokens.engine import TokenEngine, Tokens, build
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import TokenEngine, build
 from dolma_dask.tokens.lm_documents import LmRecipe
 from dolma_dask.tokens.packing import Int64s, Tail, Windows, count_document_rows, document_windows
 from dolma_dask.tokens.specials import Specials
