@@ -16,7 +16,7 @@ from dolma_dask.formats.findings import LOST, NAMED, REFUSED, SPELLED
 from dolma_dask.formats.ragged import SpellingRecord
 from dolma_dask.io.records import QUARANTINE_HEAD, SPECIAL_TOKENS, BadRecord
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
-from dolma_dask.tokens.engine import Finding, Tokens
+from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.spelled import InText
 
 Counted = TypeVar("Counted")

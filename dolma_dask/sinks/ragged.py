@@ -38,7 +38,7 @@ from dolma_dask.formats.ragged import (
 from dolma_dask.io.files import join, read_bytes, remove, stat
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
-from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.encoding import Tokens
 
 COPY_BYTES = 1 << 20
 

@@ -1,6 +1,6 @@
 """Characters that a tokenizer drops: a BPE model without unknown token, and without all bytes to fall back to, makes nothing of what it does not know.
 
-All other models say it: by the unknown token, or an error. Byte-level vocabularies with all 256 bytes, and those with byte fallback, cannot lose any;
+All other models say it: by the unknown token, or an error. Byte-level vocabularies with all bytes of UTF-8, and those with byte fallback, cannot lose any;
 their texts are not looked at. For the rest a text costs its set of characters (a tenth of encoding), and once more its pre-tokenization if some of
 these are not known. What normalizer and pre-tokenizer leave out on purpose, such as white space, is not lost.
 """
@@ -9,11 +9,14 @@ import re
 
 import msgspec
 from msgspec import Struct
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 
 from dolma_dask.tokens.spelled import InText
 
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+_NEVER = {0xC0, 0xC1, *range(0xF5, 256)}
+"""Bytes that UTF-8 never has; GPT-NeoX, trained on text, lacks them."""
 
 _SHOWN = 5
 """Lost characters of a text that are named."""
@@ -94,6 +97,13 @@ def _visible(char: str) -> str:
     return char if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
 
 
+def shown_bytes() -> dict[str, int]:
+    """Return the byte behind each character of a byte-level vocabulary (GPT-2's ``bytes_to_unicode``)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
+
+
 def find_alphabet(tokenizer: Tokenizer, content: str) -> Alphabet | None:
     """Return the alphabet of a tokenizer, whose JSON is `content`, if it may lose characters; None if it cannot."""
     model = tokenizer.model
@@ -102,6 +112,7 @@ def find_alphabet(tokenizer: Tokenizer, content: str) -> Alphabet | None:
     steps = msgspec.json.decode(content, type=_Steps)
     makes_bytes = any(b'"ByteLevel"' in bytes(step) for step in (steps.normalizer, steps.pre_tokenizer))
     has_affixes = model.continuing_subword_prefix or model.end_of_word_suffix
-    needed = pre_tokenizers.ByteLevel.alphabet() if makes_bytes and not has_affixes else _BYTES
-    is_whole = all(model.token_to_id(name) is not None for name in needed)
+    shown = {byte: char for char, byte in shown_bytes().items()}
+    names = shown if makes_bytes and not has_affixes else dict(enumerate(_BYTES))
+    is_whole = all(model.token_to_id(name) is not None for byte, name in names.items() if byte not in _NEVER)
     return None if is_whole and (makes_bytes or model.byte_fallback) else Alphabet(tokenizer, model)

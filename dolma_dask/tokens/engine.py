@@ -13,38 +13,43 @@ task per core; a thread pool below each task would only make them fight.
 
 Costs, GPT-NeoX vocabulary, English: encoding 700 to 900 ns per token (3 to 4 MB of text per CPU-second). The library hands ids out as
 Python lists only; that is some 5 % of it.
-Memory: an `Encoding` takes 60 to 90 bytes per token, so a batch is encoded in pieces of about 1 MB of text (20 MB);
-a document larger than that is a piece of its own, and costs what the library needs: 120 to 160 bytes per byte of
-text while it is encoded (a document of 20 MB takes 2.3 GB). It cannot be cut without changing its ids.
+Memory: see `dolma_dask.tokens.encoding`.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
-from dolma_dask.errors import DataError, DolmaDaskError, SchemaError, SourceChangedError, UsageError
+from dolma_dask.errors import DataError, DolmaDaskError, SourceChangedError, UsageError
 from dolma_dask.formats.findings import LOST, SPELLED
-from dolma_dask.formats.ragged import check_lengths, token_dtype
+from dolma_dask.formats.ragged import token_dtype
 from dolma_dask.tokens.alphabet import Alphabet, find_alphabet
+from dolma_dask.tokens.cuts import Cutter, find_cutter
+from dolma_dask.tokens.encoding import (
+    Finding,
+    Tokens,
+    check_texts,
+    encode_all,
+    of_documents,
+    replaced,
+    rows_with,
+)
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _EXPECTED = (
@@ -52,34 +57,9 @@ _EXPECTED = (
     " as Tokenizer.save or PreTrainedTokenizerFast.save_pretrained write it"
 )
 
-PIECE_BYTES = 1 << 20
-_DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bounds pieces of tiny documents
 
-
-class Finding(Struct, frozen=True):
-    """A document whose text is not what its tokens say without a word."""
-
-    row: int  # of the batch
-    kind: str  # see `dolma_dask.formats.findings`
-    what: str  # for people: the tokens or characters
-
-
-class Tokens(Struct, frozen=True):
-    """Ids of a batch of documents, back to back."""
-
-    ids: NDArray[np.integer[Any]]  # (n_tokens,) All documents in order, nothing between them
-    lengths: NDArray[np.int32]  # (n_docs,) Tokens per document; an empty document has 0
-    findings: tuple[Finding, ...] = ()  # documents that people should know of
-
-    def __post_init__(self) -> None:
-        total = int(self.lengths.sum(dtype=np.int64))
-        if total != self.ids.size:
-            raise DataError(
-                f"lengths of {self.lengths.size} documents sum to {total}, but there are {self.ids.size} ids; make"
-                " both from the same documents",
-                documents=self.lengths.size,
-                tokens=self.ids.size,
-            )
+_NAMED = 5
+"""Special tokens of a document that are named."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +161,9 @@ class TokenEngine:
         return known[key][1]
 
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:
-        _check_texts(texts)
+        check_texts(texts)
         vocabulary = build(self)
-        tokens = _encode_all(vocabulary.tokenizer, texts, self.dtype)
+        tokens = encode_all(vocabulary.tokenizer, texts, self.dtype, vocabulary.cutter)
         if self.in_text != "encode" and vocabulary.added is not None:
             tokens = self._spelled_as_text(tokens, texts, vocabulary.added)
         if vocabulary.alphabet is None:
@@ -198,11 +178,12 @@ class TokenEngine:
 
     def _spelled_as_text(self, tokens: Tokens, texts: pa.LargeStringArray, added: AddedTokens) -> Tokens:
         """Encode documents again that spell special tokens out: their ids show which these are, so that the others cost nothing."""
-        rows = _rows_with(tokens, added, texts)
+        rows = rows_with(tokens, added, texts)
         if not rows.size:
             return tokens
-        plain = _encode_all(build_plain(self), texts.take(pa.array(rows)), self.dtype, rows)
-        before, now = _of_documents(tokens, rows), _of_documents(plain, np.arange(rows.size))
+        cutter = build(self).cutter
+        plain = encode_all(build_plain(self), texts.take(pa.array(rows)), self.dtype, cutter, rows)
+        before, now = of_documents(tokens, rows), of_documents(plain, np.arange(rows.size))
         changed = {
             int(row): new
             for row, old, new in zip(rows, before, now, strict=True)
@@ -213,7 +194,7 @@ class TokenEngine:
             for row, old in zip(rows, before, strict=True)
             if int(row) in changed
         ]
-        return Tokens(*_replaced(tokens, changed), tuple(findings))
+        return Tokens(*replaced(tokens, changed), tuple(findings))
 
     def _finding(
         self, row: int, old: NDArray[np.integer[Any]], new: NDArray[np.integer[Any]], added: AddedTokens
@@ -276,6 +257,7 @@ class Vocabulary(NamedTuple):
     max_id: int  # largest id, added tokens included
     added: AddedTokens | None  # tokens that it cuts out of texts
     alphabet: Alphabet | None  # what it knows, if it drops all else
+    cutter: Cutter | None  # where long texts may be cut
 
 
 @lru_cache(maxsize=8)
@@ -290,7 +272,7 @@ def build(engine: TokenEngine) -> Vocabulary:
         )
     max_id = max(vocabulary.values())
     added, alphabet = find_added(tokenizer, content, max_id + 1), find_alphabet(tokenizer, content)
-    return Vocabulary(tokenizer, max_id, added, alphabet)
+    return Vocabulary(tokenizer, max_id, added, alphabet, find_cutter(content))
 
 
 @lru_cache(maxsize=8)
@@ -357,115 +339,3 @@ def _find_file(text: str) -> Path:
 
 def _fingerprint(content: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(content)
-
-
-def _check_texts(texts: pa.LargeStringArray) -> None:
-    if not isinstance(texts, pa.LargeStringArray | pa.StringArray):
-        found = getattr(texts, "type", type(texts).__name__)
-        raise SchemaError(
-            f"texts are {found}, expected an Arrow array of large_string; cast the column", found=found
-        )
-    if texts.null_count:
-        row = texts.is_null().index(True).as_py()
-        raise DataError(
-            f"text of row {row} of the batch is null, expected a string; fill or drop it", row=row
-        )
-
-
-def _pieces(texts: pa.LargeStringArray) -> Iterator[tuple[int, int]]:
-    """Cut a batch into row ranges of about `PIECE_BYTES`; a larger document is a range of its own."""
-    costs = np.cumsum(
-        pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + _DOCUMENT_BYTES
-    )
-    start, done = 0, 0
-    while start < len(costs):
-        stop = max(start + 1, int(np.searchsorted(costs, done + PIECE_BYTES, side="right")))
-        yield start, stop
-        start, done = stop, int(costs[stop - 1])
-
-
-_SHOWN = 60
-"""Bytes of a text that an error shows."""
-
-_NAMED = 5
-"""Special tokens of a document that are named."""
-
-
-def _encode_all(
-    tokenizer: Tokenizer,
-    texts: pa.LargeStringArray,
-    dtype: np.dtype[Any],
-    rows: NDArray[np.int64] | None = None,
-) -> Tokens:
-    """Encode texts; `rows` are their numbers for messages, if they are not all of a batch."""
-    lengths = np.zeros(len(texts), np.int64)
-    pieces = [np.empty(0, dtype)]
-    for start, stop in _pieces(texts):
-        ids = [encoding.ids for encoding in _encode_piece(tokenizer, texts, start, stop, rows)]
-        lengths[start:stop] = list(map(len, ids))
-        pieces.append(np.fromiter(chain.from_iterable(ids), dtype, int(lengths[start:stop].sum())))
-    return Tokens(np.concatenate(pieces), check_lengths(lengths))
-
-
-def _rows_with(tokens: Tokens, added: AddedTokens, texts: pa.LargeStringArray) -> NDArray[np.int64]:
-    """Return the rows of documents that may spell tokens out, sorted: all whose ids hold one, unless it is the unknown token and not in the text."""
-    ends = np.cumsum(tokens.lengths, dtype=np.int64)
-    at = np.flatnonzero(added.is_added[tokens.ids])
-    is_unknown = tokens.ids[at] == (-1 if added.unknown is None else added.unknown)
-    rows = np.unique(np.searchsorted(ends, at[~is_unknown], side="right"))
-    doubtful = np.unique(np.searchsorted(ends, at[is_unknown], side="right"))
-    if doubtful.size:
-        found = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)
-        rows = np.union1d(rows, doubtful[found.to_numpy(zero_copy_only=False)])
-    return rows
-
-
-def _of_documents(tokens: Tokens, rows: NDArray[np.int64]) -> list[NDArray[np.integer[Any]]]:
-    """Return the ids of some documents."""
-    ends = np.cumsum(tokens.lengths, dtype=np.int64)
-    return [tokens.ids[ends[row] - tokens.lengths[row] : ends[row]] for row in rows]
-
-
-def _replaced(
-    tokens: Tokens, changed: Mapping[int, NDArray[np.integer[Any]]]
-) -> tuple[NDArray[np.integer[Any]], NDArray[np.int32]]:
-    """Return the ids and lengths with those of some documents replaced; rows ascend."""
-    ends, lengths = np.cumsum(tokens.lengths, dtype=np.int64), tokens.lengths.astype(np.int64)
-    parts, done = [], 0
-    for row, ids in changed.items():
-        parts += [tokens.ids[done : ends[row] - tokens.lengths[row]], ids]
-        done, lengths[row] = int(ends[row]), ids.size
-    return np.concatenate([*parts, tokens.ids[done:]]), check_lengths(lengths)
-
-
-def _encode_piece(
-    tokenizer: Tokenizer,
-    texts: pa.LargeStringArray,
-    start: int,
-    stop: int,
-    rows: NDArray[np.int64] | None = None,
-) -> list[Encoding]:
-    piece = texts.slice(start, stop - start)
-    try:
-        encodings: list[Encoding] = tokenizer.encode_batch_fast(piece.to_pylist(), add_special_tokens=False)
-    except Exception as error:  # the library raises nothing more precise
-        at, reason = _find_failure(tokenizer, piece, error)
-        shortened = piece[at].as_buffer().to_pybytes()[:_SHOWN].decode(errors="replace")
-        row = start + at if rows is None else int(rows[start + at])
-        raise DataError(
-            f"text of row {row} of the batch, {shortened!r}, cannot be encoded: {reason}; drop the row, or use a tokenizer"
-            " that knows every character (byte fallback or an unknown token)",
-            row=row,
-        ) from error
-    return encodings
-
-
-def _find_failure(
-    tokenizer: Tokenizer, piece: pa.LargeStringArray, error: Exception
-) -> tuple[int, Exception]:
-    for row, scalar in enumerate(piece):
-        try:
-            tokenizer.encode(scalar.as_py(), add_special_tokens=False)
-        except Exception as failure:  # noqa: BLE001  the caller raises it with its row
-            return row, failure
-    return 0, error

@@ -21,7 +21,9 @@ from tokenizers import decoders
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import LM_FEATURES, RowCounts, TextCounts
 from dolma_dask.text.kernels import kernel
-from dolma_dask.tokens.engine import TokenEngine, Tokens, build
+from dolma_dask.tokens.alphabet import shown_bytes
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import TokenEngine, build
 from dolma_dask.tokens.lm_documents import LmRecipe
 from dolma_dask.tokens.packing import Int64s, Tail, Windows, count_document_rows, document_windows
 from dolma_dask.tokens.specials import Specials
@@ -146,20 +148,13 @@ _REPLACEMENT_BYTES = 3
 """UTF-8 bytes of U+FFFD."""
 
 
-def _shown_bytes() -> dict[str, int]:
-    """Return the byte behind each character of a byte-level vocabulary (GPT-2's ``bytes_to_unicode``)."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
-
-
 @lru_cache(maxsize=8)
 def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
     """Return the bytes of all tokens of a byte-level vocabulary, back to back, and where each starts; None for another kind."""
     tokenizer, max_id, *_ = build(engine)
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
-    shown = _shown_bytes()
+    shown = shown_bytes()
     texts = [b""] * (max_id + 1)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
         is_shown = all(char in shown for char in token)

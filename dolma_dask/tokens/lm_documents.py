@@ -21,7 +21,8 @@ from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
-from dolma_dask.tokens.engine import Finding, TokenEngine, Tokens
+from dolma_dask.tokens.encoding import Finding, Tokens
+from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.specials import Specials, surround
 
 _SPACE = 32

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import RowCounts, TextCounts
-from dolma_dask.tokens.engine import TokenEngine, Tokens
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm import LmData
 from dolma_dask.tokens.packing import Tail, Windows
 from dolma_dask.tokens.specials import Specials

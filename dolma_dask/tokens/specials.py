@@ -20,7 +20,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.ragged import SpecialToken, TokenizerRecord, check_lengths
 from dolma_dask.text.kernels import kernel
-from dolma_dask.tokens.engine import TokenEngine, Tokens, build, load_tokenizer
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import TokenEngine, build, load_tokenizer
 
 
 @kernel

@@ -31,7 +31,8 @@ from dolma_dask.formats.ragged import (
 )
 from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.sinks.ragged import RaggedWriter
-from dolma_dask.tokens.engine import TokenEngine, Tokens, load_tokenizer
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import TokenEngine, load_tokenizer
 from dolma_dask.tokens.specials import Framing
 
 NAMES = RaggedNames("wild.00000-of-00001")

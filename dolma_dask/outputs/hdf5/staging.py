@@ -24,7 +24,7 @@ from dolma_dask.journal import Record
 from dolma_dask.sinks.base import FileWriter
 from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
-from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.modes import Mode
 
 VERB = "hdf5-tokens"

@@ -11,7 +11,7 @@ from dolma_dask.errors import AlignmentError, CorruptFileError, DataError, Usage
 from dolma_dask.formats.ragged import RaggedNames, SpecialToken, TokenizerRecord, npy_header
 from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
 from dolma_dask.sinks.ragged import RaggedWriter
-from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.encoding import Tokens
 
 RECORD = TokenizerRecord("f" * 32, "t.json", 50_277)
 SHARDS = [[[1, 2, 3], [], [40_000]], [], [[7], [8, 9]]]

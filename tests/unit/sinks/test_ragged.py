@@ -11,7 +11,7 @@ from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpecialToken, TokenizerRecord, parse_sidecar
 from dolma_dask.sinks import ragged as writer_module
 from dolma_dask.sinks.ragged import RaggedWriter
-from dolma_dask.tokens.engine import Tokens
+from dolma_dask.tokens.encoding import Tokens
 
 NAMES = RaggedNames("wiki.00001-of-00003")
 RECORD = TokenizerRecord("f" * 32, "t.json", 50_277, eos=SpecialToken("<|endoftext|>", 0))

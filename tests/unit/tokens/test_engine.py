@@ -17,8 +17,9 @@ from thorough import examples
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from dolma_dask.errors import DataError, SchemaError, SourceChangedError, UsageError
-from dolma_dask.tokens import engine as engine_module
-from dolma_dask.tokens.engine import Tokens, build, encoding_once, load_tokenizer
+from dolma_dask.tokens import encoding
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import build, encoding_once, load_tokenizer
 
 WORDS = "the quick brown fox jumps over the lazy dog and naïve cafés, twice; Привет мир 世界 🙂 " * 3
 
@@ -83,7 +84,7 @@ def test_ids_are_those_of_tokenizers_encode(tokenizer: Tokenizer, texts: list[st
 def test_pieces_and_slices_change_nothing(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, texts: list[str], limit: int, cut: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(engine_module, "PIECE_BYTES", limit)
+    monkeypatch.setattr(encoding, "PIECE_BYTES", limit)
     sliced = strings(*texts).slice(min(cut[0], len(texts)), cut[1])
     tokens = load_tokenizer(tokenizer.to_str()).encode(sliced)
     assert split(tokens) == oracle(tokenizer, sliced.to_pylist())
@@ -106,11 +107,11 @@ def test_the_same_array_is_encoded_once(tokenizer: Tokenizer, texts: list[str]) 
 def test_pieces_are_bounded_by_bytes_and_by_documents() -> None:
     sizes = [0] * 20_000 + [400_000] * 6 + [3_000_000]
     texts = strings(*("x" * size for size in sizes))
-    pieces = list(engine_module._pieces(texts))
+    pieces = list(encoding._pieces(texts))
     assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
     assert pieces[-1] == (len(sizes) - 1, len(sizes))
     for start, stop in pieces[:-1]:
-        assert sum(sizes[start:stop]) + 256 * (stop - start) <= engine_module.PIECE_BYTES
+        assert sum(sizes[start:stop]) + 256 * (stop - start) <= encoding.PIECE_BYTES
 
 
 def test_truncation_and_padding_of_the_file_are_switched_off() -> None:
@@ -204,7 +205,7 @@ def test_bad_texts_are_located(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyP
     )
     with pytest.raises(DataError, match=r"row 1 of the batch, .*, cannot be encoded"):
         engine.encode(invalid)
-    monkeypatch.setattr(engine_module, "PIECE_BYTES", 1)
+    monkeypatch.setattr(encoding, "PIECE_BYTES", 1)
     with pytest.raises(DataError, match=r"row 2 of the batch, '.+', cannot be encoded: .*UNK") as caught:
         load_tokenizer(word_level({"a": 0}).to_str()).encode(strings("a", "a a", "a z"))
     assert caught.value.details == {"row": 2}

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from dolma_dask.errors import UsageError
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.cleaning import Cleaning, detokenize, fix_texts
-from dolma_dask.tokens.engine import Tokens, load_tokenizer
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.lm_documents import Cutting, LmRecipe, cut_texts
 from dolma_dask.tokens.specials import Specials, added_by, find_specials, load_gpt2, surround
 
