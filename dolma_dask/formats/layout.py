@@ -41,7 +41,9 @@ SUFFIXES_SHOWN = (
 )
 """The same, for people."""
 
-_OTHERS = re.compile(r"\.(tar|txt|text|md|csv|tsv|xml|html|warc|wet|wat|parquet|arrow|npy|h5|pdf|tok)\.[a-z0-9]+$")
+_OTHERS = re.compile(
+    r"\.(tar|txt|text|md|csv|tsv|xml|html|warc|wet|wat|parquet|arrow|npy|h5|pdf|tok)\.[a-z0-9]+$"
+)
 """Names that end with a compression, and say that something else is in it."""
 
 _MARKERS = ("_*", "README*", "LICENSE*", "*.crc")

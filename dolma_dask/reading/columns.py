@@ -205,14 +205,17 @@ def full_name(name: str, known: Sequence[str]) -> str:
     return ends[0]
 
 
-def find_fields(dataset: Dataset, names: Sequence[str]) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; as all rows do while a field is not found."""
+def find_fields(
+    dataset: Dataset, names: Sequence[str], *, in_all_rows: bool = True
+) -> dict[str, AttributeKind]:
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; with `in_all_rows` as all rows do while a field is not found."""
     if not names:
         return {}
     asked = list(dict.fromkeys(name.removesuffix(AS_TEXT) for name in names))
     shapes, unread = _sampled_shapes(dataset, asked)
     searched = "in the first rows"
-    if missing := [name for name in asked if name not in shapes]:
+    missing = [name for name in asked if name not in shapes]
+    if missing and in_all_rows:
         searched = _search(dataset, missing, shapes)
     return {name: _kind(dataset, name, shapes, f"{searched}{unread}") for name in names}
 
@@ -232,9 +235,12 @@ def _kind(dataset: Dataset, name: str, shapes: Mapping[str, set[str]], looked: s
         return kind
     if len(found) < 2:
         known = sorted(other for other, values in shapes.items() if field_kind(values) is not None)
-        raise ExpressionError(
-            f"{unknown_name(name, known)} (fields of the metadata; it is null or absent {looked})", name=name
+        why = (
+            f"{_called(next(iter(found)))}; its text is {name}{AS_TEXT}"
+            if found
+            else f"null or absent {looked}"
         )
+        raise ExpressionError(f"{unknown_name(name, known)} (fields of the metadata; it is {why})", name=name)
     called = sorted({_called(shape) for shape in found})
     raise SchemaError(
         f"{name} is {' and '.join(called)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
