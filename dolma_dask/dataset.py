@@ -110,15 +110,16 @@ class Dataset(Struct, frozen=True, weakref=True):
         """Tell whether a file below ``documents/`` is one of documents, and not left out."""
         return layout.suffix_of(path) is not None and not layout.is_named(path, self.skip)
 
-    def check_all_read(self) -> None:
-        """Refuse files below ``documents/`` that nobody would read: documents may be in them.
+    def check_all_read(self, only: Sequence[str] = ()) -> None:
+        """Refuse files below ``documents/`` that nobody would read, among those that `only` asks for (`select`): documents may be in them.
 
         Raises `UsageError`: there are such files.
         """
-        if not self.ignored:
+        unread = [info for info in self.ignored if not only or matches(info.path, only)]
+        if not unread:
             return
         kinds: dict[str, list[FileInfo]] = {}
-        for info in self.ignored:
+        for info in unread:
             kinds.setdefault(_ending(info.path), []).append(info)
         shown = "; ".join(
             f"{name}: {counted(len(found), 'file')}, {byte_size(sum(info.bytes for info in found))}, such as {found[0].path}"
@@ -128,7 +129,7 @@ class Dataset(Struct, frozen=True, weakref=True):
             f"'*{name}'" if name.startswith(".") else found[0].path for name, found in kinds.items()
         )
         raise UsageError(
-            f"{self.root}/{layout.DOCUMENTS} holds {counted(len(self.ignored), 'file')} that nobody would read ({shown}); expected {layout.SUFFIXES_SHOWN}. "
+            f"{self.root}/{layout.DOCUMENTS} holds {counted(len(unread), 'file')} that nobody would read ({shown}); expected {layout.SUFFIXES_SHOWN}. "
             f"Rename what is JSON lines, make documents of other data with `dolma-dask convert`, and name what is none: --skip {names}."
         )
 

@@ -41,7 +41,9 @@ SUFFIXES_SHOWN = (
 )
 """The same, for people."""
 
-_OTHERS = re.compile(r"\.(tar|txt|text|md|csv|tsv|xml|html|warc|wet|wat|arrow|npy|h5|pdf|tok)\.[a-z0-9]+$")
+_OTHERS = re.compile(
+    r"\.(tar|txt|text|md|csv|tsv|xml|html|warc|wet|wat|parquet|arrow|npy|h5|pdf|tok)\.[a-z0-9]+$"
+)
 """Names that end with a compression, and say that something else is in it."""
 
 _MARKERS = ("_*", "README*", "LICENSE*", "*.crc")
@@ -60,9 +62,10 @@ _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
 
 def suffix_of(path: str) -> str | None:
     """Return the document suffix of `path`, or None if it is not a document file."""
-    if not path.endswith(DOCUMENT_SUFFIXES) or _OTHERS.search(path):
+    if not path.endswith(DOCUMENT_SUFFIXES):
         return None
-    return next(suffix for suffix in DOCUMENT_SUFFIXES if path.endswith(suffix))
+    suffix = next(suffix for suffix in DOCUMENT_SUFFIXES if path.endswith(suffix))
+    return None if suffix in _COMPRESSED and _OTHERS.search(path) else suffix
 
 
 def is_marker(path: str) -> bool:

@@ -143,7 +143,7 @@ def _prepare(
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
     listed = _opened(dataset, source, version, words_of("skip", skip))
-    listed.check_all_read()
+    listed.check_all_read(words_of("only", only))
     check_budget(listed.root)
     opened = listed.select(words_of("only", only), prune)
     selected, sets = select_columns(opened, columns, attributes, prefix=prefix, short=short, spans=spans)

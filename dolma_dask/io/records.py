@@ -44,10 +44,11 @@ class BadRecord(Struct, frozen=True):
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``
+    advice: str = ""  # what makes a record of it, for people: in no file
 
     def __str__(self) -> str:
         place = f", byte {self.byte_offset}" if self.byte_offset >= 0 else ""
-        return f"{self.url}, row {self.row}{place}: {self.reason.replace('_', ' ')}; expected {self.expected}"
+        return f"{self.url}, row {self.row}{place}: {self.reason.replace('_', ' ')}; expected {self.expected}{self.advice}"
 
     def error(self, advice: str) -> BadRecordError:
         """Return it as an error that says what to do next."""

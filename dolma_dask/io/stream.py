@@ -40,6 +40,10 @@ MAX_RECORD_BYTES = 64_000_000
 """Default for the longest line, with its newline, that is held in memory."""
 
 
+_NUMBER_AS_ID = "a string in field 'id', found a number"
+"""What the exact parser says of an id as other tools write it."""
+
+
 class LineBlock(Struct, frozen=True):
     """Complete lines."""
 
@@ -99,10 +103,13 @@ def bad_lines(
         raw = lines.data[start : start + size - 1]
         if size > max_record_bytes:
             reason, expected, raw = TOO_LARGE, too_large(size, max_record_bytes), raw[:QUARANTINE_HEAD]
-        if not lines.byte_offset + start:
-            expected += no_lines(raw[:QUARANTINE_HEAD].tobytes(), "then `dolma-dask convert` it")
         position = (lines.first_row + row, lines.byte_offset + start)
-        bad.append(BadRecord(url, *position, reason, expected, raw.tobytes()))
+        advice = (
+            "" if position[1] else no_lines(raw[:QUARANTINE_HEAD].tobytes(), "then `dolma-dask convert` it")
+        )
+        if expected.startswith(_NUMBER_AS_ID):
+            advice = " (`dolma-dask convert` makes a dataset with the numbers as text)"
+        bad.append(BadRecord(url, *position, reason, expected, raw.tobytes(), advice))
     return tuple(bad)
 
 

@@ -150,7 +150,7 @@ class DatasetOptions(SkipOptions):
 
     def open(self, dataset: DatasetLike) -> Dataset:
         """Return a dataset for what a call names; refuse files that nobody reads, and one that is over its budget of bad records."""
-        return as_dataset(dataset, self.source, self.version, self.skip)
+        return as_dataset(dataset, self.source, self.version, self.skip, getattr(self, "only", None) or ())
 
 
 Format = Annotated[
@@ -189,13 +189,17 @@ def target_of(to: object) -> str:
 
 
 def as_dataset(
-    dataset: DatasetLike, source: str | None = None, version: str | None = None, skip: Sequence[str] = ()
+    dataset: DatasetLike,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
+    only: Sequence[str] = (),
 ) -> Dataset:
-    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse files that nobody reads, and one that is over its
-    budget of bad records.
+    """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse files that nobody reads, among those that `only` asks
+    for, and one that is over its budget of bad records.
     """
     opened = _opened(of_version(dataset, source, version), source, skip)
-    opened.check_all_read()
+    opened.check_all_read(only)
     check_budget(opened.root)
     return opened
 

@@ -208,9 +208,13 @@ def full_name(name: str, known: Sequence[str]) -> str:
 
 
 def find_fields(
-    dataset: Dataset, names: Sequence[str], spell: Callable[[str], object] = str
+    dataset: Dataset,
+    names: Sequence[str],
+    spell: Callable[[str], object] = str,
+    *,
+    in_all_rows: bool = True,
 ) -> dict[str, AttributeKind]:
-    """Return the kinds of fields of the metadata, as the first rows of some shards show them; as all rows do while a field is not found.
+    """Return the kinds of fields of the metadata, as the first rows of some shards show them; with `in_all_rows` as all rows do while a field is not found.
 
     Errors `spell` names as they are typed where `names` come from.
     """
@@ -219,7 +223,8 @@ def find_fields(
     asked = list(dict.fromkeys(name.removesuffix(AS_TEXT) for name in names))
     shapes, unread = _sampled_shapes(dataset, asked)
     searched = "in the first rows"
-    if missing := [name for name in asked if name not in shapes]:
+    missing = [name for name in asked if name not in shapes]
+    if missing and in_all_rows:
         searched = _search(dataset, missing, shapes)
     return {name: _kind(dataset, name, shapes, f"{searched}{unread}", spell) for name in names}
 
@@ -241,9 +246,13 @@ def _kind(
         return kind
     if len(found) < 2:
         known = sorted(other for other, values in shapes.items() if field_kind(values) is not None)
+        why = (
+            f"{called(next(iter(found)))}; its text is {name}{AS_TEXT}"
+            if found
+            else f"null or absent {looked}"
+        )
         raise ExpressionError(
-            f"{unknown_name(name, known, spell)} (fields of the metadata; it is null or absent {looked})",
-            name=name,
+            f"{unknown_name(name, known, spell)} (fields of the metadata; it is {why})", name=name
         )
     kinds = sorted({called(shape) for shape in found})
     raise SchemaError(

@@ -91,7 +91,7 @@ def _known(dataset: Dataset) -> Iterator[str]:
 
 
 def _state(dataset: Dataset) -> Iterator[str]:
-    there, known = Listing(dataset.root), list(journals(dataset.root))
+    there, known = Listing(dataset.root, skip=dataset.skip), list(journals(dataset.root))
     found = status_of(there, known)
     rows = {row.writes: row for row in found.rows}
     sets = sorted({path.split("/")[1] for path in there.below(layout.ATTRIBUTES) if path.count("/") > 1})

@@ -150,13 +150,21 @@ class Listing(Struct, dict=True):
 
     root: str
     has_documents: bool = True
+    skip: tuple[str, ...] = ()  # names of files below documents/ that are left out
 
     @cached_property
     def files(self) -> dict[str, FileInfo]:
         """By path relative to the root."""
         if files.is_web(self.root) or (not self.has_documents and files.is_local(self.root)):
             return {}
-        return {info.path: info for info in files.list_files(self.root)}
+        listed = {info.path: info for info in files.list_files(self.root)}
+        above = f"{layout.DOCUMENTS}/"
+        skipped = {
+            path
+            for path in (listed if self.skip else ())
+            if path.startswith(above) and layout.is_named(path.removeprefix(above), self.skip)
+        }
+        return {path: info for path, info in listed.items() if path not in skipped}
 
     def below(self, folder: str) -> list[str]:
         """Return the paths below a folder."""
@@ -294,7 +302,7 @@ def status(
         Nothing is there that this tool knows.
     """
     root = _root(dataset, options.source, options.version)
-    return status_of(Listing(root), list(journals(root)))
+    return status_of(Listing(root, skip=tuple(options.skip)), list(journals(root)))
 
 
 def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
@@ -311,6 +319,7 @@ def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
     notes = (
         *_row_notes(rows),
         *_leftover_notes(leftovers, root),
+        *_unread(listed),
         *_unproved(listed, known),
         *garbage_notes(known),
     )
@@ -323,6 +332,20 @@ def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
         notes,
         tuple(compare(root, known, listed.files)),
     )
+
+
+def _unread(listed: Listing) -> Iterator[str]:
+    """Say which files of documents nobody reads."""
+    paths = [
+        path
+        for path in listed.below(layout.DOCUMENTS)
+        if not layout.suffix_of(path) and not layout.is_marker(path)
+    ]
+    if paths:
+        yield (
+            f"{counted(len(paths), 'file')} below documents/ that nobody would read, first {paths[0]}: verbs refuse the dataset until it is renamed or "
+            "named with --skip"
+        )
 
 
 def _root(dataset: str | Dataset | Summary, source: str | None, version: str | None) -> str:

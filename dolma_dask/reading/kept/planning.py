@@ -130,7 +130,7 @@ class _Planner:
     def _field(self, name: str) -> AttributeKind | None:
         """Return the kind of a field of the metadata if it has one kind in the rows that are looked at."""
         try:
-            return find_fields(self.dataset, [name])[name]
+            return find_fields(self.dataset, [name], in_all_rows=False)[name]
         except DolmaDaskError:
             return None
 

@@ -188,7 +188,10 @@ class ShardCheck:
         self.counts["text_bytes"] += text_bytes(text)
         first = (
             Problem(
-                self._path, bad.row, f"{bad.reason.replace('_', ' ')} at byte {bad.byte_offset}", bad.expected
+                self._path,
+                bad.row,
+                f"{bad.reason.replace('_', ' ')} at byte {bad.byte_offset}",
+                bad.expected + bad.advice,
             )
             for bad in block.bad[: self.problems.keep]
         )

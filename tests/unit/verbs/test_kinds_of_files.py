@@ -98,3 +98,17 @@ def test_zstd_with_a_long_window_is_read_with_a_note(tmp_path: Path) -> None:
             note.startswith("1 zstd file with a long window") and "2.15 GB more memory" in note
             for note in notes
         )
+
+
+def test_numbers_as_ids_are_text_after_convert(tmp_path: Path) -> None:
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    (tmp_path / "v0/documents/a.jsonl").write_text('{"id": 17, "text": "x", "source": "s"}\n')
+    root, new = str(tmp_path / "v0"), str(tmp_path / "v1")
+    advice = r"found a number \(`dolma-dask convert` makes a dataset with the numbers as text\)"
+    with pytest.raises(dk.errors.DolmaDaskError, match=advice):
+        dk.read_dataframe(root, ["id"]).compute(scheduler="synchronous")
+    with pytest.raises(dk.errors.DolmaDaskError, match=advice):
+        dk.tag(root, ["char_length_v1"], progress=False)
+    assert "convert" in str(dk.validate(root, progress=False))
+    dk.convert(f"{root}/documents", to=new, progress=False)
+    assert dk.read_dataframe(new, ["id"])["id"].compute(scheduler="synchronous").tolist() == ["17"]

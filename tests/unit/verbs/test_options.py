@@ -146,6 +146,9 @@ def test_files_that_nobody_reads_are_refused_unless_they_are_skipped(dataset):
         with pytest.raises(UsageError, match=r"1 file that nobody would read .*notes\.csv.*--skip '\*\.csv'"):
             call()
         assert call(skip="*.csv") is not None
+        assert call(only="x/a") is not None
+    assert any("notes.csv" in note for note in dk.status(str(dataset)).notes)
+    assert not any("notes.csv" in note for note in dk.status(str(dataset), skip=["*.csv"]).notes)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
