@@ -1270,7 +1270,8 @@ def mix(
         Language of the filters.
     replace : list of dict, optional
         Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON: '{"span":
-        "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.
+        "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. Those with a score of min_score or more, and
+        below max_score, are replaced; {} stands for the span's text.
     merge_attributes : bool, optional
         Write the attributes of the sets in `attributes` into the documents, as the Dolma toolkit does.
     discard_fields : list of str, optional
