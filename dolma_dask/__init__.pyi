@@ -2403,6 +2403,7 @@ def write_attributes(
     prune: int | None = None,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     source: str | None = None,
     version: str | None = None,
 ) -> Summary | Delayed:
@@ -2413,8 +2414,8 @@ def write_attributes(
     frame : dask.dataframe.DataFrame or dask.bag.Bag
         What `read_dataframe` or `read_bag` gave, with columns added: all rows, in their order and partitions. ``id`` and ``source`` are needed
         and compared with the documents, ``text`` is compared if it is there; other columns of documents are left out. Every further column
-        becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans. A
-        missing value (null, NaN) leaves the key out.
+        becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans,
+        dicts of numbers objects. A missing value (null, NaN) leaves the key out.
     dataset : str, Dataset or Summary
         What the frame was read from.
     name : str
@@ -2437,6 +2438,8 @@ def write_attributes(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
@@ -2473,6 +2476,7 @@ def write_documents(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
@@ -2499,6 +2503,8 @@ def write_documents(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int
@@ -2552,6 +2558,7 @@ def write_hdf5(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Hdf5Summary | Delayed:
@@ -2615,6 +2622,8 @@ def write_hdf5(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int
@@ -2651,6 +2660,7 @@ def write_ragged(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
@@ -2680,6 +2690,8 @@ def write_ragged(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int
