@@ -1318,7 +1318,8 @@ def mix(
         Language of the filters.
     replace : list of dict, optional
         Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON: '{"span":
-        "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. {} stands for the span's text.
+        "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}'. Those with a score of min_score or more, and
+        below max_score, are replaced; {} stands for the span's text.
     merge_attributes : bool, optional
         Write the attributes of the sets in `attributes` into the documents, as the Dolma toolkit does.
     discard_fields : list of str, optional
@@ -2573,6 +2574,7 @@ def write_attributes(
     prune: int | None = None,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
@@ -2584,8 +2586,8 @@ def write_attributes(
     frame : dask.dataframe.DataFrame or dask.bag.Bag
         What `read_dataframe` or `read_bag` gave, with columns added: all rows, in their order and partitions. ``id`` and ``source`` are needed
         and compared with the documents, ``text`` is compared if it is there; other columns of documents are left out. Every further column
-        becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans. A
-        missing value (null, NaN) leaves the key out.
+        becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans,
+        dicts of numbers objects. A missing value (null, NaN) leaves the key out.
     dataset : str, Dataset or Summary
         What the frame was read from.
     name : str
@@ -2608,6 +2610,8 @@ def write_attributes(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
@@ -2647,6 +2651,7 @@ def write_documents(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
@@ -2673,6 +2678,8 @@ def write_documents(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int
@@ -2727,6 +2734,7 @@ def write_hdf5(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Hdf5Summary | Delayed:
@@ -2793,6 +2801,8 @@ def write_hdf5(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int
@@ -2830,6 +2840,7 @@ def write_ragged(
     overwrite: bool = False,
     compute: bool = True,
     scheduler: str | None = None,
+    progress: bool = True,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
@@ -2862,6 +2873,8 @@ def write_ragged(
         False: return the task that does it, whose result is the summary.
     scheduler : str, optional
         For `dask.compute`: "threads", "synchronous", "processes"; by default the active client, else threads.
+    progress : bool
+        Show a progress bar; on a cluster its dashboard shows more.
     on_bad_record : {"fail", "quarantine"}
         Fail at a row that is no document (an id, text or source is null, the metadata are no object), or set it aside.
     max_record_bytes : int

@@ -229,6 +229,12 @@ _ELSEWHERE = {"--fuzzy": "--how fuzzy", "--minhash": "--how fuzzy", "--threshold
 """Options of `dedupe` as people know them from other tools."""
 
 
+_ROOT_MISSING = (
+    "DATASET is missing; expected the root in which --source and --version are looked for, as sources/<source>/<version>: . for this folder, or "
+    "s3://ai2-llm/pretraining-data, which tools with these options take by themselves."
+)
+
+
 def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
     if said := _of_toolkit(words):
@@ -244,6 +250,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         known = spellings(verb.load()).values() if verb else ()
         strange = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
         near = get_close_matches(argument.name, strange, n=1)
+        if argument.name == "DATASET" and {"--source", "--version"} <= set(words):
+            return f"{_ROOT_MISSING} Help: {command} --help"
         if argument.name in words:
             return f"{argument.name} has no value; expected one behind it. Help: {command} --help"
         found = (

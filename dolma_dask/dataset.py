@@ -260,16 +260,26 @@ def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
 
 
 def _hint(url: str) -> str:
-    """Return what to do where there is no dataset: name one that lies below, or make one."""
-    root = files.normalize(url)
-    # a store may have too many folders for an error message
-    below = datasets_below(root) if files.is_local(root) else []
+    """Return what to do where there is no dataset: name those that lie below, or beside it where there is no such folder, or make one."""
+    root, depth = files.normalize(url), DEPTH
+    if files.is_local(root):  # a store may have too many folders for an error message
+        root, depth = _nearest(root)
+    below = datasets_below(root, depth) if files.is_local(root) else []
     if below in ([], [""]):
         return "To make a dataset from other files: dolma-dask convert INPUT --to DATASET."
     return (
-        f"{counted(len(below), 'dataset')} below {url}: {', '.join(below[:MAX_SHOWN])}{', ...' if len(below) > MAX_SHOWN else ''}. "
+        f"{counted(len(below), 'dataset')} below {url if root == files.normalize(url) else root}: {', '.join(below[:MAX_SHOWN])}{', ...' if len(below) > MAX_SHOWN else ''}. "
         "Give the path of one, or the root with --source and --version."
     )
+
+
+def _nearest(root: str) -> tuple[str, int]:
+    """Return a local folder that exists, and how deep below it a dataset lies that is like `root`: that folder itself, or one or two above."""
+    for up in range(DEPTH):
+        if files.local_path(root).is_dir():
+            return root, up or DEPTH
+        root = files.parent(root) or root
+    return root, 0
 
 
 def _attribute_sets(root: str) -> tuple[str, ...]:

@@ -78,8 +78,8 @@ def write_attributes(
         frame_of(
             "What `read_dataframe` or `read_bag` gave, with columns added: all rows, in their order and partitions. ``id`` and ``source`` are needed "
             "and compared with the documents, ``text`` is compared if it is there; other columns of documents are left out. Every further column "
-            "becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans. A "
-            "missing value (null, NaN) leaves the key out."
+            "becomes an attribute: numbers scores of the whole document, truth values and strings scalars, lists of ``[start, end, score]`` spans, "
+            "dicts of numbers objects. A missing value (null, NaN) leaves the key out."
         ),
     ],
     dataset: Annotated[
@@ -175,7 +175,8 @@ def _check_columns(plan: Plan, name: str, keys: Set[str]) -> None:
     known = Journal(plan.root, VERB).records
     for task in plan.tasks:
         record = known.get(task.units[0].name)
-        lost = sorted(set(record.info.get("kinds", ())) - keys) if record else []
+        columns = {key.partition(".")[0] for key in record.info.get("kinds", ())} if record else set()
+        lost = sorted(columns - keys)
         if lost:
             raise UsageError(
                 f"attribute set {name} of {plan.root} holds {', '.join(lost)}, which the columns given now are not, first in {task.shard}; expected "
@@ -203,7 +204,7 @@ def _one_kind(records: Iterable[Record]) -> set[str]:
                     "such as with astype in a dataframe, or str in a bag.",
                     key=key,
                 )
-    return set(first)
+    return {key.partition(".")[0] for key in first}
 
 
 def _plan(

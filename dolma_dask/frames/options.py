@@ -13,7 +13,9 @@ from dolma_dask.options.groups import same
 class CollectionOptions(Options):
     """Options for computing and writing a collection, and for rows that are bad."""
 
-    unrecorded = frozenset({"overwrite", "compute", "scheduler", "on_bad_record", "max_record_bytes"})
+    unrecorded = frozenset(
+        {"overwrite", "compute", "scheduler", "progress", "on_bad_record", "max_record_bytes"}
+    )
 
     overwrite: Annotated[
         bool,
@@ -27,6 +29,9 @@ class CollectionOptions(Options):
             convert=same,
         ),
     ] = None
+    progress: Annotated[
+        bool, Opt("Show a progress bar; on a cluster its dashboard shows more.", convert=bool)
+    ] = True
     on_bad_record: Annotated[
         OnBadRecord,
         Opt(

@@ -25,6 +25,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.progress import progress_of
 from dolma_dask.results.summary import Summary
 
 if TYPE_CHECKING:
@@ -155,8 +156,21 @@ def computed(last: "Delayed", work: WorkDir, output: str, options: CollectionOpt
         return last
     with _working(work, output):
         scheduler = {} if options.scheduler is None else {"scheduler": options.scheduler}
-        summary: Summary = last.compute(**scheduler)
+        with _shown(work.verb, len(last.__dask_graph__()), options):
+            summary: Summary = last.compute(**scheduler)
     return summary
+
+
+@contextmanager
+def _shown(verb: str, tasks: int, options: CollectionOptions) -> Iterator[None]:
+    """Show how many tasks are done, as far as the schedulers of this process say it."""
+    from dask.callbacks import Callback
+
+    with (
+        progress_of(verb, 0, tasks, options.progress) as shown,
+        Callback(posttask=lambda *_: shown.advance(0, 1)),
+    ):
+        yield
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Columns of a dataframe or bag as attributes: which form a column has in JSON follows from its type.
 
 Numbers become scores of the whole document, ``[[0, length, x]]``, as taggers write them; truth values and strings stand bare; lists of
-``[start, end, score]`` are spans. A missing value (null, NaN) leaves the key out.
+``[start, end, score]`` are spans, objects of numbers stay objects. A missing value (null, NaN) leaves the key out.
 """
 
 import re
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from dolma_dask.formats.exact_numbers import as_exact, inexact
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.frames.partitions import TEXTS
+from dolma_dask.frames.partitions import JSON, TEXTS
 
 _FULL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*?__[A-Za-z_][A-Za-z0-9_]*?__[A-Za-z0-9_]+")
 
@@ -51,7 +52,13 @@ def attribute_columns(name: str, batch: pa.RecordBatch) -> list[AttributeColumn]
 
 def kinds_of(columns: Iterable[AttributeColumn]) -> dict[str, AttributeKind]:
     """Return under which kind readers find each key."""
-    return {column.key: _read_kind(column) for column in columns}
+    kinds: dict[str, AttributeKind] = {}
+    for column in columns:
+        if column.kind == "dict":
+            kinds.update((f"{column.key}.{name}", "dict") for name in column.values.keys.unique().to_pylist())
+        else:
+            kinds[column.key] = _read_kind(column)
+    return kinds
 
 
 def _read_kind(column: AttributeColumn) -> AttributeKind:
@@ -69,8 +76,10 @@ def _column(key: str, name: str, values: pa.Array) -> AttributeColumn:
         return AttributeColumn(key, "document", values)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return AttributeColumn(key, "spans", _spans(name, values))
+    if kind == JSON:
+        return AttributeColumn(key, "dict", _objects(name, values))
     raise SchemaError(
-        f"column {name!r} holds {kind}; expected numbers, truth values, strings or lists of [start, end, score]. Convert it first, such as with "
+        f"column {name!r} holds {kind}; expected numbers, truth values, strings, objects of numbers or lists of [start, end, score]. Convert it first, such as with "
         "astype, or leave it out.",
         column=name,
     )
@@ -88,6 +97,28 @@ def _check_exact(name: str, values: pa.Array) -> None:
             "astype(str).",
             column=name,
         )
+
+
+def _objects(name: str, values: pa.ExtensionArray) -> pa.MapArray:
+    """Return objects of numbers, which are texts of JSON here, as maps."""
+    texts = values.storage.to_pylist()
+    objects = [None if text is None else msgspec.json.decode(text) for text in texts]
+    for item in objects:
+        if item is not None and not (isinstance(item, dict) and all(map(_is_score, item.values()))):
+            raise SchemaError(
+                f"column {name!r} holds {str(item)[:80]}; expected objects whose values are numbers that float64 holds, such as {{'en': 0.9}}. Make a "
+                "column of each value that is none, or leave it out.",
+                column=name,
+            )
+    return pa.array(
+        [None if item is None else list(item.items()) for item in objects],
+        pa.map_(pa.large_string(), pa.float64()),
+    )
+
+
+def _is_score(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (is_number and float(value) == value)  # type: ignore[arg-type]
 
 
 def _spans(name: str, values: pa.Array) -> pa.Array:

@@ -79,7 +79,7 @@ class Mistakes:
 
 
 def read_yaml(url: str, mistakes: Mistakes, what: str = PIPELINE) -> Node:
-    """Read one YAML document; without aliases to itself, keys given twice, merge keys and tags.
+    """Read one YAML document; without aliases to itself, keys given twice and tags. Merge keys (``<<``) are merged.
 
     Raises `UsageError`: there is no such file, it is no UTF-8, or no such YAML; with line and column.
     """
@@ -159,12 +159,11 @@ def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Ite
         for item in node.value:
             _check(item, mistakes, (*above, node), numbers)
     elif isinstance(node, MappingNode):
+        _merge(node, mistakes, above)
         seen: dict[str, Node] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 mistakes.add(key, "a list or map as a key; expected a name.")
-            elif key.style is None and key.value == "<<":
-                mistakes.add(key, "merge keys (<<) are not known here; put shared options under `defaults:`.")
             elif key.value in seen:
                 first = seen[key.value].start_mark.line + 1
                 mistakes.add(key, f"{key.value!r} stands twice; first in line {first}. Remove one of them.")
@@ -172,6 +171,35 @@ def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Ite
                 seen[key.value] = key
             for child in (key, value):
                 _check(child, mistakes, (*above, node), numbers)
+
+
+def _merge(node: MappingNode, mistakes: Mistakes, above: tuple[Node, ...]) -> None:
+    """Put what stands behind ``<<``, a map or a list of them, into a map, whose own keys count more, and then those of the first."""
+    merged = [value for key, value in node.value if _is_merge(key)]
+    if not merged:
+        return
+    node.value = [pair for pair in node.value if not _is_merge(pair[0])]
+    known = {key.value for key, _ in node.value if isinstance(key, ScalarNode)}
+    for one in (
+        one for value in merged for one in (value.value if isinstance(value, SequenceNode) else [value])
+    ):
+        if any(one is other for other in (*above, node)):
+            mistakes.add(one, "a list or map that contains itself.")
+        elif not isinstance(one, MappingNode):
+            mistakes.add(one, "<< merges maps; expected one, such as *name of a map with the anchor &name.")
+        else:
+            _merge(one, mistakes, (*above, node))
+            new = [
+                (key, value)
+                for key, value in one.value
+                if isinstance(key, ScalarNode) and key.value not in known
+            ]
+            node.value += new
+            known |= {key.value for key, _ in new}
+
+
+def _is_merge(key: Node) -> bool:
+    return isinstance(key, ScalarNode) and key.style is None and key.value == "<<"
 
 
 def pairs(node: Node) -> dict[str, tuple[Node, Node]]:

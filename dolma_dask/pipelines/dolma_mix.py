@@ -2,8 +2,8 @@
 
 Where the toolkit does something else than it says, this holds: ``max_size_in_bytes`` is the stored size of an output file, not the sum
 of those of its inputs; all files are called ``<name>-0000.jsonl.gz``; ``shuffle: true``, which cuts files by size and shuffles nothing, cuts files
-by size, and the key ``seed`` (not known to the toolkit) shuffles; numbers compare as numbers. ``compat="dolma-1.2"`` cuts and names files as the
-toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
+by size, and the key ``seed`` (not known to the toolkit) shuffles; numbers compare as numbers. ``compat="dolma-1.2"`` cuts and names files, and
+leaves spans in attributes, as the toolkit does. Keys of our own: ``seed``, and ``sample_rate`` of a stream.
 """
 
 import dataclasses
@@ -198,16 +198,16 @@ class ConfigOptions(ReadOptions):
     compat: Annotated[
         Literal["dolma-1.2"] | None,
         Opt(
-            "Cut files by the sizes of the inputs, and give the last one of a stream the suffix .json.gz, as the toolkit does."
+            "As the toolkit does: cut files by the sizes of the inputs, give the last one of a stream the suffix .json.gz, and keep spans (`keep_spans`)."
         ),
     ] = None
     keep_spans: Annotated[
-        bool,
+        bool | None,
         Opt(
             "Write the attributes of documents whose spans were replaced as they were, as the toolkit does: the spans then point at other places of the "
-            "new text. By default spans move with their text, and those that were replaced are left out."
+            "new text. By default, unless `compat` asks for the toolkit's way, spans move with their text, and those that were replaced are left out."
         ),
-    ] = False
+    ] = None
 
     def over(self, read: Config) -> "ConfigOptions":
         """Return the options with those of a file where they say nothing."""
@@ -287,7 +287,7 @@ def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
         min_text_length=output.min_text_length,
         provenance=True,
         merge_attributes="attributes" not in output.discard_fields,
-        keep_spans=chosen.keep_spans,
+        keep_spans=chosen.compat is not None if chosen.keep_spans is None else chosen.keep_spans,
         sample=given.sample_rate,
         seed=seed or 0,
     )

@@ -10,7 +10,7 @@ else is unordered, and several values or none compare as false; ``!=`` is the op
 
 Mended: 1 equals 1.0 (the toolkit's ``>= 1.0`` leaves out the integer 1); ``length()`` can be compared; strings may have escapes; ``size``,
 ``in``, ``anyOf``, ``noneOf``, ``subsetOf`` need a value on both sides. Cost: some microseconds per row; `dolma_dask.rules.filter_columns`
-turns what people usually write into column operations.
+turns what people usually write into column operations. ``$@`` is ``$``, as the toolkit takes it in what it publishes.
 """
 
 import json
@@ -218,6 +218,8 @@ class _Reader(Cursor):
         """Read ``$...`` or ``@...``."""
         from_row = self.at("$")
         self.position += 1
+        if from_row:
+            self.take("@")
         steps: list[Step] = []
         while (step := self.step(depth)) is not None:
             steps.append(step)

@@ -2,13 +2,16 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dolma_dask.pipelines.dolma_mix import mix_config
+from dolma_dask.pipelines import dolma_mix
+from dolma_dask.pipelines.dolma_mix import StreamConfig, mix_config, read_config
+from dolma_dask.rules.filters import attributes_in, check_syntax
 
 pytestmark = pytest.mark.conformance
 
@@ -56,7 +59,7 @@ def texts_of(toolkit: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_rows_and_files(toolkit: Path, name: str) -> None:
     """Rows in order and file names; attributes where the text stayed: elsewhere the toolkit leaves their spans at the old places."""
-    mix_config(config_of(toolkit, name), compat="dolma-1.2", **HERE)
+    mix_config(config_of(toolkit, name), compat="dolma-1.2", keep_spans=False, **HERE)
     theirs = {
         path.replace("m6", f"m{name[-1]}"): rows
         for path, rows in outputs(toolkit / "out" / EXPECTED[name]).items()
@@ -75,7 +78,7 @@ def test_rows_and_files(toolkit: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_rows_with_spans_where_the_toolkit_leaves_them(toolkit: Path, name: str) -> None:
-    mix_config(config_of(toolkit, name), compat="dolma-1.2", keep_spans=True, **HERE)
+    mix_config(config_of(toolkit, name), compat="dolma-1.2", **HERE)
     theirs = outputs(toolkit / "out" / EXPECTED[name])
     assert outputs(Path("out") / name) == {
         path.replace("m6", f"m{name[-1]}"): rows for path, rows in theirs.items()
@@ -121,3 +124,48 @@ def test_again_nothing_is_done(toolkit: Path) -> None:
     again = mix_config(config_of(toolkit, "mix1"), **HERE)
     assert (first.done, again.done, again.skipped) == (3, 0, 3)
     assert again.counts == first.counts
+
+
+def published(shared: Path) -> list[Path]:
+    return sorted((shared / "conformance/dolma/mixer_configs").iterdir())
+
+
+def test_published_configurations_are_read_and_planned(shared: Path, tmp_path: Path, monkeypatch) -> None:
+    """All configurations that the toolkit publishes, over a document that has the attributes which they name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALPHA", "0.5")
+    assert len(published(shared)) == 52
+    for number, path in enumerate(published(shared)):
+        config = read_config(str(path))
+        for stream in config.streams:
+            stream.documents = [f"{number}/documents/*.jsonl"]
+            stream.output.path = f"out/{number}/{stream.name}/documents"
+            stream.attributes = ["x"]
+            stream.compression.input = None
+        keys = {key for stream in config.streams for key in keys_of(stream)}
+        spans = {key: [[0, 1, 0.9]] for key in sorted(keys)}
+        write_rows(
+            tmp_path / f"{number}/documents/a.jsonl", {"id": "1", "source": "s", "text": "t", "metadata": {}}
+        )
+        write_rows(
+            tmp_path / f"{number}/attributes/x/a.jsonl", {"id": "1", "source": "s", "attributes": spans}
+        )
+        monkeypatch.setattr(dolma_mix, "read_config", lambda _, config=config: config)
+        planned = mix_config(str(path), dryrun=True, **HERE)
+        assert len(planned.planned) == len(config.streams), path
+        slow = [note for note in planned.notes if "each document" in note]
+        assert slow == [], path
+
+
+def keys_of(stream: StreamConfig) -> set[str]:
+    """Return the attributes that the filters and replacements of a stream name."""
+    filters = [*stream.filter.include, *stream.filter.exclude]
+    keys = {key for text in filters for key in attributes_in(text, check_syntax(stream.filter.syntax)) or ()}
+    return keys | {
+        re.findall(r"\w+", span.span.partition("attributes")[2])[0] for span in stream.span_replacement
+    }
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -208,6 +208,21 @@ def test_a_dataset_by_source_and_version(lake, capsys):
     assert "`version` was given without `source`" in capsys.readouterr().err
 
 
+def test_a_missing_root_and_an_unknown_version(lake, capsys):
+    call = ["tag", "--source", "web", "--version", "v0", "--taggers", "char_length_v1", *SYNCHRONOUS]
+    assert cli.main(call) == 2
+    root = re.search(r"sources/<source>/<version>: (\S+) for this folder, or s3://", capsys.readouterr().err)[
+        1
+    ]
+    assert cli.main(["tag", root, *call[1:], "--dry-run"]) == 0
+    (lake / "sources/web/v0").rename(lake / "sources/web/v1")
+    assert cli.main(["tag", root, *call[1:]]) == 2
+    assert f"1 dataset below {lake}/sources/web: v1" in capsys.readouterr().err
+    call[2] = "wob"
+    assert cli.main(["tag", root, *call[1:]]) == 2
+    assert f"2 datasets below {lake}/sources: web/v1, wiki/v0" in capsys.readouterr().err
+
+
 def test_the_version_alone_is_that_of_the_program(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"

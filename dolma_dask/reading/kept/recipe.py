@@ -61,7 +61,7 @@ class RecipeOptions(Options):
         Opt(
             "Spans to replace, each with the keys span, min_score, max_score, replacement and syntax, as JSON: "
             '\'{"span": "$.attributes.pii__pii__EMAIL_ADDRESS", "min_score": 0.5, "replacement": "|||EMAIL|||"}\'. '
-            "{} stands for the span's text.",
+            "Those with a score of min_score or more, and below max_score, are replaced; {} stands for the span's text.",
             kind="list of dict",
             convert=replacements_of,
         ),

@@ -17,6 +17,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.frames.values import key_of
+from dolma_dask.progress import Progress
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -222,7 +223,7 @@ def test_calls_that_cannot_be_are_refused_before_anything_is_computed(root):
     [
         ([2**53 + 1], SchemaError, "9007199254740993; expected integers that float64 holds"),
         ([np.inf], DataError, "is inf"),
-        ([{"a": 1}], SchemaError, "expected numbers, truth values, strings or lists"),
+        ([{"a": "x"}], SchemaError, "expected objects whose values are numbers"),
         ([[[0, 1]]], SchemaError, "expected lists of spans"),
         ([[[0.5, 1, 1]]], SchemaError, "expected spans of integers"),
         ([[[1, 0, 1]]], DataError, r"the span 1 to 0 at row 0, .*expected 0 <= start"),
@@ -281,3 +282,34 @@ def test_the_task_is_given_without_computing(root):
     assert task.compute().done == 5
     assert task.compute().skipped == 5
     assert not (Path(root) / "_work").exists()
+
+
+@pytest.mark.parametrize("file_format", [None, "parquet"])
+def test_a_column_of_dicts_is_an_attribute_of_objects(root, file_format, tmp_path):
+    def add(row):
+        lang = {"en": 0.5, "de": len(row["text"]), "fr": None} if row["text"] else None
+        return {"id": row["id"], "source": row["source"], "lang": lang}
+
+    bag = dk.read_bag(root, partition_bytes=MANY).map(add)
+    dk.write_attributes(bag, root, "mine", partition_bytes=MANY, format=file_format, progress=False)
+    texts = [row["text"] for rows in ROWS.values() for row in rows]
+    df = dk.read_dataframe(root, ["text", "mine/mine__mine__lang.de"]).compute()
+    assert df.iloc[:, 1].fillna(-1).tolist() == [len(text) or -1 for text in df.text]
+    kept = dk.mix(root, to=str(tmp_path / "v1"), where="mine__mine__lang.en > 0.1", **HERE)
+    assert kept.counts["documents_out"] == sum(map(bool, texts))
+    assert dk.validate(root, **HERE).exit_status == 0
+    again = dk.write_attributes(bag, root, "mine", partition_bytes=MANY, format=file_format)
+    assert again.done == 0
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_write_shows_how_far_it_is_unless_told_otherwise(root, monkeypatch, shows):
+    shown: dict[str, int] = {}
+
+    def end(self):
+        shown[type(self).__name__] = self.shards
+
+    monkeypatch.setattr(Progress, "end", end)
+    dk.write_attributes(scored(root), root, "mine", partition_bytes=MANY, progress=shows)
+    assert shown.get("_Lines", 0) >= 5 * shows
+    assert ("_Lines" in shown) == shows

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io.yaml_files import Mistakes, convert, read_yaml
+from dolma_dask.io.yaml_files import Mistakes, convert, natural, read_yaml
 
 
 def read(folder, text):
@@ -45,7 +45,9 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] 
         ("a: !mine x\n", "the tag '!mine'"),
         ("a: &x [*x]\n", "a list or map that contains itself"),
         ("a: *x\n", "undefined alias"),
-        ("b: &x {c: 1}\na:\n  <<: *x\n", "line 3, column 3: merge keys (<<) are not known here"),
+        ("a: &x {<<: *x}\n", "a list or map that contains itself"),
+        ("a: &x {b: {<<: *x}}\n", "a list or map that contains itself"),
+        ("b: 1\na:\n  <<: b\n", "line 3, column 7: << merges maps; expected one, such as *name"),
         ("? [a]\n: 1\n", "a list or map as a key"),
         (b"a: \xff\n", "byte 3 is not UTF-8"),
         ("a: \x00\n", "special characters are not allowed"),
@@ -56,6 +58,14 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] 
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, message):
     assert message in told(tmp_path, text)
+
+
+def test_merged_maps_lie_behind_what_a_map_says_itself(tmp_path):
+    text = "a: &a {k: 1, l: 1}\nb: &b {<<: *a, l: 2, m: 2}\nc: {m: 3, <<: [*a, *b], n: 3}\nd: {<<: *b, '<<': 4}\n"
+    merged = natural(read(tmp_path, text)[0])
+    assert merged["b"] == {"k": 1, "l": 2, "m": 2}
+    assert merged["c"] == {"k": 1, "l": 1, "m": 3, "n": 3}
+    assert merged["d"] == {"k": 1, "l": 2, "m": 2, "<<": 4}
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):

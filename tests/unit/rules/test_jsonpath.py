@@ -111,6 +111,12 @@ def test_rows_that_match(text: str) -> None:
     assert found == {**TOOLKIT, **MENDED}[text]
 
 
+def test_the_row_may_be_written_as_the_toolkit_publishes_it() -> None:
+    assert parse_path("$@.attributes[?(@.k && $@.m[0] > 1)]") == parse_path(
+        "$.attributes[?(@.k && $.m[0] > 1)]"
+    )
+
+
 def test_true_is_no_number() -> None:
     path = parse_path("$.attributes[?(@.k == 1)]")
     assert find(path, {"attributes": {"k": 1.0}})

@@ -342,7 +342,6 @@ def test_spans_are_replaced_and_the_others_move(corpus: Path) -> None:
     mixed(
         stream(attributes=["score", "spans"], span_replacement=replacement),
         compat="dolma-1.2",
-        keep_spans=True,
         overwrite=True,
     )
     row = rows_of(corpus / "out")[1]
