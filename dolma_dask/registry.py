@@ -184,7 +184,6 @@ COMMANDS = VERBS | _by_name(
         "look",
         "dolma_dask.questions.look.question:look",
         "Tell what raw files hold, and the command that converts them.",
-        reads=("inputs",),
     ),
     Verb(
         "status",
