@@ -22,6 +22,7 @@ from dolma_dask.pipelines.pipeline import PipelineSummary
 from dolma_dask.questions.cluster.findings import ClusterReport
 from dolma_dask.questions.cluster_members import ClusterView
 from dolma_dask.questions.lengths import Lengths
+from dolma_dask.questions.look.question import Look
 from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.what_if.answer import WhatIf
@@ -323,6 +324,8 @@ def convert(
     """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
+
+    What a folder holds, and with which options to convert it: dolma-dask look raw
 
     Parameters
     ----------
@@ -1200,6 +1203,25 @@ def lengths(
     >>> found = dk.lengths("out/ragged")  # doctest: +SKIP
     >>> found.plot(seq_lengths=(2048,))  # doctest: +SKIP
     >>> found.waste((1024, 2048, 4096))  # doctest: +SKIP
+    """
+
+def look(inputs: Sequence[str] | str, /, *, to: str | None = None) -> Look:
+    """Tell what raw files hold, and the command that converts them.
+
+    Example: dolma-dask look raw
+
+    A few records of a few files of each kind are read: it takes seconds, whatever the size of the folder.
+
+    Parameters
+    ----------
+    inputs : list of str
+        Raw files: files, folders or globs, local or URLs.
+    to : str, optional
+        Write it as a page of HTML too.
+
+    Returns
+    -------
+    Look
     """
 
 def mix(

@@ -181,6 +181,11 @@ COMMANDS = VERBS | _by_name(
         "Tell what a pipeline will cost, from its stages on a small sample.",
     ),
     Verb(
+        "look",
+        "dolma_dask.questions.look.question:look",
+        "Tell what raw files hold, and the command that converts them.",
+    ),
+    Verb(
         "status",
         "dolma_dask.questions.status.question:status",
         "Tell what is done, left and changed in a dataset, or in all below a root.",

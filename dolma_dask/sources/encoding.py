@@ -88,12 +88,12 @@ class Decoder:
             return "\n".join(self._either(line) for line in data.split(b"\n"))
         return _decode(data, self.found or UTF_8).removeprefix("\ufeff")
 
-    def _found_in(self, data: bytes) -> str:
+    def _found_in(self, data: bytes, *, is_cut: bool = False) -> str:
         """Return the encoding of bytes; empty for UTF-8, or what cannot be told."""
         mark = mark_of(data)
         if mark is not None:
             return "" if mark == UTF_8 else mark
-        if b"\0" not in data[:_SAMPLE_BYTES] and _is_utf8(data):
+        if b"\0" not in data[:_SAMPLE_BYTES] and _is_utf8(data, is_cut=is_cut):
             return ""
         return guess(data) or ""
 
@@ -125,7 +125,7 @@ class Decoder:
         while len(head) < (_HEAD_BYTES if is_all else 4) and (piece := next(pieces, b"")):
             head += piece
         if self._is_auto:
-            self.found = self._found_in(head) if is_all else _wide(head)
+            self.found = self._found_in(head, is_cut=True) if is_all else _wide(head)
         pieces = chain([head], pieces)
         if not self.found or (_has_ascii(self.found) and not is_all):
             return pieces
@@ -156,10 +156,10 @@ def _decode(data: bytes, encoding: str) -> str:
         raise LineError(reason, f"{encoding.upper()}; {found} is no part of it{advice(data)}") from error
 
 
-def _is_utf8(data: bytes) -> bool:
-    """Tell whether data are UTF-8, but for a character that is cut off at their end."""
+def _is_utf8(data: bytes, *, is_cut: bool = False) -> bool:
+    """Tell whether data are UTF-8; `is_cut`: more follows, so that a character at their end may be half."""
     try:
-        codecs.getincrementaldecoder(UTF_8)().decode(data)
+        codecs.getincrementaldecoder(UTF_8)().decode(data, not is_cut)
     except UnicodeDecodeError:
         return False
     return True
@@ -210,5 +210,5 @@ def guess(data: bytes) -> str | None:
 
 def _is_western(sample: bytes) -> bool:
     """Tell whether a text of Latin letters has a few others, all of which the encoding of Western Europe has."""
-    few = sum(byte > 127 for byte in sample) <= _FEW * len(sample)
+    few = sum(byte > 127 for byte in sample) <= max(_FEW * len(sample), 2)
     return few and b"\0" not in sample and "\ufffd" not in sample.decode(WESTERN, "replace")

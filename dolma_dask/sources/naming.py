@@ -116,8 +116,8 @@ _KINDS: dict[str, Kind] = {
     ".parquet": "parquet",
     ".tar": "tar",
 }
-_MAILDIR = re.compile(r"(?:.*/)?(?:cur|new)/[0-9]+\.[^/]+")
-"""Messages of a maildir have names without a suffix."""
+_MAILDIR = re.compile(r"(?:.*/)?(?:(?:cur|new)/[0-9]+\.[^/]+|[0-9]+\.[^/]+:2,[A-Za-z]*)")
+"""Messages of a maildir have names without a suffix; those that were seen have flags."""
 
 _MARKERS = re.compile(
     r"(?:.*/)?(?:_SUCCESS|_metadata|_common_metadata|_committed_[^/]*|_started_[^/]*|Thumbs\.db|desktop\.ini"

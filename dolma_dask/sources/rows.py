@@ -8,7 +8,7 @@ from dolma_dask.sources.base import BlockBuilder, RawFile
 from dolma_dask.sources.documents import Record, RecordConverter, join_members
 from dolma_dask.sources.functions import FunctionConverter
 
-_USUAL = (
+USUAL_TEXTS = (
     "text",
     "content",
     "body",
@@ -71,6 +71,6 @@ def _missing(names: Sequence[str], raw: RawFile) -> list[str]:
 
 def _proposed(names: Sequence[str], raw: RawFile) -> str:
     """Return options for columns as they are called here."""
-    texts = [name for usual in _USUAL for name in names if name.lower() == usual]
+    texts = [name for usual in USUAL_TEXTS for name in names if name.lower() == usual]
     text = f"--text {texts[0] if texts else 'COLUMN'}"
     return f"{text}, --id COLUMN, and --source NAME or --source-field COLUMN"

@@ -76,6 +76,10 @@ GOLDEN = {
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
         digest="a43f2e126e07c65ccb95e0372f159d49",
     ),
+    "convert others": Golden(
+        versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
+        digest="1e2abc6589d6b83f0d7410b636c7c7ee",
+    ),
     "convert parquet": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
         digest="383bd3562771976e1a096633b9f5e336",
@@ -165,6 +169,7 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert lines": conversion,
         "convert texts": conversion,
         "convert parquet": conversion,
+        "convert others": conversion,
         **{f"tag {name}": {**tagging, f"{name}.version": get_tagger(name).version} for name in BUILT_IN},
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
         "attach": {"verbs.attach.VERSION": attach.VERSION},
@@ -285,7 +290,7 @@ def write_tokenizer(path: Path) -> None:
 
 def write_raw(folder: Path) -> None:
     """Write raw files of several kinds."""
-    for name in ("lines", "texts", "parquet"):
+    for name in ("lines", "texts", "parquet", "others"):
         (folder / name).mkdir(parents=True)
     records = [
         {"url": f"u{row}", "text": text, "timestamp": "2020-01-01"} for row, text in enumerate(texts())
@@ -299,6 +304,13 @@ def write_raw(folder: Path) -> None:
         pa.table({"id": [str(row) for row in range(50)], "text": texts()[:50], "n": [1.5] * 50}),
         folder / "parquet/p.parquet",
     )
+    rows = [f'{row},"{text.replace(chr(34), "")}"\r\n' for row, text in enumerate(texts()[:20])]
+    (folder / "others/t.csv").write_bytes("".join(["id,text\r\n", *rows]).replace("\x00", "").encode())
+    head = (
+        "From a Mon Jan  1 12:00:00 2024\nSubject: =?latin-1?q?caf=E9?=\nDate: Mon, 1 Jan 2024 12:00:00 +0100"
+    )
+    (folder / "others/l.mbox").write_text(f"{head}\n\n>From me\n\n{head}\nMessage-ID: <1@x>\n\nto you\n")
+    (folder / "others/latin.txt").write_bytes("a café of the west".encode("latin-1"))
 
 
 def write_published(root: Path) -> None:
@@ -354,6 +366,7 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         ("lines", {"mapping": "c4"}),
         ("texts", {"source": "s"}),
         ("parquet", {"source": "s"}),
+        ("others", {"source": "s", "encoding": "auto"}),
     ):
         dk.convert(f"{root}/raw/{name}", to=f"{root}/{name}", format="jsonl", **more, **options)
         made[f"convert {name}"] = root / f"{name}/documents"

@@ -198,6 +198,8 @@ def convert(
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
+    What a folder holds, and with which options to convert it: dolma-dask look raw
+
     Returns
     -------
     Summary

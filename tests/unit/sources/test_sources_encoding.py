@@ -23,8 +23,8 @@ FILES = {  # name: bytes, text, encoding found
     "ascii.txt": (b"plain", "plain", None),
     "latin.txt": ("Björn and Åsa fixed it\r\n".encode("latin-1"), "Björn and Åsa fixed it\r\n", "cp1252"),
     "both.txt": (
-        "names: Bjö\n".encode() + "and: Bjö".encode("latin-1"),
-        "names: Bjö\nand: Bjö",
+        "names: Bjö\n".encode() + "and: café".encode("latin-1"),
+        "names: Bjö\nand: café",
         "cp1252",
     ),
     "mark.txt": (b"\xef\xbb\xbfBj\xc3\xb6rn", "Björn", None),
@@ -116,3 +116,14 @@ def test_names_of_encodings():
 def test_a_few_letters_among_ascii_are_western():
     assert guess("Added by Marc Léger".encode("latin-1")) == "cp1252"
     assert guess("pam_handlers: fix from Dag-Erling Smørgrav".encode("latin-1")) == "cp1252"
+
+
+def test_another_encoding_asks_before_it_replaces(tmp_path):
+    raw = written(tmp_path / "raw", "both.txt", "ascii.txt")
+    to = str(tmp_path / "v0")
+    dk.convert(raw, to=to, source="s", encoding="latin-1", progress=False)
+    assert dk.convert(raw, to=to, source="s", encoding="ISO-8859-1", progress=False).done == 0
+    with pytest.raises(UsageError, match="with other options"):
+        dk.convert(raw, to=to, source="s", encoding="auto", progress=False)
+    dk.convert(raw, to=to, source="s", encoding="auto", overwrite=True, progress=False)
+    assert FILES["both.txt"][1] in [row["text"] for row in documents(tmp_path / "v0")]

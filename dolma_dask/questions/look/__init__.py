@@ -1,0 +1,1 @@
+"""look: what a folder of raw files holds, and the command that converts it."""

@@ -1,0 +1,210 @@
+"""look: what raw files hold, from a sample of them that takes seconds, and the command that converts them."""
+
+import html
+import posixpath
+import re
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec.structs import replace
+
+from dolma_dask.display import counted, percent
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.options.base import OUTPUT, Opt, Options
+from dolma_dask.options.command import command
+from dolma_dask.questions.look.sample import Choice, Seen, field_rows, flat, look_at
+from dolma_dask.results.answer import Answer
+from dolma_dask.results.parts import Fact, Facts, Listing, Notes, Part, Sentences
+from dolma_dask.results.table import Column, Table
+from dolma_dask.sources import naming
+from dolma_dask.sources.naming import SINGLE, split_suffix
+from dolma_dask.taggers.word_lists import read_stop_words
+
+Records = dict[str, list[dict[str, Any]]]
+"""Records of the sample by the kind of their files."""
+
+_MARK = b"<!doctype html><!-- dolma-dask look -->"
+_JUNK: Mapping[str, Callable[[str], object]] = {
+    "no text": lambda text: not text.strip(),
+    "under 50 words": lambda text: len(text.split(None, 50)) < 50,
+    "tags of HTML": re.compile(r"</?(?:p|div|span|br|a|table)(?: [^<>]*)?/?>").search,
+    "wrongly decoded characters": re.compile("\ufffd|Ã[\x80-\xbf]|â€").search,
+}
+"""What texts are often dropped for: the first rule of Gopher (Rae et al. 2021, table A1), and what is left of other forms."""
+
+_FILES = [Column("kind", "name"), Column("files"), Column("stored", "size"), Column("opened")]
+_FILES += [Column("encodings", "words"), Column("bad records", is_quiet=True)]
+_FIELDS = [Column("of", "name"), Column("field", "name"), Column("in", "share"), Column("type", "name")]
+_FIELDS += [Column("characters"), Column("unique", "name"), Column("example", "words")]
+
+
+class Look(Answer, frozen=True):
+    """What raw files hold; prints as tables, with the commands to convert them."""
+
+    where: str
+    facts: dict[str, str]
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+    commands: tuple[str, ...]
+    page: str = ""
+
+    def parts(self) -> Iterator[Part]:
+        """Yield facts, tables, notes and commands."""
+        yield Facts(f"look {self.where}", [Fact(*item) for item in self.facts.items()])
+        yield from self.tables
+        yield Notes(self.notes)
+        yield Sentences(["to convert it:"])
+        yield Listing("", self.commands)
+        yield Sentences([f"page: {self.page}"] if self.page else [])
+
+    def written(self, to: str) -> "Look":
+        """Write it as a page; return the answer that knows where that is."""
+        from dolma_dask.io.publish import publish
+
+        url = files.normalize(to)
+        if files.stat(url) is not None and not files.read_bytes(url).startswith(_MARK):
+            raise UsageError(f"{url} is there and is no page of look; expected a free path. Choose another.")
+        head = f"<meta charset='utf-8'><title>{html.escape(self.where)}</title>"
+        with publish(url) as out:
+            out.write(_MARK + f"{head}{self._repr_html_()}\n".encode())
+        return replace(self, page=url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookOptions(Options):
+    """Options of `look`."""
+
+    to: Annotated[str | None, Opt("Write it as a page of HTML too.", group=OUTPUT)] = None
+
+
+@command
+def look(
+    inputs: Annotated[Sequence[str] | str, Opt("Raw files: files, folders or globs, local or URLs.")],
+    /,
+    *,
+    options: LookOptions,
+) -> Look:
+    """Tell what raw files hold, and the command that converts them.
+
+    Example: dolma-dask look raw
+
+    A few records of a few files of each kind are read: it takes seconds, whatever the size of the folder.
+
+    Returns
+    -------
+    Look
+    """
+    given = [inputs] if isinstance(inputs, str) else list(inputs)
+    base, found = naming.list_raw(given)
+    listing = naming.sorted_out(found, ())
+    if not listing.known:
+        what = naming.unread(listing.odd) if listing.odd else "markers alone"
+        raise UsageError(f"{base} holds no file with documents: {what}.")
+    answer = _answer(given, base, listing, list(look_at(base, listing.known)))
+    return answer if options.to is None else answer.written(options.to)
+
+
+def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Sequence[Seen]) -> Look:
+    records: Records = {}
+    for one in seen:
+        records.setdefault(one.kind, []).extend(one.records)
+    rows = {kind: list(field_rows(kind, own)) for kind, own in records.items() if kind not in SINGLE}
+    choices = {kind: Choice.of(own) for kind, own in rows.items()}
+    texts = [
+        flat(record).get(choices.get(kind, Choice()).text) for kind, own in records.items() for record in own
+    ]
+    known = [text for text in texts if isinstance(text, str)]
+    bad = 1 - len(known) / max(len(texts) + sum(one.bad for one in seen), 1)
+    junk = [(what, sum(map(bool, map(is_junk, known)))) for what, is_junk in _JUNK.items()]
+    tables = (
+        Table("files", _FILES, [_file_row(kind, listing, seen) for kind in records]),
+        Table("fields", _FIELDS, [row for own in rows.values() for row in own], max_rows=30),
+        Table("junk", [Column("what", "words"), Column("documents")], [row for row in junk if row[1]]),
+    )
+    why = [one.why for one in seen if one.why]
+    notes = [naming.unread(listing.odd)] if listing.odd else []
+    notes += [f"{counted(len(why), 'file')} with what cannot be read, the first: {why[0]}"] if why else []
+    more = ["--encoding", "auto"] if any(one.encoding != "UTF-8" for one in seen) else []
+    if bad:
+        more += ["--on-bad-record", "quarantine", "--max-bad-fraction", f"{min(max(2 * bad, 0.01), 1):.2g}"]
+    each = _commands(inputs, base, listing, choices, records)
+    commands = tuple(_command(words, choice, own, base, more) for words, choice, own in each)
+    return Look(base, _facts(known, records, choices), tables, tuple(notes), commands)
+
+
+def _facts(texts: Sequence[str], records: Records, choices: Mapping[str, Choice]) -> dict[str, str]:
+    fields = sorted({f"{choice.text} ({kind})" for kind, choice in choices.items()})
+    names = {choice.id or "id" for choice in choices.values()}
+    found = [str(row[name]) for own in records.values() for row in own for name in names if name in row]
+    ids = f"{', '.join(sorted(names))}: {len(set(found)):,} different ones in {counted(len(found), 'record')}"
+    lists = {language: frozenset(words) for language, words in read_stop_words().items()}
+    spoken = Counter(_language(text[:5000], lists) for text in texts)
+    different = {" ".join(re.findall(r"\w+", text.lower())) for text in texts}
+    return {
+        "looked at": counted(len(texts), "document"),
+        "text": f"{', '.join(fields) or 'that of the files'}; {sum(map(len, texts)) // max(len(texts), 1):,} characters on average",
+        "ids": ids if found else "none: they are made of the file and the row",
+        "languages": ", ".join(f"{name} {percent(n, len(texts))}" for name, n in spoken.most_common(6)),
+        "copies": f"{len(texts) - len(different):,} have the words of an earlier one",
+    }
+
+
+def _file_row(kind: str, listing: naming.Listing, seen: Sequence[Seen]) -> tuple[Any, ...]:
+    own = [info.bytes for info in listing.known if split_suffix(info.path).kind == kind]
+    opened = [one for one in seen if one.kind == kind]
+    counts = Counter(one.encoding for one in opened).most_common()
+    encodings = ", ".join(f"{name} {n:,}" if len(counts) > 1 else name for name, n in counts)
+    return kind, len(own), sum(own), len(opened), encodings, sum(one.bad for one in opened)
+
+
+def _language(text: str, lists: Mapping[str, frozenset[str]]) -> str:
+    """Return the language of a text by its commonest words, where the lists of RedPajama-V2 have them, else its script."""
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    shares = {sum(word in own for word in words) / max(len(words), 1): name for name, own in lists.items()}
+    if max(shares) > 0.2:
+        return shares[max(shares)]
+    scripts = Counter(unicodedata.name(word[0], "?").split()[0].capitalize() for word in words)
+    return f"other ({scripts.most_common(1)[0][0]})" if scripts else "no words"
+
+
+def _commands(
+    inputs: Sequence[str], base: str, listing: naming.Listing, choices: Mapping[str, Choice], records: Records
+) -> Iterator[tuple[list[str], Choice, list[dict[str, Any]]]]:
+    """Yield words of the commands that convert all, the choice of each and records: one, or one for each kind where fields differ or shards would have one name."""
+    kinds = {
+        kind: [one.path for one in listing.known if split_suffix(one.path).kind == kind] for kind in records
+    }
+    shards = [naming.document_path(path) for kind, own in kinds.items() if kind not in SINGLE for path in own]
+    if len(set(choices.values())) <= 1 and len(set(shards)) == len(shards):
+        skip = ["--skip", *(info.path for info in listing.odd)] if listing.odd else []
+        every = [record for own in records.values() for record in own]
+        yield [*inputs, *skip], next(iter(choices.values()), Choice()), every
+        return
+    for kind, own in records.items():
+        yield [*_patterns(base, kinds[kind]), "--under", kind], choices.get(kind, Choice()), own
+
+
+def _command(
+    words: Sequence[str], choice: Choice, records: Sequence[dict[str, Any]], base: str, more: Sequence[str]
+) -> str:
+    """Return a command as it is typed."""
+    name = re.sub(r"[^\w.-]+", "-", posixpath.basename(base.rstrip("/"))).strip("-.") or "raw"
+    having = sum(isinstance(record.get("source"), str) for record in records)
+    source = ["--source", name] if having < len(records) or not records else []
+    source += ["--source-field", "source"] if source and having else []
+    return f"dolma-dask convert {shlex.join([*words, '--to', f'corpus/{name}', *choice.words(), *source, *more])}"
+
+
+def _patterns(base: str, paths: Sequence[str]) -> list[str]:
+    """Return patterns of the files of a kind; messages of a maildir have no suffix, but a folder."""
+    found = set()
+    for path in paths:
+        end = ".tar" if path.endswith(".tar") else path[len(split_suffix(path).stem) :]
+        folder = posixpath.basename(posixpath.dirname(path))
+        found.add(f"{base}/**/*{end}" if end or not folder else f"{base}/**/{folder}/*")
+    return sorted(found)

@@ -1,0 +1,102 @@
+"""look: what raw files hold, and commands that convert them as they stand."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dolma_dask as dk
+from dolma_dask import cli
+from dolma_dask.errors import UsageError
+from dolma_dask.questions.look.question import Look
+
+TEXT = "Die Katze sitzt auf der Matte, und das ist auch gut so. " * 6
+LINES = "".join(json.dumps({"url": f"u{n}", "body": f"{n} {TEXT}", "date": "2024"}) + "\n" for n in range(3))
+DOCUMENTS = "".join(json.dumps({"id": str(n), "text": TEXT, "source": "s"}) + "\n" for n in range(3))
+TABLE = "id,article,n\n" + "".join(f"{n},{TEXT.replace(',', '')},7\n" for n in range(3))
+MAIL = f"From b Mon Jan  1 12:00:00 2024\nMessage-ID: <1@x.org>\nSubject: s\n\n{TEXT}\n"
+
+FOLDERS = {
+    "lines": ({"a.jsonl": LINES, "b.jsonl": LINES.replace('"u', '"v')}, 6),
+    "documents": ({"a.jsonl": DOCUMENTS}, 3),
+    "latin": ({"a.txt": "Füße\n".encode("latin-1"), "b.txt": TEXT, "_SUCCESS": ""}, 2),
+    "odd": ({"a.txt": TEXT, "READ ME": "", "x/b.pdf": "", "x/c.pdf": ""}, 1),
+    "table": ({"a.csv": TABLE}, 3),
+    "mail": ({"a.mbox": MAIL, "box/cur/17.M1.host:2,S": MAIL.partition("\n")[2].replace("<1@", "<2@")}, 2),
+    "different": (
+        {"a.csv": TABLE, "a.jsonl": LINES, "n.md": TEXT, "box/new/17.M1.host": "Subject: x\n\ny\n"},
+        8,
+    ),
+    "damaged": ({"a.jsonl": LINES + '{"body": NaN}\n' + '{"url": "w"}\n'}, 3),
+}
+
+
+def written(folder: Path, contents: dict[str, str | bytes]) -> str:
+    for name, data in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(folder)
+
+
+def converted(answer: Look, to: Path) -> int:
+    """Run the proposed commands with another target; return the number of documents."""
+    for line in answer.commands:
+        words = shlex.split(line)[1:]
+        words[words.index("--to") + 1] = str(to)
+        assert cli.main([*words, "--no-progress"]) == 0, line
+    return len(dk.read_bag(str(to)).compute(scheduler="sync"))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_proposed_command_converts_the_folder(tmp_path, name, capsys):
+    contents, documents = FOLDERS[name]
+    answer = dk.look(written(tmp_path / "my raw", contents))
+    assert converted(answer, tmp_path / "v0") == documents
+    assert len(answer.commands) == (4 if name == "different" else 1)
+
+
+def test_what_is_in_a_folder_is_said(tmp_path):
+    answer = dk.look(
+        written(tmp_path / "raw", {"a.jsonl": LINES + LINES, "b.txt": "<p>Füße</p>".encode("latin-1")})
+    )
+    assert answer.facts["text"].startswith("body (jsonl); ")
+    assert answer.facts["copies"] == "3 have the words of an earlier one"
+    assert answer.facts["languages"].startswith("de 85.7 %")
+    shown = str(answer)
+    assert "jsonl  url    100 %  text" in shown
+    assert "tags of HTML" in shown
+    assert "cp1252" in shown
+    assert "--text body --created date --source raw --encoding auto" in answer.commands[0]
+
+
+def test_ids_are_proposed_where_each_record_has_its_own(tmp_path):
+    answer = dk.look(written(tmp_path / "raw", {"a.jsonl": LINES}))
+    assert "--id url" in answer.commands[0]
+    assert answer.facts["ids"] == "url: 3 different ones in 3 records"
+
+
+def test_a_table_of_parquet_is_looked_at(tmp_path):
+    (tmp_path / "raw").mkdir()
+    pq.write_table(pa.table({"content": [TEXT], "meta": [{"url": "u"}]}), tmp_path / "raw/a.parquet")
+    answer = dk.look(str(tmp_path / "raw"))
+    assert "meta.url" in str(answer)
+    assert converted(answer, tmp_path / "v0") == 1
+
+
+def test_the_page_replaces_none_of_others(tmp_path):
+    raw = written(tmp_path / "raw", {"<a>.txt": "x"})
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        assert dk.look(raw, to=str(page)).page == str(page)
+    assert "to convert it" in page.read_text()
+    page.write_text("mine")
+    with pytest.raises(UsageError, match="no page of look"):
+        dk.look(raw, to=str(page))
+
+
+def test_a_folder_without_documents_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"no file with documents: 1 file of no kind .* a\.pdf"):
+        dk.look(written(tmp_path / "raw", {"a.pdf": ""}))
