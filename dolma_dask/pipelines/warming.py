@@ -61,7 +61,9 @@ def warm_up(*, options: WarmUpOptions) -> Summary:
         ):
             progress.kernels = KERNELS
             if progress.every == LINE_SECONDS:  # no bar moves
-                sys.stderr.write("warm-up: compiling all kernels, once; half a minute on two processors that are free\n")
+                sys.stderr.write(
+                    "warm-up: compiling all kernels, once; half a minute on two processors that are free\n"
+                )
             for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)
     finally:
