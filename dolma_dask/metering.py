@@ -1,6 +1,6 @@
 """Metering: CPU of a run with all of its processes, memory of a process, and whether kernels are compiled now.
 
-Whoever compiles a kernel, here or in a process that works for this one, meanwhile locks a small file that the display has made. The system
+Whoever compiles a kernel, here or in a process that works for this one, meanwhile locks a small file that the display has made, and appends a byte to it. The system
 frees the lock of a process that dies. A worker that does not see the file (on another host) locks nothing.
 """
 
@@ -36,7 +36,11 @@ def compiling() -> Iterator[None]:
         with suppress(ImportError, OSError):  # nobody looks, or files cannot be locked there
             import fcntl
 
-            fcntl.flock(stack.enter_context(_mark().open("rb")), fcntl.LOCK_SH)
+            mark = os.open(_mark(), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            stack.callback(os.close, mark)
+            fcntl.flock(mark, fcntl.LOCK_SH)
+            if os.fstat(mark).st_uid == os.getuid():  # not what somebody else has put there
+                os.write(mark, b".")
         yield
 
 
@@ -64,6 +68,14 @@ def are_compiling() -> bool:
     except (ImportError, OSError):
         return False
     return False
+
+
+def seen_compilations() -> int:
+    """Return how many kernels were compiled since `watching_compilers`, here and in processes that work for this one."""
+    try:
+        return _mark().stat().st_size
+    except OSError:
+        return 0
 
 
 def process_name() -> str:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from dolma_dask.display import counted
-from dolma_dask.metering import are_compiling, watching_compilers
+from dolma_dask.metering import are_compiling, seen_compilations, watching_compilers
 
 LINE_SECONDS = 30.0
 """Seconds between two plain lines."""
@@ -43,6 +43,9 @@ class Progress:
     every = 0.0
     """Seconds between two times that it is shown; 0: never."""
 
+    kernels = 0
+    """Kernels that are to be compiled, about, where that is all the work; 0: nobody knows."""
+
     def __init__(self, verb: str) -> None:
         self.verb = self._title = verb
         self.total_bytes = self.total_shards = self.bytes = self.shards = self._passes = 0
@@ -68,11 +71,15 @@ class Progress:
             self._thread.start()
 
     @property
-    def part(self) -> tuple[int, int]:
-        """Work done, and all of it: in bytes, or in shards where there are none."""
+    def part(self) -> tuple[float, int]:
+        """Work done, and all of it: in bytes, or in shards where there are none; of a pass that compiles `kernels` at least their share."""
         if self.total_bytes:
             return self.bytes, self.total_bytes
-        return self.shards, max(self.total_shards, 1)
+        total = max(self.total_shards, 1)
+        if not self.kernels:
+            return self.shards, total
+        compiled = min(seen_compilations() / self.kernels, 0.99)
+        return max(self.shards, int(compiled * total * 100) / 100), total
 
     def end(self) -> None:
         """Show the end of the last pass."""
@@ -97,7 +104,7 @@ class Progress:
             parts.append(f"{done / scale:,.0f}/{total / scale:,.0f} {unit}")
         compiles = are_compiling()
         if compiles:
-            parts.append(COMPILING)
+            parts.append(f"{COMPILING}, {seen_compilations():,} so far")
         elif total:
             parts.append(f"{speed:,.1f} {unit}/s")
         parts.append(_clock(now - self.started))

@@ -1,12 +1,13 @@
 """Positions of values on the horizontal axis of a histogram, choice of those that are labelled, and length of labels, whoever draws them."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from dolma_dask.display import real
 from dolma_dask.figures.histogram import Floats
-from dolma_dask.figures.model import Ranges, SignalHistogram, cut
+from dolma_dask.figures.model import HeatMap, Ranges, SignalHistogram, cut
 
 MAX_TICKS = 6
 
@@ -80,6 +81,23 @@ def range_ends(panel: Ranges) -> tuple[Floats, Floats, Floats, Floats]:
         low = drawable(np.where(np.isinf(panel.lower), np.fmin(p1, panel.upper), panel.lower))
         high = drawable(np.where(np.isinf(panel.upper), np.fmax(p99, panel.lower), panel.upper))
         return np.fmin(p1, low), low, high, np.fmax(p99, high)
+
+
+MAX_WRITTEN = 12
+"""Conditions of a heat map whose numbers are written in it."""
+
+DARK = 0.55
+"""Share from which on a cell is dark, and its number light."""
+
+
+def written_shares(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
+    """Yield row, column and share of the cells whose numbers are written."""
+    if len(panel.labels) > MAX_WRITTEN:
+        return
+    for row, shares in enumerate(panel.shares.tolist()):
+        for column, share in enumerate(shares):
+            if not math.isnan(share):
+                yield row, column, share
 
 
 def row_label(name: str) -> str:

@@ -33,6 +33,7 @@ from bokeh.models import (
     Quad,
     Range1d,
     Segment,
+    Text,
 )
 from bokeh.models import Line as LineGlyph
 from bokeh.models.annotations import Span
@@ -42,6 +43,7 @@ from bokeh.resources import INLINE
 
 from dolma_dask.display import integer, percent, printable, real
 from dolma_dask.figures.axes import (
+    DARK,
     MAX_TICKS,
     drawable,
     fixed_ticks,
@@ -49,6 +51,7 @@ from dolma_dask.figures.axes import (
     positions,
     range_ends,
     row_label,
+    written_shares,
 )
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
 
@@ -298,7 +301,25 @@ def _heat_figure(panel: HeatMap) -> Any:
     }
     words = [("dropped by", "@name"), ("and by", "@other"), ("share", "@share")]
     _add_quads(plot, known, columns, "left", "right", words, fill_alpha="alpha", half=0.5)
+    for is_dark, color in ((False, MUTED), (True, "white")):
+        cells = [(row, at, share) for row, at, share in written_shares(panel) if (share > DARK) is is_dark]
+        texts: Any = {
+            "x": [at + 0.5 for _, at, _ in cells],
+            "y": [row for row, _, _ in cells],
+            "text": [f"{100 * share:.0f} %" for _, _, share in cells],
+        }
+        plot.add_glyph(ColumnDataSource(texts), Text(**_CELL, text_color=color))
     return plot
+
+
+_CELL: Any = {
+    "x": "x",
+    "y": "y",
+    "text": "text",
+    "text_align": "center",
+    "text_baseline": "middle",
+    "text_font_size": "12px",
+}
 
 
 def _ranges_figure(panel: Ranges) -> Any:

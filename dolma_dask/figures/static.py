@@ -10,7 +10,7 @@ nothing in them is taken for mathematics.
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from PIL import Image
 
 from dolma_dask.display import integer, printable, real
 from dolma_dask.figures.axes import (
+    DARK,
     MAX_TICKS,
     drawable,
     fixed_ticks,
@@ -31,6 +32,7 @@ from dolma_dask.figures.axes import (
     positions,
     range_ends,
     row_label,
+    written_shares,
 )
 from dolma_dask.figures.fonts import families_with, quiet
 from dolma_dask.figures.model import Bars, HeatMap, Line, Panel, Ranges, SignalHistogram
@@ -50,9 +52,6 @@ MAX_PIXELS = 40_000_000
 """Pixels of a picture; very tall ones have fewer to the inch."""
 
 COLORS = 64
-
-MAX_WRITTEN = 12
-"""Conditions of a heat map whose numbers are written in it."""
 
 _STYLE: Any = {
     "font.size": 9,
@@ -276,18 +275,9 @@ def _draw_heat(axes: Axes, panel: HeatMap) -> None:
     axes.set_xticks(range(count), [f"({number})" for number in range(1, count + 1)], color=TEXT)
     axes.tick_params(axis="x", length=0, top=False)
     axes.spines[:].set_visible(False)
-    for row, column, share in _written(panel):
-        color = "white" if share > 0.55 else TEXT
+    for row, column, share in written_shares(panel):
+        color = "white" if share > DARK else TEXT
         axes.text(column, row, f"{100 * share:.0f} %", ha="center", va="center", fontsize=8, color=color)
-
-
-def _written(panel: HeatMap) -> Iterator[tuple[int, int, float]]:
-    if len(panel.labels) > MAX_WRITTEN:
-        return
-    for row, shares in enumerate(panel.shares.tolist()):
-        for column, share in enumerate(shares):
-            if not math.isnan(share):
-                yield row, column, share
 
 
 def _draw_ranges(axes: Axes, panel: Ranges) -> None:

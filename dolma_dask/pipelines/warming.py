@@ -5,6 +5,7 @@ processes side by side; two that need the same kernel share one compilation. Hal
 """
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,11 +19,14 @@ from dolma_dask.clusters import check_workers, cpu_count, process_pool
 from dolma_dask.options.base import WHERE, Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.processes import interrupts_held_back
-from dolma_dask.progress import progress_of
+from dolma_dask.progress import LINE_SECONDS, progress_of
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Summary
 
 ROWS = 24
+
+KERNELS = 300
+"""Kernels that its processes compile, or wait for, about: by these its bar moves."""
 
 _QUIET: Any = {"scheduler": "synchronous", "progress": False}
 
@@ -55,6 +59,11 @@ def warm_up(*, options: WarmUpOptions) -> Summary:
             progress_of("warm-up", 0, len(PARTS)) as progress,
             process_pool(min(options.workers or cpu_count(), len(PARTS))) as pool,
         ):
+            progress.kernels = KERNELS
+            if progress.every == LINE_SECONDS:  # no bar moves
+                sys.stderr.write(
+                    "warm-up: compiling all kernels, once; half a minute on two processors that are free\n"
+                )
             for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)
     finally:

@@ -1,13 +1,13 @@
 """rule_overlap: which conditions of a rule drop the same documents. Attribute columns alone are read, in one pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 from msgspec import Struct
 
-from dolma_dask.display import counted, last_name, percent
+from dolma_dask.display import counted, isolated, last_name, percent
 from dolma_dask.engine.fold import fold, mask_of, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.figure import Figure
@@ -87,6 +87,7 @@ def rule_overlap(
         (_heat(tuple(conditions.values()), drops),),
         notes=(
             f"{last_name(part.root)}: {counted(documents, 'document')}, {kept:,} kept ({percent(kept, documents)})",
+            *_costliest(tuple(conditions.values()), drops),
             "of the documents that a row drops, the share that a column drops too",
             *dataset_notes(part),
         ),
@@ -122,6 +123,18 @@ class CountDrops(Struct, frozen=True):
             holds = [mask_of(rule, batch).to_numpy(zero_copy_only=False) for rule in self.conditions]
             drops.count(~np.stack(holds))
         return drops
+
+
+def _costliest(written: Sequence[Rule], drops: Tally) -> Iterator[str]:
+    """Yield which condition costs most documents, if any does."""
+    each, alone = drops.dropped[:, 0].tolist(), drops.alone[:, 0].tolist()
+    place = max(range(len(each)), key=lambda at: (alone[at], each[at]), default=0)
+    if each and each[place]:
+        names = short_names(sorted(written[place].names))
+        yield (
+            f"{isolated(_called(written[place].renamed(names)))} costs most: it drops {counted(each[place], 'document')}, "
+            f"{alone[place]:,} of which no other condition drops"
+        )
 
 
 def _heat(written: Sequence[Rule], drops: Tally) -> HeatMap:

@@ -110,6 +110,24 @@ def test_compilers_are_seen_as_long_as_they_compile():
         assert not metering.are_compiling()
 
 
+def test_a_bar_moves_by_the_kernels_that_are_compiled():
+    display = progress.Progress("warm-up")
+    display.kernels = 4
+    display.begin("warm-up", 0, 2)
+    with metering.watching_compilers():
+        assert display.part == (0, 2)
+        for _ in range(3):
+            with metering.compiling():
+                shown = display.text()
+        assert display.part == (1.5, 2)
+        assert f"{progress.COMPILING}, 3 so far" in shown
+        with metering.compiling():
+            pass
+        assert display.part[0] < 2, "not done before it is"
+    display.advance(0, 2)
+    assert display.part == (2, 2)
+
+
 def test_lines_come_while_nothing_ends(monkeypatch, no_notebook):
     """A log file shows that the program lives."""
     shown, written = threading.Event(), io.StringIO()

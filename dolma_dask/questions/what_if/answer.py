@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.display import byte_size, counted, isolated, percent, real
+from dolma_dask.display import byte_size, counted, isolated, near_or_all, percent, real
 from dolma_dask.errors import UsageError
-from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect
+from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect, SideRow
 from dolma_dask.questions.what_if.texts import Amount, read_beginnings
 from dolma_dask.results.answer import Answer, plain
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
@@ -119,6 +119,34 @@ class WhatIf(Answer, frozen=True):
         """Return the rows of the rules for one group."""
         return [row for row in self.rules if row.group == group]
 
+    @property
+    def costliest(self) -> RuleEffect:
+        """The rule without which most documents would come back, for all documents."""
+        return max(self.of_group(ALL), key=lambda row: (row.only.documents, row.alone.documents))
+
+    def sides(self, rule: str | None = None) -> "pd.DataFrame":
+        """Return where a rule cuts, by default the costliest: a row per group, "all" first, with its documents below, inside and above of the bounds and without a
+        value, and the shares of its text below, inside and above.
+
+        Raises
+        ------
+        UsageError
+            There is no such rule.
+
+        Examples
+        --------
+        >>> dk.what_if("corpus/v0", "regular").sides()  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        return pd.DataFrame([vars(row) for row in self._side_rows(rule)]).set_index("group")
+
+    def _side_rows(self, rule: str | None = None) -> list[SideRow]:
+        name = self.costliest.rule if rule is None else rule
+        if name not in self.rule_names:
+            raise UsageError(f"there is no rule {name!r}; {near_or_all(name, self.rule_names)}", name=name)
+        return list(self.counts.side_rows(self.rule_names.index(name)))
+
     def examples_frame(self) -> "pd.DataFrame":
         """Return the documents beside the bounds as a frame, with the beginnings of their texts where they were read.
 
@@ -137,6 +165,7 @@ class WhatIf(Answer, frozen=True):
         yield Heading(f"what if: {self.level or rule_words(self)}{by}, {self.root}")
         yield Sentences(sentences(self))
         yield rule_table(self)
+        yield side_table(self)
         yield level_table(self)
         if len(self.rule_names) > 1:
             yield overlap_table(self)
@@ -303,6 +332,22 @@ def _bound(sign: str, end: float) -> str:
     other = math.nextafter(end, -math.inf if sign == ">=" else math.inf)
     is_neighbour = len(repr(other)) + 8 < len(repr(end))
     return f"{sign[0]} {real(other)}" if is_neighbour else f"{sign} {real(end)}"
+
+
+def side_table(answer: WhatIf) -> Table:
+    """Return where the costliest rule cuts."""
+    columns = (
+        Column("group", "name"),
+        Column("documents"),
+        Column("below", is_quiet=True),
+        Column("passes", of="inside"),
+        Column("above", is_quiet=True),
+        Column("missing", is_quiet=True),
+        Column("text below", "share", is_quiet=True),
+        Column("text above", "share", is_quiet=True),
+    )
+    rows = answer._side_rows()[: MAX_SHOWN + 1] if answer.rules else []
+    return Table.of(f"Where {answer.costliest.rule} cuts, the rule that costs most", columns, rows)
 
 
 def level_table(answer: WhatIf) -> Table:

@@ -69,6 +69,22 @@ class ExampleRow:
     excerpt: str = ""  # beginning of its text, if that was read
 
 
+@dataclass(frozen=True)
+class SideRow:
+    """Documents of one group on each side of the bounds of a rule, and the shares of the text in them."""
+
+    group: str  # or "all"
+    documents: int
+    below: int
+    inside: int
+    above: int
+    missing: int  # without a value, or of a group without bounds
+    # shares of the text of the group, 0..1; None if nothing tells it
+    text_below: float | None
+    text_inside: float | None
+    text_above: float | None
+
+
 Groups = slice | list[int]
 """Groups that a row of a table is about."""
 
@@ -136,6 +152,32 @@ class Counted(Struct, frozen=True, eq=False, dict=True):
             stricter=self.amount(sums.cost[:, rule], groups) if levels else None,
             stricter_level=levels[0] if len(levels) == 1 else None,
         )
+
+    def side_rows(self, rule: int) -> Iterator[SideRow]:
+        """Yield the documents on each side of the bounds of a rule, by group."""
+        fails, has_bounds = self.sums.fails(rule, GIVEN), ~np.isnan(self.bounds.lower[rule, :, GIVEN])
+        apart = self.sums.missing[rule] + fails.sum(axis=1) * ~has_bounds[:, None]
+        fails = fails * has_bounds[:, None, None]
+        for name, groups in self.groups.items():
+            every, missing, below, above = (
+                self.amount(counts, groups) for counts in (self.sums.total, apart, fails[:, 0], fails[:, 1])
+            )
+            texts = [
+                each.bytes / every.bytes if every.bytes and each.bytes is not None else None
+                for each in (missing, below, above)
+            ]
+            known = [share for share in texts if share is not None]
+            yield SideRow(
+                group=name,
+                documents=every.documents,
+                below=below.documents,
+                inside=every.documents - below.documents - above.documents - missing.documents,
+                above=above.documents,
+                missing=missing.documents,
+                text_below=texts[1],
+                text_inside=1 - sum(known) if len(known) == len(texts) else None,
+                text_above=texts[2],
+            )
 
     def overlap(self) -> dict[str, tuple[tuple[int, ...], ...]]:
         """Return the documents that pairs of rules drop, by group."""

@@ -566,3 +566,30 @@ def test_a_bound_that_differs_by_group_is_not_taken_for_none(root: str) -> None:
     groups = {label: {"lower": low, "upper": 2} for label, low in (("en", -1), ("de", 0), ("fr", 0.5))}
     cuts = Thresholds.from_json({"by": "lang", "bounds": {"share": groups}})
     assert ">= by lang and <= 2" in str(dk.what_if(root, cuts, **HERE))
+
+
+def test_sides_say_where_a_rule_cuts(root):
+    answer = dk.what_if(root, "regular", **HERE)
+    cuts = dk.thresholds(root, "regular", tails={"words": "lower", "mark": "upper"})
+    sides = answer.sides("share")
+    for group in ("en", "de", "fr"):
+        rows = [row for row in ROWS if row["group"] == group]
+        values = [row["signals"].get("share") for row in rows]
+        low, high = cuts.lower("share", group), cuts.upper("share", group)
+        below = [row for row, value in zip(rows, values, strict=True) if value is not None and value < low]
+        above = [row for row, value in zip(rows, values, strict=True) if value is not None and value > high]
+        found = sides.loc[group]
+        assert tuple(found[["documents", "below", "above", "missing"]]) == (
+            len(rows),
+            len(below),
+            len(above),
+            values.count(None),
+        )
+        assert found["inside"] == len(rows) - len(below) - len(above) - values.count(None)
+        text = sum(len(row["text"]) for row in rows)
+        assert found["text_above"] == pytest.approx(sum(len(row["text"]) for row in above) / text, abs=1e-3)
+    assert sides.loc["all", "below"] == sides.loc[["en", "de", "fr"], "below"].sum()
+    assert answer.sides().equals(answer.sides(answer.costliest.rule))
+    assert f"Where {answer.costliest.rule} cuts" in str(answer)
+    with pytest.raises(UsageError, match="no rule 'shares'; did you mean 'share'"):
+        answer.sides("shares")
