@@ -120,6 +120,8 @@ def split_suffix(path: str) -> RawName:
     for suffix, kind in _KINDS.items():
         if bare.lower().endswith(suffix) and not (packed and kind in _CONTAINERS):
             return RawName(_stem(bare[: -len(suffix)], kind), kind, compression_of(lower))
+    if packed and layout.suffix_of(lower) == packed:  # as documents may be called
+        return RawName(bare, "jsonl", compression_of(lower))
     raise UsageError(
         f"{path}: unknown suffix; expected one of {', '.join(known_suffixes())}. Give the files that are meant alone, such as "
         "'raw/*.jsonl.gz' in quotes; a table in another format becomes Parquet first.",
@@ -143,7 +145,7 @@ def known_suffixes() -> tuple[str, ...]:
     packed = tuple(
         suffix + last for suffix, kind in _KINDS.items() if kind not in _CONTAINERS for last in _COMPRESSED
     )
-    return (*plain, *packed)
+    return (*plain, *packed, *_COMPRESSED)
 
 
 def document_path(path: str) -> str:

@@ -33,6 +33,8 @@ NAMED = FieldMapping(source_name="s")
         ("x.parquet", "x", "parquet", None),
         ("x.parquet.txt", "x.parquet", "text", None),
         ("x.md.gz", "x", "text", "gzip"),
+        ("x/part-0001.gz", "x/part-0001", "jsonl", "gzip"),
+        ("x.JSON.BZ2", "x", "jsonl", "bz2"),
     ],
 )
 def test_names_are_read(path: str, stem: str, kind: str, compression: str | None) -> None:
@@ -41,7 +43,9 @@ def test_names_are_read(path: str, stem: str, kind: str, compression: str | None
     assert document_path(path) == f"{stem}.jsonl.gz"
 
 
-@pytest.mark.parametrize("path", ["a.csv", "a", "a.jsonl.bz", "a.tar.gz", "a.parquet.gz", "a.gz", "jsonl"])
+@pytest.mark.parametrize(
+    "path", ["a.csv", "a", "a.jsonl.bz", "a.tar.gz", "a.parquet.gz", "a.csv.gz", "jsonl"]
+)
 def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
     with pytest.raises(UsageError) as caught:
         split_suffix(path)
@@ -49,13 +53,13 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
 
 
 def test_files_of_all_unknown_suffixes_are_named() -> None:
-    names = ["LICENSE", "README", "a.jsonl", "b.csv", "c.csv", "d.bz2"]
+    names = ["LICENSE", "README", "a.jsonl", "b.csv", "c.csv", "d.bz"]
     with pytest.raises(UsageError) as caught:
         plan_shards([FileInfo(name, 1, "") for name in names])
     assert str(caught.value).startswith(
         "5 of 6 files have a suffix that is not known; the first is LICENSE: unknown suffix"
     )
-    assert " Other suffixes: b.csv, d.bz2. " in str(caught.value)
+    assert " Other suffixes: b.csv, d.bz. " in str(caught.value)
     with pytest.raises(UsageError) as caught:
         plan_shards([FileInfo(name, 1, "") for name in names[:2]])
     assert "Other suffixes" not in str(caught.value)
