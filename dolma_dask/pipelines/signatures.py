@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 
 from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, fields_of, members
 from dolma_dask.options.command import Command
+from dolma_dask.options.groups import SkipOptions
 from dolma_dask.registry import VERBS
 
 
@@ -141,6 +142,9 @@ def meant_for(verb: Callable[..., Any], word: str, given: Collection[str]) -> st
         lambda field: field.name in writes,
         lambda field: any(get_origin(kind) is Sequence for kind in members(field.hint)),
     )
+    left = [
+        field for field in left if field.name not in SkipOptions.unrecorded
+    ]  # a word too many is to be read
     return next((names[field.name] for fits in ranked for field in left if fits(field)), None)
 
 

@@ -69,11 +69,15 @@ def test_the_same_file_in_another_format() -> None:
         ("x/a.csv", ("a.csv",), True),
         ("x/a.csv", ("x/a.csv",), True),
         ("x/a.csv", ("x/*",), True),
-        ("x/a.csv", ("a", "x"), False),
+        ("x/a.csv", ("x/",), True),
+        ("x/y/a.csv", ("y",), True),
+        ("x/a.csv", ("a", "y"), False),
         ("x/a.csv", (), False),
     ],
 )
-def test_files_are_named_by_path_name_or_pattern(path: str, patterns: tuple[str, ...], is_it: bool) -> None:
+def test_files_are_named_by_path_name_folder_or_pattern(
+    path: str, patterns: tuple[str, ...], is_it: bool
+) -> None:
     assert layout.is_named(path, patterns) is is_it
 
 
