@@ -13,7 +13,6 @@ from cyclopts import Group, Parameter
 
 from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, fields_of, members
 from dolma_dask.options.command import Command
-from dolma_dask.options.groups import SkipOptions
 from dolma_dask.registry import VERBS
 
 

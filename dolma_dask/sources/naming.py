@@ -144,13 +144,10 @@ def split_suffix(path: str) -> RawName:
     for suffix, kind in _KINDS.items():
         if bare.lower().endswith(suffix) and not (packed and kind in _CONTAINERS):
             return RawName(_stem(bare[: -len(suffix)], kind), kind, compression_of(lower))
-<<<<<<< HEAD
     if _MAILDIR.fullmatch(path):
         return RawName(path, "mail", None)
-=======
     if packed and layout.suffix_of(lower) == packed:  # as documents may be called
         return RawName(bare, "jsonl", compression_of(lower))
->>>>>>> w4-read
     raise UsageError(
         f"{path}: unknown suffix; expected one of {' '.join(_KINDS)}, all but .parquet and .tar also with {' or '.join(_COMPRESSED)} behind it. "
         "Leave the file out by its name (convert: --skip NAME), or rename it to what it is; a table in another format becomes Parquet first.",

@@ -45,34 +45,11 @@ def test_names_are_read(path: str, stem: str, kind: str, compression: str | None
     assert document_path(path) == f"{stem}.jsonl.gz"
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("path", ["a.doc", "a", "a.jsonl.bz", "a.tar.gz", "a.parquet.gz", "a.gz", "jsonl"])
+@pytest.mark.parametrize("path", ["a.doc", "a", "a.jsonl.bz", "a.tar.gz", "a.parquet.gz", "jsonl"])
 def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
     with pytest.raises(UsageError) as caught:
         split_suffix(path)
     assert all(suffix in str(caught.value) for suffix in (".jsonl", ".csv", ".parquet", ".gz or .zst"))
-=======
-@pytest.mark.parametrize(
-    "path", ["a.csv", "a", "a.jsonl.bz", "a.tar.gz", "a.parquet.gz", "a.csv.gz", "jsonl"]
-)
-def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        split_suffix(path)
-    assert all(suffix in str(caught.value) for suffix in known_suffixes())
-
-
-def test_files_of_all_unknown_suffixes_are_named() -> None:
-    names = ["LICENSE", "README", "a.jsonl", "b.csv", "c.csv", "d.bz"]
-    with pytest.raises(UsageError) as caught:
-        plan_shards([FileInfo(name, 1, "") for name in names])
-    assert str(caught.value).startswith(
-        "5 of 6 files have a suffix that is not known; the first is LICENSE: unknown suffix"
-    )
-    assert " Other suffixes: b.csv, d.bz. " in str(caught.value)
-    with pytest.raises(UsageError) as caught:
-        plan_shards([FileInfo(name, 1, "") for name in names[:2]])
-    assert "Other suffixes" not in str(caught.value)
->>>>>>> w4-read
 
 
 @pytest.mark.parametrize("suffix", known_suffixes())
