@@ -141,9 +141,7 @@ def meant_for(verb: Callable[..., Any], word: str, given: Collection[str]) -> st
         lambda field: field.name in writes,
         lambda field: any(get_origin(kind) is Sequence for kind in members(field.hint)),
     )
-    left = [
-        field for field in left if field.name not in SkipOptions.unrecorded
-    ]  # a word too many is to be read
+    left = [field for field in left if field.name != "skip"]  # nobody gives a word to have it passed over
     return next((names[field.name] for fits in ranked for field in left if fits(field)), None)
 
 
