@@ -1,7 +1,7 @@
 """write_ragged: partition k of a dataframe or bag becomes token shard k, as `ragged` makes them of documents.
 
 The bytes are those of `ragged` on the documents that `write_documents` makes of the same collection. Memory: one partition per thread of a
-worker, and 1 MB of text being encoded.
+worker, and 256 KB of text being encoded.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Token shards of documents: the ids of all documents of a shard back to back, with their lengths beside them.
 
-Memory: a few blocks and 1 MB of text being encoded per worker; ids are kept in local scratch until the header is known.
+Memory: a few blocks and 256 KB of text being encoded per worker; ids are kept in local scratch until the header is known.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Texts to ids by a tokenizer of the ``tokenizers`` library, in pieces that bound memory, and ids of single documents found and replaced.
 
-Memory: an `Encoding` takes 60 to 90 bytes per token, so a batch is encoded in pieces of about 1 MB of text (20 MB). A document larger than that is
+Memory: an `Encoding` takes 60 to 90 bytes per token, so a batch is encoded in pieces of about 256 KB of text (30 to 50 MB). A document larger than that is
 cut where its ids stay the same (`dolma_dask.tokens.cuts`); one that cannot be cut is a piece of its own, and costs what the library needs: 120 to 160
 bytes per byte of text while it is encoded.
 """
@@ -22,7 +22,7 @@ from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.cuts import Cutter
 from dolma_dask.tokens.spelled import AddedTokens
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 18
 _DOCUMENT_BYTES = 256  # an Encoding costs this much even without a token: bounds pieces of tiny documents
 
 

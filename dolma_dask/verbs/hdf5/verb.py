@@ -2,7 +2,7 @@
 
 Two passes. The first tokenizes each shard once, into staging files beside the output; sums of their tokens say which token every row begins with.
 The second writes the files from the staging files, which are removed at the end. Rows follow from the order of documents alone: other shards,
-files or workers give the same rows. Disk: the staging files take about half of the text. Memory: a few blocks and 1 MB of text being encoded.
+files or workers give the same rows. Disk: the staging files take about half of the text. Memory: a few blocks and 256 KB of text being encoded.
 """
 
 from dataclasses import dataclass
