@@ -18,6 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import NO_SHARD
 from dolma_dask.options.records import ReadOptions
+from dolma_dask.outputs.card import write_card
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.kept import documents_of
@@ -164,6 +165,8 @@ def run_mix(
         remove_abandoned(documents.root, "mix")  # by a packed mix that was stopped and is no longer requested
     if documents is not None and outputs.packing is not None and tokens is not None and not mixed.planned:
         others = tokens.of_packed(documents.root, dataset.source, name, options)
+    if documents is not None and not mixed.planned and (note := write_card(documents.root)):
+        mixed = replace(mixed, notes=(*mixed.notes, note))
     return _with_others(mixed, others)
 
 
