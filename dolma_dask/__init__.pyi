@@ -346,8 +346,8 @@ def convert(
         Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
         ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
     skip : list of str, optional
-        Names, folders or patterns of files to leave out, such as README '*.pdf'. Other files of no known kind are an error, after all that can
-        be read is.
+        Names, folders or patterns of files, and of members of archives, to leave out, such as README '*.pdf'. Other files of no known kind are
+        an error, after all that can be read is.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset.
     shard_bytes : int, optional

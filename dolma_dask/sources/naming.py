@@ -166,19 +166,24 @@ def sorted_out(infos: Sequence[FileInfo], skip: Sequence[str]) -> Listing:
     """Sort out files by their names; those whose path, name or folder matches one of `skip` are in none of the lists."""
     listing = Listing([], [], [])
     for info in infos:
-        if any(_is_named(info.path, pattern) for pattern in skip):
+        if is_skipped(info.path, skip):
             continue
-        if _MARKERS.fullmatch(info.path):
+        if is_marker(info.path):
             listing.markers.append(info)
         else:
             (listing.known if is_known(info.path) else listing.odd).append(info)
     return listing
 
 
-def _is_named(path: str, pattern: str) -> bool:
-    pattern = pattern.rstrip("/")
-    names = (path, posixpath.basename(path), *_folders(path))
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+def is_marker(path: str) -> bool:
+    """Tell whether a file is known to hold no records."""
+    return _MARKERS.fullmatch(path) is not None
+
+
+def is_skipped(path: str, skip: Sequence[str]) -> bool:
+    """Tell whether the path of a file, its name or a folder of it matches one of the patterns to leave out."""
+    names = (path, posixpath.basename(path), *_folders(path)) if skip else ()
+    return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for pattern in skip for name in names)
 
 
 def _folders(path: str) -> Iterator[str]:

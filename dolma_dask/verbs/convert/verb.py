@@ -117,7 +117,7 @@ class ConvertOptions(ReadOptions):
     skip: Annotated[
         Sequence[str] | None,
         Opt(
-            "Names, folders or patterns of files to leave out, such as README '*.pdf'. Other files of no known kind are an error, after all that can be read is."
+            "Names, folders or patterns of files, and of members of archives, to leave out, such as README '*.pdf'. Other files of no known kind are an error, after all that can be read is."
         ),
     ] = None
     under: Annotated[
@@ -227,7 +227,7 @@ def convert(
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
-    how = Conversion(base, fields, function, is_combined, options.encoding)
+    how = Conversion(base, fields, function, is_combined, options.encoding, tuple(options.skip or ()))
     plan = _plan(target, how, shards, options)
     ran = _all_read(plan, odd, options)
     notes = [*ran.summary.notes, *left_out]
