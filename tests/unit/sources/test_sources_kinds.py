@@ -11,7 +11,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.files import FileInfo
-from dolma_dask.sources.naming import sorted_out
+from dolma_dask.sources.naming import patterns_of, sorted_out
 
 pytest.importorskip("resiliparse")
 
@@ -178,3 +178,12 @@ def test_files_are_skipped_by_name_folder_or_pattern():
     assert left("b") == ["docs/a.txt", "d.jsonl"]
     assert left("*.txt") == left("docs/*") == ["d.jsonl"]
     assert not sorted_out(infos, ["README"]).odd
+
+
+def test_proposed_patterns_leave_out_no_file_of_a_known_kind():
+    odd = ["README", "a.pdf", "b.pdf", "x.tar.gz", "x.parquet.gz", "y.gz", "z.jsonl.bz2", ".b.GZ"]
+    known = ["a.jsonl.gz", "x.parquet", "x.tar", "y.txt.GZ", "pdf.txt"]
+    listing = sorted_out([FileInfo(name, 1, "") for name in (*odd, *known)], ())
+    left = sorted_out([*listing.odd, *listing.known], patterns_of(listing.odd))
+    assert [info.path for info in left.known] == known
+    assert not left.odd
