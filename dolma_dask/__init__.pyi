@@ -93,8 +93,8 @@ def attach(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -184,8 +184,8 @@ def block(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     allow_unmatched : bool, optional
         Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
         than was meant, or has its ids in another form than the documents.
@@ -403,8 +403,8 @@ def convert(
     progress : bool
         Show a progress bar.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
 
     Returns
     -------
@@ -545,8 +545,8 @@ def dedupe(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -849,8 +849,8 @@ def filter(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -1003,8 +1003,8 @@ def hdf5(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1098,8 +1098,8 @@ def histogram(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1326,8 +1326,8 @@ def mix(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     allow_unmatched : bool, optional
         Take a list of which no document has an entry, or that is empty. Otherwise that is an error, since such a list is mostly another one
         than was meant, or has its ids in another form than the documents.
@@ -1469,8 +1469,8 @@ def quantiles(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -1571,8 +1571,8 @@ def ragged(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -1655,8 +1655,8 @@ def report(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1733,8 +1733,8 @@ def rule_overlap(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1865,8 +1865,8 @@ def schema(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1936,8 +1936,8 @@ def show_cluster(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
 
     Returns
     -------
@@ -1997,8 +1997,8 @@ def sign(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2086,8 +2086,8 @@ def signals(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2150,8 +2150,8 @@ def status(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
 
     Returns
     -------
@@ -2211,8 +2211,8 @@ def tag(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_record_bytes : int
@@ -2308,8 +2308,8 @@ def transform(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     max_bad_fraction : float
         Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
@@ -2410,8 +2410,8 @@ def validate(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2547,8 +2547,8 @@ def what_if(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2639,8 +2639,8 @@ def write_attributes(
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     skip : list of str, optional
-        Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known
-        kind are an error.
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
 
     Returns
     -------

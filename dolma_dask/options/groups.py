@@ -122,7 +122,7 @@ class SkipOptions(Options):
     skip: Annotated[
         Sequence[str],
         Opt(
-            "Files that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known kind are an error.",
+            "Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README '*.pdf'. Others of no known kind are an error.",
             convert=lambda value: words_of("skip", value),
         ),
     ] = ()

@@ -64,6 +64,7 @@ class RawFile(Struct, frozen=True):
     lines: LineConverter | None = None  # of JSON; None: documents by the mapping
     function: UserFunction | None = None  # that makes documents of records, in place of the mapping
     encoding: str | None = None  # of its text; ``auto``: to be found; None: UTF-8
+    skip: tuple[str, ...] = ()  # members of an archive that are left out, by name, folder or pattern
 
 
 class BlockBuilder:

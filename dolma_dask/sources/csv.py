@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import msgspec
+import pyarrow as pa
 
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import BadRecordError, CorruptFileError
 from dolma_dask.io.csv_tables import CsvTable
 from dolma_dask.io.decompress import read_pieces
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Compression, StoredFile, compression_of
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Record
-from dolma_dask.sources.encoding import Decoder
+from dolma_dask.sources.encoding import Decoder, advice
 from dolma_dask.sources.functions import converter_of
 from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.rows import add_row, check_columns
@@ -53,7 +54,7 @@ def read_csv(raw: RawFile, stored: StoredFile, compression: Compression | None, 
         while (expected := bad.pop(builder.row - first, None)) is not None:
             builder.refuse(stored.url, 0, "wrong_type", expected, b"")
 
-    for batch in table.batches(table.names, ROW_BYTES, bad.__setitem__):
+    for batch in _batches(table, bad):
         columns = [column.to_pylist() for column in batch.columns]
         for cells in zip(*columns, strict=True):
             refuse()
@@ -64,6 +65,14 @@ def read_csv(raw: RawFile, stored: StoredFile, compression: Compression | None, 
     refuse()
     if builder:
         yield builder.take()
+
+
+def _batches(table: CsvTable, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from table.batches(table.names, ROW_BYTES, bad.__setitem__)
+    except BadRecordError as error:
+        what = advice(b"") if "UTF8" in str(error) else ""
+        raise BadRecordError(f"{error} Mend the file{what}.", **error.details) from error
 
 
 def _record(cells: dict[str, str], raw: RawFile, encoding: str) -> Record:

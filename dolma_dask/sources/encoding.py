@@ -65,8 +65,10 @@ def advice(data: bytes) -> str:
     """Say what to do about bytes that are not UTF-8, from the start of a file or line."""
     mark = mark_of(data)
     if mark not in (None, UTF_8):
-        return f". The file begins with the byte order mark of {mark.upper()}: --encoding {mark}"
-    return ". In another encoding: --encoding NAME, such as latin-1, or --encoding auto, which guesses it file by file"
+        return (
+            f". The file begins with the byte order mark of {mark.upper()}: convert it with --encoding {mark}"
+        )
+    return ". In another encoding: convert it with --encoding NAME, such as latin-1, or --encoding auto, which guesses it file by file"
 
 
 class Decoder:
@@ -126,6 +128,8 @@ class Decoder:
             head += piece
         if self._is_auto:
             self.found = self._found_in(head, is_cut=True) if is_all else _wide(head)
+        if is_all and not self.found and not self._is_auto and mark_of(head) not in (None, UTF_8):
+            raise CorruptFileError(f"{url}: not in UTF-8{advice(head)}.", url=url)
         pieces = chain([head], pieces)
         if not self.found or (_has_ascii(self.found) and not is_all):
             return pieces

@@ -5,8 +5,7 @@ The body is its plain text; of a message that has HTML alone the text of that (e
 
 import re
 from datetime import datetime
-from email.message import Message
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +13,9 @@ from dolma_dask.formats.json.exact import LineError
 from dolma_dask.sources.documents import Record
 from dolma_dask.sources.encoding import Decoder
 from dolma_dask.sources.html import text_of_html
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 _KEPT = ("from", "to", "cc", "date", "subject", "in-reply-to", "references", "list-id")
 """Fields of the head that become metadata, in this order."""
@@ -69,7 +71,7 @@ def _created(date: str) -> str:
     return found.isoformat()
 
 
-def _body(message: Message, decoder: Decoder) -> str:
+def _body(message: "Message", decoder: Decoder) -> str:
     """Return the plain text of a message, all parts of it that are no attachments; else that of its HTML."""
     parts = [part for part in message.walk() if not part.is_multipart() and not part.get_filename()]
     plain = [_text(part, decoder) for part in parts if part.get_content_type() == "text/plain"]
@@ -79,7 +81,7 @@ def _body(message: Message, decoder: Decoder) -> str:
     return "\n".join(text_of_html(page).text for page in pages)
 
 
-def _text(part: Message, decoder: Decoder) -> str:
+def _text(part: "Message", decoder: Decoder) -> str:
     payload = part.get_payload(decode=True)
     data = payload if isinstance(payload, bytes) else b""
     try:

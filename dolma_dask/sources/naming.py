@@ -169,11 +169,16 @@ def sorted_out(infos: Sequence[FileInfo], skip: Sequence[str]) -> Listing:
     for info in infos:
         if layout.is_named(info.path, skip):
             continue
-        if _MARKERS.fullmatch(info.path):
+        if is_marker(info.path):
             listing.markers.append(info)
         else:
             (listing.known if is_known(info.path) else listing.odd).append(info)
     return listing
+
+
+def is_marker(path: str) -> bool:
+    """Tell whether a file is known to hold no records."""
+    return _MARKERS.fullmatch(path) is not None
 
 
 def is_known(path: str) -> bool:
@@ -185,20 +190,28 @@ def is_known(path: str) -> bool:
     return True
 
 
+def patterns_of(odd: Sequence[FileInfo]) -> list[str]:
+    """Return what leaves out files of no known kind, and none of the others: the suffix of each, or its name."""
+    return list(dict.fromkeys(_pattern(posixpath.basename(info.path)) for info in odd))
+
+
+def _pattern(name: str) -> str:
+    stem, end = posixpath.splitext(name)
+    if end.lower() in _COMPRESSED:  # '*.gz' would leave out a.jsonl.gz with a.tar.gz
+        inner = posixpath.splitext(stem)[1]
+        end = inner + end if inner else ""
+    return f"*{end}" if end else name
+
+
 def unread(odd: Sequence[FileInfo]) -> str:
     """Say which files are of no known kind, and how to leave them out."""
     names = [info.path for info in odd]
-    suffixes = [posixpath.splitext(name)[1] for name in names]
-    patterns = dict.fromkeys(
-        f"'*{suffix}'" if suffix else posixpath.basename(name)
-        for name, suffix in zip(names, suffixes, strict=True)
-    )
-    shown = [shlex.quote(name) for name in names[:_NAMED]]
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    known = " ".join(suffix for suffix in _KINDS)
+    shown, patterns = shlex.join(names[:_NAMED]), patterns_of(odd)
+    left = f" and {len(patterns) - _NAMED:,} more" if len(patterns) > _NAMED else ""
     return (
-        f"{counted(len(names), 'file')} of no kind that convert reads: {' '.join(shown)}{more}. Expected {known}, or their names in --skip: "
-        f"--skip {' '.join(list(patterns)[:_NAMED])}"
+        f"{counted(len(names), 'file')} of no kind that convert reads: {shown}{more}. Expected {' '.join(_KINDS)}, or their names in --skip: "
+        f"--skip {shlex.join(patterns[:_NAMED])}{left}"
     )
 
 

@@ -111,6 +111,7 @@ def open_sources(
     lines: LineConverter | None = None,
     function: UserFunction | None = None,
     encoding: str | None = None,
+    skip: tuple[str, ...] = (),
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
@@ -124,6 +125,5 @@ def open_sources(
         if kind in SINGLE:
             yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding)
         else:
-            yield _SOURCES[kind](
-                urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, lines, function, encoding
-            )
+            more = (lines, function, encoding, skip)
+            yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, *more)

@@ -3,11 +3,11 @@
 The archive is read once from front to end, never unpacked to disk. Every byte of it is accounted for: a damaged header is an error, and so is
 what stands behind the end, unless it is another archive, which is read too. Rows count through all members, so that generated ids are unique
 in the archive; a bad record is said to stand in ``<archive>#<member>``. Hidden members (``.DS_Store``, ``._x``), links, devices and the like
-are skipped, and named in `Block.skipped`; folders hold nothing. A text member's id is the archive's stem and the member's name.
+are skipped, as are markers such as ``_SUCCESS`` and what the user names, and named in `Block.skipped`; folders hold nothing. A text member's id is the archive's stem and the member's name.
 """
 
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import IO, Self, cast
 
@@ -16,6 +16,7 @@ import xxhash
 from msgspec.structs import replace
 
 from dolma_dask.errors import CorruptFileError
+from dolma_dask.formats import layout
 from dolma_dask.io.files import READ_BYTES, FileInfo
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import Member, Section, StoredFile
@@ -24,7 +25,7 @@ from dolma_dask.sources.csv import read_csv
 from dolma_dask.sources.functions import DOCUMENTS
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.mbox import read_mbox
-from dolma_dask.sources.naming import SINGLE, RawName, split_suffix
+from dolma_dask.sources.naming import SINGLE, RawName, is_marker, split_suffix
 from dolma_dask.sources.text import add_text
 
 _KINDS = {
@@ -66,7 +67,7 @@ class TarArchive(RawFile, frozen=True):
             ) as archive:
                 while (member := archive.next()) is not None:
                     archive.members.clear()
-                    if reason := _reason_to_skip(member):
+                    if reason := _reason_to_skip(member, self.skip):
                         nothing = BlockBuilder(row, self._schema).take()
                         yield replace(nothing, skipped=(f"{self.url}#{member.name} ({reason})",))
                     elif content := archive.extractfile(member):
@@ -104,11 +105,19 @@ class TarArchive(RawFile, frozen=True):
         return builder.take()
 
 
-def _reason_to_skip(member: tarfile.TarInfo) -> str:
+def _reason_to_skip(member: tarfile.TarInfo, skip: Sequence[str]) -> str:
     """Say why a member has no records; empty if it has, and for a folder."""
     if member.name.rsplit("/", 1)[-1].startswith("."):
         return "" if member.isdir() else "hidden"
-    return "" if member.isfile() or member.isdir() else _KINDS.get(member.type, f"type {member.type!r}")
+    if member.isfile():
+        return (
+            "skipped by name"
+            if layout.is_named(member.name, skip)
+            else "marker"
+            if is_marker(member.name)
+            else ""
+        )
+    return "" if member.isdir() else _KINDS.get(member.type, f"type {member.type!r}")
 
 
 class _Archive(tarfile.TarFile):

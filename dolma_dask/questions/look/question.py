@@ -181,7 +181,7 @@ def _commands(
     }
     shards = [naming.document_path(path) for kind, own in kinds.items() if kind not in SINGLE for path in own]
     if len(set(choices.values())) <= 1 and len(set(shards)) == len(shards):
-        skip = ["--skip", *(info.path for info in listing.odd)] if listing.odd else []
+        skip = ["--skip", *naming.patterns_of(listing.odd)] if listing.odd else []
         every = [record for own in records.values() for record in own]
         yield [*inputs, *skip], next(iter(choices.values()), Choice()), every
         return

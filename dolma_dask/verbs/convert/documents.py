@@ -35,6 +35,7 @@ class Conversion(Struct, frozen=True):
     function: UserFunction | None = None  # in place of the mapping
     is_combined: bool = False  # records tell of which published files a shard was made
     encoding: str | None = None  # of the files' text; ``auto``: to be found; None: UTF-8
+    skip: tuple[str, ...] = ()  # members of archives to leave out
 
     @property
     def params(self) -> dict[str, Any]:
@@ -72,6 +73,8 @@ class RawDocuments(Struct, frozen=True):
             params["places"] = self._places
         if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_single, paths)):
             params["text_files"] = 2  # before, the fields of records were looked for in them
+        if self.conversion.skip and any(path.lower().endswith(".tar") for path in paths):
+            params["skip"] = self.conversion.skip
         return params
 
     @property
@@ -116,6 +119,7 @@ class RawDocuments(Struct, frozen=True):
             max_record_bytes=policy.max_record_bytes,
             function=how.function,
             encoding=how.encoding,
+            skip=how.skip,
         )
         for source in sources:
             yield from source.read(inputs)

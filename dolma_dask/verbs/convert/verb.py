@@ -227,7 +227,7 @@ def convert(
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
-    how = Conversion(base, fields, function, is_combined, options.encoding)
+    how = Conversion(base, fields, function, is_combined, options.encoding, tuple(options.skip or ()))
     plan = _plan(target, how, shards, options)
     ran = _all_read(plan, odd, options)
     notes = [*ran.summary.notes, *left_out]

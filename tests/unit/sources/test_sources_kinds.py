@@ -11,7 +11,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io.files import FileInfo
-from dolma_dask.sources.naming import sorted_out
+from dolma_dask.sources.naming import patterns_of, sorted_out
 
 pytest.importorskip("resiliparse")
 
@@ -109,6 +109,19 @@ def test_an_archive_holds_all_kinds(tmp_path):
     assert [row["text"] for row in made] == [row["text"] for _, rows in KINDS.values() for row in rows]
 
 
+def test_members_of_archives_are_skipped_by_name(tmp_path):
+    written(tmp_path / "in", {"a.txt": b"t", "README": b"x", "_SUCCESS": b""})
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("a.txt", "README", "_SUCCESS"):
+            archive.add(tmp_path / "in" / name, name)
+    with pytest.raises(StageError, match="--skip NAME"):
+        convert(str(tmp_path / "a.tar"), tmp_path / "v0")
+    summary = convert(str(tmp_path / "a.tar"), tmp_path / "v0", skip=["README"])
+    assert [row["text"] for row in documents(tmp_path / "v0")] == ["t"]
+    assert "README (skipped by name)" in summary.notes[-1]
+    assert "_SUCCESS (marker)" in summary.notes[-1]
+
+
 @pytest.mark.parametrize("bad, where", [(b"3\n", 1), (b"3,b,c\n", 1)])
 def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
     raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n" + bad + b"5,ok\n"})
@@ -126,6 +139,8 @@ def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
         ("a.csv", b"text,text\n1,a\n", "two columns 'text'"),
         ("a.csv", b'text\n"a\nb\n', "quote that is never closed"),
         ("a.csv", b"", "an empty file"),
+        ("a.csv", "text\na\n".encode("utf-16"), "mark of UTF-16: convert it with --encoding utf-16"),
+        ("a.csv", b"text\ncaf\xe9\n", "convert it with --encoding NAME"),
         ("a.mbox", b"no mail\n", "expected a mailbox"),
         ("a.jsonl", b'{"text":"a","x":NaN}\n', "NaN, which JSON has not, at byte 16"),
         ("a.jsonl", b'{"text":"a","x":-Infinity}\n', "-Infinity, which JSON has not, at byte 16"),
@@ -163,3 +178,12 @@ def test_files_are_skipped_by_name_folder_or_pattern():
     assert left("b") == ["docs/a.txt", "d.jsonl"]
     assert left("*.txt") == left("docs/*") == ["d.jsonl"]
     assert not sorted_out(infos, ["README"]).odd
+
+
+def test_proposed_patterns_leave_out_no_file_of_a_known_kind():
+    odd = ["README", "a.pdf", "b.pdf", "x.tar.gz", "x.parquet.gz", "y.gz", "z.jsonl.bz2", ".b.GZ"]
+    known = ["a.jsonl.gz", "x.parquet", "x.tar", "y.txt.GZ", "pdf.txt"]
+    listing = sorted_out([FileInfo(name, 1, "") for name in (*odd, *known)], ())
+    left = sorted_out([*listing.odd, *listing.known], patterns_of(listing.odd))
+    assert [info.path for info in left.known] == known
+    assert not left.odd
