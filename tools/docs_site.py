@@ -44,6 +44,8 @@ LANGUAGES = {".yaml": "yaml", ".sh": "bash", ".sbatch": "bash"}
 
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 
+COMMAND_NAMES = (*COMMANDS, "completion")
+
 PYTHON_GROUPS = {
     "Look": (
         "schema",
@@ -71,11 +73,13 @@ PYTHON_GROUPS = {
 
 
 def on_config(config: Any) -> Any:
-    """List the notebooks below the gallery."""
-    pages = [f"notebooks/{path.stem}.md" for path in NOTEBOOKS]
+    """List the notebooks below the gallery, and a page for each command below the list of commands."""
     for entry in config.nav:
         if "Gallery" in entry:
-            entry["Gallery"] = [entry["Gallery"], *pages]
+            entry["Gallery"] = [entry["Gallery"], *(f"notebooks/{path.stem}.md" for path in NOTEBOOKS)]
+        for part in entry.get("Reference", ()):
+            if "Commands" in part:
+                part["Commands"] = [part["Commands"], *({name: page_of(name)} for name in COMMAND_NAMES)]
     return config
 
 
@@ -84,6 +88,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     made = {"commands.md": commands_page(), "python.md": python_page(), "files.md": files_page()}
+    made |= {page_of(name): command_page(name) for name in COMMAND_NAMES}
     made |= {page: (ROOT / path).read_text() for path, page in TOP_FILES.items()}
     for page in ("measurements.md", "changelog.md"):  # long and full of all words
         made[page] = f"---\nsearch: {{exclude: true}}\n---\n{made[page]}"
@@ -115,7 +120,7 @@ def source_of(page: str) -> str:
 
 def link_to(target: str, anchor: str, source: str, page: str) -> str:
     """Return a link from a page of the site to the file that its source names."""
-    if page.startswith("notebooks/"):
+    if page.startswith("notebooks/") or page == "commands.md":
         return target + anchor
     path = os.path.normpath(PurePosixPath(source).parent / target)
     if path.startswith("docs/"):
@@ -145,36 +150,45 @@ def laws() -> str:
     return "\n".join(line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|"))
 
 
+def page_of(command: str) -> str:
+    """Return the path of the page of a command."""
+    return f"commands/{slug_of(command)}.md"
+
+
 def commands_page() -> str:
-    """Return a page with the help of every command."""
-    parts = [
-        "# Commands\n\nThis page is made from the commands themselves: `dolma-dask COMMAND --help` says the same. Every command takes "
-        "`--json`, which prints its summary as JSON. Exit status: 0 all done, 1 something failed or was lost, 2 wrong call, 130 stopped.\n",
-        "| command | |\n|---|---|",
-        *(f"| [`{name}`](#{slug_of(name)}) | {escaped(verb.help)} |" for name, verb in COMMANDS.items()),
-        "| [`completion`](#completion) | Print what makes a shell complete commands and options. |\n",
-    ]
-    parts += [command_section(name) for name in COMMANDS]
-    return "\n".join([*parts, as_section("completion", cli.make_app()["completion"], "")])
+    """Return the list of commands."""
+    helps = {
+        **{name: verb.help for name, verb in COMMANDS.items()},
+        "completion": "Print what makes a shell complete commands and options.",
+    }
+    return "\n".join(
+        [
+            "# Commands\n\nEach has a page, which is made from the command itself: `dolma-dask COMMAND --help` says the same. Every command takes "
+            "`--json`, which prints its summary as JSON. Exit status: 0 all done, 1 something failed or was lost, 2 wrong call, 130 stopped.\n",
+            "| command | |\n|---|---|",
+            *(f"| [`{name}`]({page_of(name)}) | {escaped(helps[name])} |" for name in COMMAND_NAMES),
+            "",
+        ]
+    )
 
 
-def command_section(name: str) -> str:
-    """Return the section of one command."""
-    verb = COMMANDS[name]
+def command_page(name: str) -> str:
+    """Return the page of one command."""
+    if name not in COMMANDS:
+        return as_page(name, cli.make_app()[name], "")
     app = cli.make_app(name)
     for word in name.split():
         app = app[word]
-    function = verb.load()
-    return as_section(name, app, notes(function))
+    return as_page(name, app, notes(COMMANDS[name].load()))
 
 
-def as_section(name: str, app: Any, more: str) -> str:
+def as_page(name: str, app: Any, more: str) -> str:
     """Return the help of a command as Markdown, its example as code."""
-    text = app.generate_docs(heading_level=2, usage_name=f"dolma-dask {name}")
+    text = app.generate_docs(heading_level=1, usage_name=f"dolma-dask {name}")
     _, _, body = text.partition("\n")
     lines = [line if line.startswith(("```", "dolma-dask")) else marked(line) for line in body.splitlines()]
     body = re.sub(r"^Example: (.*)$", r"```bash\n\1\n```", "\n".join(lines), flags=re.MULTILINE)
-    return f"## `{name}` {{ #{slug_of(name)} }}\n{body}\n\n{escaped(more)}\n"
+    return f"# `{name}`\n{body}\n\n{escaped(more)}\n"
 
 
 def marked(line: str) -> str:

@@ -29,15 +29,14 @@ def test_every_public_name_is_in_the_reference(site):
 
 @pytest.mark.slow
 def test_every_command_is_in_the_reference_with_its_options_and_an_example(site):
-    parts = re.split(r"^## `(.*?)` .*$", site.commands_page(), flags=re.MULTILINE)
-    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert sections.keys() == {*COMMANDS, "completion"}
-    assert all(
-        f"```bash\ndolma-dask {name}" in text for name, text in sections.items() if name != "completion"
-    )
-    assert "`--taggers STR...`" in sections["tag"]
-    assert "*[default: jsonl.gz]*" in sections["convert"]
-    assert r"\<source\>/\<version\>" in sections["tag"]
+    listed = re.findall(r"^\| \[`(.*?)`\]\((.*?)\)", site.commands_page(), flags=re.MULTILINE)
+    assert dict(listed) == {name: site.page_of(name) for name in (*COMMANDS, "completion")}
+    pages = {name: site.command_page(name) for name, _ in listed}
+    assert all(text.startswith(f"# `{name}`\n") for name, text in pages.items())
+    assert all(f"```bash\ndolma-dask {name}" in text for name, text in pages.items() if name != "completion")
+    assert "`--taggers STR...`" in pages["tag"]
+    assert "*[default: jsonl.gz]*" in pages["convert"]
+    assert r"\<source\>/\<version\>" in pages["tag"]
 
 
 def test_the_tests_of_all_laws_exist(site):
