@@ -4,8 +4,8 @@ A unit of work is finished if and only if its newest record has the current key,
 outputs are there with the recorded sizes. An input is the same file when size and stamp agree; when only the stamp differs (a copied or
 moved dataset) its bytes are hashed, so neither moving nor copying redoes work and no change slips through.
 
-On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line, written every few seconds, merged on read
-(newest record of a unit wins, a torn last line is ignored, records of another `FORMAT` are not believed), compacted at the end of a run.
+On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line with a digest of it, written every few seconds, merged on read
+(newest record of a unit wins, a torn last line is ignored, damaged lines and records of another `FORMAT` are not believed), compacted at the end of a run.
 Two runs at once are safe: each writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
 """
 
@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import xxhash
@@ -28,7 +28,9 @@ from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
-from dolma_dask.io.records import FileRecord, InputRecord, RuleCount
+from dolma_dask.io.record_info import KnownInfo
+from dolma_dask.io.records import Count, FileRecord, InputRecord, RuleCount
+from dolma_dask.registry import VERBS
 
 if TYPE_CHECKING:
     from dolma_dask.rules.tally import Tally
@@ -46,6 +48,10 @@ _TICK = 1e-6
 """Seconds by which a record is newer than one that it replaces."""
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+"""Time since 1970, or how long something took; larger numbers are no time that can be shown."""
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """One finished unit of work."""
 
@@ -55,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     # what was read and written
     inputs: tuple[InputRecord, ...] = ()
     files: tuple[FileRecord, ...] = ()
-    rows: int = 0  # rows of the input
+    rows: Count = 0  # rows of the input
     # xxh3-128 over (source, id) and (source, id, text) of every row of the documents that the outputs line up with
     ids_digest: str = ""
     content_digest: str = ""
@@ -66,8 +72,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     drops: dict[str, list[tuple[int, int]]] | None = None
     info: dict[str, Any] = {}  # what only this verb knows (tagger types, thresholds, histograms...)
     # wall seconds of the work; when it ended, in seconds since 1970
-    seconds: float = 0.0
-    finished: float = 0.0
+    seconds: Seconds = 0.0
+    finished: Seconds = 0.0
     # a later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so
     stale: bool = False
 
@@ -103,13 +109,13 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     verb: str
     params: dict[str, Any]
     writes: tuple[str, ...]
-    started: float
+    started: Seconds
     version: str = ""
     origin: str = ""
-    finished: float = 0.0
-    missing: int = 0
+    finished: Seconds = 0.0
+    missing: Count = 0
     over_budget: str = ""
-    cpu: float = 0.0  # CPU-seconds of all processes until it ended; of a job, of the passes before it too
+    cpu: Seconds = 0.0  # CPU-seconds of all processes until it ended; of a job, of the passes before it too
 
     @property
     def is_open(self) -> bool:
@@ -158,6 +164,21 @@ def _encode(value: Any) -> bytes:
         ) from None
 
 
+_SEAL = b',"check":"'
+_SEAL_BYTES = len(_SEAL) + 16 + len(b'"}')
+
+
+def _sealed(line: bytes) -> bytes:
+    """Return a line with a digest of it as its last member: what was damaged is not believed, whatever its values seem to be."""
+    return b'%b%b%016x"}' % (line[:-1], _SEAL, xxhash.xxh3_64_intdigest(line))
+
+
+def _is_damaged(line: bytes) -> bool:
+    """Tell whether a line is not as it was sealed; those of earlier releases have no seal."""
+    body, seal = line[:-_SEAL_BYTES], line[-_SEAL_BYTES:]
+    return b'"check"' in line[-2 * _SEAL_BYTES :] and seal != _sealed(body + b"}")[-_SEAL_BYTES:]
+
+
 def canonical(params: Mapping[str, Any]) -> str:
     """Return the canonical JSON of parameters: sorted keys, no white space.
 
@@ -202,14 +223,15 @@ class Journal:
     def _read(self) -> None:
         """Read all segments; again from a new listing if another run's compaction removed one meanwhile.
 
-        The listing of a local folder that changes may miss what is merged and what it was merged from: it is complete if the next one says the same.
+        The listing of a local folder that changes may miss what is merged and what it was merged from: it is complete if the next one says the same, also one
+        that found nothing.
         """
         seen: set[str] = set()
-        for _ in range(_LISTINGS):
+        for number in range(_LISTINGS):
             names = {info.path for info in files.list_files(self.folder)} - seen
             missing = {name for name in sorted(names) if not self._read_segment(name)}
             self._listed |= names - missing
-            if not missing and not (names and files.is_local(self.folder)):
+            if not missing and not ((names or not number) and files.is_local(self.folder)):
                 return
             seen |= names
 
@@ -231,6 +253,8 @@ class Journal:
     def _read_line(self, line: bytes) -> bool:
         if not line:
             return True
+        if _is_damaged(line):
+            return False
         try:
             if line.startswith(b'{"kind"'):
                 run = _run_decoder.decode(line)
@@ -239,6 +263,8 @@ class Journal:
                 return True
             elif _is_current(line):
                 record = _record_decoder.decode(line)
+                if record.info and self.verb in VERBS:  # others may use the names for what they like
+                    msgspec.convert(record.info, KnownInfo)
                 paths = [file.path for file in record.files]
                 if self.verb != "report":  # a page may lie anywhere, and is no file of its record
                     paths.append(record.unit)
@@ -315,7 +341,7 @@ class JournalWriter:
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         if announced is not None:  # its first line is on disk before anything else
-            self._take(_encode(announced))
+            self._take(announced)
             self.flush()
 
     def add(self, record: Record) -> None:
@@ -327,7 +353,7 @@ class JournalWriter:
             known = self._journal.records.get(record.unit)
             if known is not None and record.finished <= known.finished:
                 record = replace(record, finished=known.finished + _TICK)
-            self._take(_encode(record))
+            self._take(record)
             if len(self._waiting) >= FLUSH_RECORDS:
                 self.flush()
             elif self._timer is None:
@@ -345,9 +371,10 @@ class JournalWriter:
                 over_budget=over_budget,
                 cpu=round(cpu, 3),
             )
-            self._take(_encode(ended))
+            self._take(ended)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, record: Record | RunRecord) -> None:
+        line = _sealed(_encode(record))
         if not self._journal._read_line(line):
             raise DataError(
                 f"the journal could not read back what it would write; expected finite numbers: {line[:2000]!r}"

@@ -6,7 +6,7 @@ that side files keep lining up with it.
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.errors import BadRecordError
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Number of rows or bytes; a record with another is damaged."""
 
 QUARANTINE_HEAD = 64 * 1024
 """Bytes of an oversized record that are kept for the quarantine file."""
@@ -100,7 +103,7 @@ class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     path: str
-    bytes: int
+    bytes: Count
     stamp: str
     checksum: str
     window_bytes: int = 0
@@ -111,9 +114,9 @@ class RuleCount(msgspec.Struct, frozen=True):
 
     kind: Literal["where", "include", "exclude"]
     rule: str
-    matched: int = 0
+    matched: Count = 0
     short: str = ""  # what people are shown; empty: the rule
-    missing: int = 0  # documents that lack a value which a part compares
+    missing: Count = 0  # documents that lack a value which a part compares
 
     @property
     def name(self) -> str:
@@ -149,8 +152,8 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     path: str
-    bytes: int
+    bytes: Count
     checksum: str
-    rows: int = 0
-    members: tuple[tuple[int, int, int], ...] = ()
+    rows: Count = 0
+    members: tuple[tuple[Count, Count, Count], ...] = ()
     stamp: str = ""

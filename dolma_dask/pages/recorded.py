@@ -26,7 +26,7 @@ from dolma_dask.pages.history import TOKEN_VERBS, History, Origin, Step, is_pack
 from dolma_dask.pages.model import QuarantineRow, ReportData, StageRow
 from dolma_dask.pages.survey import View
 from dolma_dask.reading.sets import CONVERTED
-from dolma_dask.registry import VERBS, load
+from dolma_dask.registry import VERBS, Verb, load
 from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 
@@ -100,8 +100,17 @@ def result_tables(history: History) -> tuple[Table, ...]:
         for verb in VERBS.values()
         for step in history.steps
         if verb.tables and step.verb == verb.name
-        for table in load(verb.tables)(step)
+        for table in _tables_of(verb, step)
     )
+
+
+def _tables_of(verb: Verb, step: Step) -> Iterator[Table]:
+    """Yield the tables of a step; one line instead of them if its records are of another form, as those of a damaged journal may be."""
+    try:
+        yield from load(verb.tables)(step)
+    except (LookupError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        where = f"{layout.JOURNAL}/{step.verb} of {shown_name(step.root)}"
+        yield Table(verb.name, (), (), f"{where} has records that cannot be read: {error}", is_alarm=True)
 
 
 # ------------------------------------------------------------------------------------------------ the selection, then and now

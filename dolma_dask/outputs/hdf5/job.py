@@ -16,7 +16,8 @@ from msgspec.structs import asdict, replace
 from dolma_dask.display import counted
 from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
 from dolma_dask.engine.documents import DocumentList, DocumentStage
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats import layout
 from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -48,6 +49,10 @@ class Hdf5Summary(Summary, frozen=True):
 
 def _as_it_is(step: Pass | Plan, work: WorkDir) -> Pass | Plan:
     return step
+
+
+MAX_FILES = 10**6
+"""Files of a run; a record of more is damaged."""
 
 
 class Hdf5Job(Struct, frozen=True, dict=True):
@@ -86,6 +91,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return the plan of the files, or of the tokens while their sums are not known."""
         self._check_free(overwrite)
+        known = self._whole(known)
         if known is None:
             if not overwrite:
                 self._check_replaced()
@@ -98,6 +104,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Tokenize all documents, announce the sums, write the files, and say in ``data_params.json`` that all are there."""
+        known = self._whole(known)
         has_tokens = known is None
         if known is None:
             ran: Ran = yield self.via(self.tokenize(work, range(len(self.documents.parts))), work)
@@ -108,7 +115,9 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if left or has_tokens:
             files.remove(files.join(self.root, PARAMS_NAME))
         if left and not has_tokens:
-            ran = yield self.via(self.tokenize(work, self._needed(plan, left), max_bad_fraction=1.0), work)
+            needed = self._needed(plan, left)
+            ran = yield self.via(self.tokenize(work, needed, max_bad_fraction=1.0), work)
+            self._check_sums(known, needed, ran)
         if left:
             plan = self.rows_plan(known, work.url, ran.records)
         ran = yield self.via(plan, work)
@@ -125,7 +134,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         rules = known.rules if known else ran.summary.rules
         fields = {"verb": "hdf5", "target": self.root, "counts": counts, "rules": rules}
         summary = Hdf5Summary(**{**asdict(ran.summary), **fields})
-        if known is None or summary.planned:
+        if (known := self._whole(known)) is None or summary.planned:
             return summary
         notes = (*summary.notes, *rule_notes(summary), *self._notes(known, ran.records.values()))
         return replace(summary, notes=notes)
@@ -158,6 +167,27 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         before, documents = record if made else None, self.documents
         resume.check_inputs(self.root, before, documents.origin, self.inputs, documents.is_narrowed)
 
+    def _whole(self, known: Record | None) -> Record | None:
+        """Return the dataset-wide record if it has the sums of all documents; what says less is not believed."""
+        if known is None:
+            return None
+        parts, texts = known.info.get("parts", ()), known.info.get("texts", {})
+        is_whole = len(parts) == len(self.documents.parts) and all(len(sums) == 3 for sums in parts)
+        if not is_whole or texts.keys() != asdict(TextCounts()).keys():
+            return None
+        return known if self._row_plan(known).rows <= self.max_rows * MAX_FILES else None
+
+    def _check_sums(self, known: Record, numbers: Sequence[int], ran: Ran) -> None:
+        """Refuse sums of the journal that are not those of the documents: rows would be cut elsewhere."""
+        for number in numbers:
+            found, recorded = _sums(ran.records[staging_name(number)]), list(known.info["parts"][number])
+            if found != recorded:
+                raise CorruptFileError(
+                    f"{self.root}/{layout.JOURNAL}/{VERB} says {recorded} of {self.documents.parts[number].name} (tokens, sequences and rows); expected "
+                    f"{found}, as its documents have. The journal is damaged: make everything anew with --overwrite.",
+                    root=self.root,
+                )
+
     @property
     def _stage(self) -> DocumentStage:
         return DocumentStage((StagingOutput(self.root, work_dir(self).url, self.mode),), self.policy, VERB)
@@ -185,10 +215,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             finished=max(record.finished for record in records),
             info={
                 "texts": asdict(texts),
-                "parts": [
-                    [record.info["tokens"], record.info["sequences"], record.info["rows"]]
-                    for record in records
-                ],
+                "parts": [_sums(record) for record in records],
                 **({"skipped_members": skipped} if skipped else {}),
                 **first_findings(records),
             },
@@ -268,6 +295,11 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             yield "no row was written: there are too few tokens for one"
         yield from skipped_notes([known])
         yield from finding_notes([known])
+
+
+def _sums(record: Record) -> list[int]:
+    """Return the numbers of tokens, sequences and rows of tokenized documents."""
+    return [record.info[name] for name in ("tokens", "sequences", "rows")]
 
 
 def _row_counts(records: Iterable[Record]) -> RowCounts:

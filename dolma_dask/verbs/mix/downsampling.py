@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -268,7 +269,9 @@ class Draw(Struct, frozen=True, dict=True):
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return a plan without work if the table is known."""
-        return None if known is None else Plan(self._stage(""), self.root, (), {}, (), is_small=True)
+        if _table_of(known) is None:
+            return None
+        return Plan(self._stage(""), self.root, (), {}, (), is_small=True)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Rank all documents, then find the cuts."""
@@ -280,8 +283,7 @@ class Draw(Struct, frozen=True, dict=True):
 
     def summarize(self, ran: Ran, known: Record | None) -> DrawSummary:
         """Return the summary with the table."""
-        table = None if known is None else DrawnTable.from_json(known.info)
-        return DrawSummary(**asdict(ran.summary), table=table)
+        return DrawSummary(**asdict(ran.summary), table=_table_of(known))
 
     def _stage(self, folder: str) -> RankStage:
         verb = "mix" if self.measure.engine is None else "ragged"  # whose cost it has
@@ -315,6 +317,14 @@ class Draw(Struct, frozen=True, dict=True):
             seconds=sum(record.seconds for record in records),
             finished=max(record.finished for record in records),
         )
+
+
+def _table_of(known: Record | None) -> DrawnTable | None:
+    """Return the table that a record holds; none if it is no record of ours."""
+    try:
+        return None if known is None else DrawnTable.from_json(known.info)
+    except msgspec.ValidationError:
+        return None
 
 
 def _stored_bytes(numbered: tuple[int, MixSource]) -> int:
