@@ -7,7 +7,7 @@ seen in the first rows of some files. A card that somebody has written or edited
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from dolma_dask.dataset import Dataset, open_dataset
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
-from dolma_dask.io.stream import StoredFile, compression_of, read_lines
+from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
 
 NAME = "README.md"
 
@@ -130,14 +130,16 @@ def field_types(dataset: Dataset, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _first_rows(url: str) -> Iterator[Mapping[str, Any]]:
-    stored = StoredFile(url)
+    # a mix that has nothing to do needs no kernels, which would find the lines
+    stored, head = StoredFile(url), b""
     with closing(stored):
-        block = next(read_lines(stored, compression_of(url), block_bytes=_BYTES), None)
-        for line in islice(block or (), _ROWS):
-            try:
-                row = msgspec.json.decode(bytes(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):  # documents that were taken as they are
-                continue
+        for piece in read_pieces(stored, compression_of(url)):
+            head += piece
+            if len(head) > _BYTES:
+                break
+    for line in islice(head.splitlines(), _ROWS):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):  # the last one may be a part
+            row = msgspec.json.decode(line)
             if isinstance(row, dict):
                 yield row
 
