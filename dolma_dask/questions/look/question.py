@@ -114,7 +114,7 @@ def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Seq
     for one in seen:
         records.setdefault(one.kind, []).extend(one.records)
     rows = {kind: list(field_rows(kind, own)) for kind, own in records.items() if kind not in SINGLE}
-    choices = {kind: Choice.of(own) for kind, own in rows.items()}
+    choices = {kind: Choice.of(own) for kind, own in rows.items() if kind != "mbox"}  # its fields are known
     texts = [
         flat(record).get(choices.get(kind, Choice()).text) for kind, own in records.items() for record in own
     ]
