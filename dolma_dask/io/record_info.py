@@ -20,7 +20,7 @@ class Parameters(TypedDict, total=False):
     by: str | list[str] | None
     by_kind: str | list[str] | None
     probabilities: list[Number]
-    sample: Number
+    sample: Number | dict[str, Number]
     seed: int
     method: str
 
@@ -53,6 +53,9 @@ class KnownInfo(Struct, frozen=True):
     skipped_members: list[str] = []
     origin: str = ""
     missing: str = ""
+    unsized: str = ""
+    host: str = ""
+    compared: str = ""
     broken: str = ""
     dtype: str = ""
     tokenizer: str = ""

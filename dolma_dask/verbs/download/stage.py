@@ -32,7 +32,7 @@ Handling = Literal["record", "fail"]
 STATES = {
     "missing": "missing at the source",
     "broken": "broken at the source",
-    "unproved": "fetched without proof that they are whole, since their servers tell no size and close the connection",
+    "unsized": "fetched without proof that they are whole, since their servers tell no size and close the connection",
 }
 """States of objects that are not there, or perhaps not whole: names of their lists, and what is said of them."""
 
@@ -102,7 +102,7 @@ class DownloadStage(Struct, frozen=True):
         if part.host:
             info["host"] = part.host
         if not is_proved:
-            info["unproved"] = shown(wanted.url)
+            info["unsized"] = shown(wanted.url)
         return info
 
     def _fetch_whole(self, url: str, part: Partial) -> tuple[Version, str]:

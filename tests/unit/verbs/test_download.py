@@ -209,13 +209,13 @@ def test_a_body_that_ends_with_its_connection_is_said_to_be_unproved(server, tmp
     server.always = dict.fromkeys(paths, Fault("no_length"))
     urls = [f"{server.url}{path}" for path in paths]
     summary = dk.download(urls, to=str(tmp_path), **QUICK)
-    assert summary.counts["unproved"] == 2
+    assert summary.counts["unsized"] == 2
     assert summary.notes[-1].startswith("2 fetched without proof that they are whole")
-    listed = (tmp_path / "_quarantine/download/unproved.txt").read_text().split()
+    listed = (tmp_path / "_quarantine/download/unsized.txt").read_text().split()
     assert listed == sorted([urls[0], urls[2]])
     server.always = {}
     fetch_one(server, tmp_path, LINES, refresh=True, overwrite=True)
-    assert (tmp_path / "_quarantine/download/unproved.txt").read_text().split() == urls[:1]
+    assert (tmp_path / "_quarantine/download/unsized.txt").read_text().split() == urls[:1]
 
 
 @pytest.mark.parametrize("status", [202, 203, 204, 206])
