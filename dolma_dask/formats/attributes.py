@@ -233,17 +233,19 @@ def _slots(
     return slots, state
 
 
-def _stack(texts: Sequence[pa.Array], rows: int) -> tuple[Counts, Bytes]:
-    """Return text columns as one blob, and offsets into it (texts, n + 1)."""
+def _stack(texts: list[pa.Array], rows: int) -> tuple[Counts, Bytes]:
+    """Return text columns as one blob, and offsets into it (texts, n + 1); each is taken out of the list, so that long ones are not held twice."""
     offsets = np.empty((len(texts), rows + 1), np.int64)
-    blobs = [np.empty(0, np.uint8)]
+    blob = np.empty(sum(int(cut[-1] - cut[0]) for cut, _ in map(string_parts, texts)), np.uint8)
     end = 0
-    for k, text in enumerate(texts):
-        cut, data = string_parts(text)
-        blobs.append(data[cut[0] : cut[-1]])
+    for k in range(len(texts)):
+        cut, data = string_parts(texts.pop(0))
+        size = int(cut[-1] - cut[0])
+        blob[end : end + size] = data[cut[0] : cut[-1]]
         offsets[k] = cut + (end - cut[0])
-        end += len(blobs[-1])
-    return offsets, np.concatenate(blobs)
+        end += size
+        del cut, data
+    return offsets, blob
 
 
 @kernel

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
-from dolma_dask.text.ngrams import find_or_add, slots_for
+from dolma_dask.text.ngrams import find_or_add, table_slots
 
 STATE = 4
 """Words that `star_edges` keeps between calls: the key, its first document, how many documents it has so far, and the last of them."""
@@ -105,7 +105,7 @@ class Forest:
     """Edges with the same components as those that were added, fewer than documents."""
 
     def __init__(self, capacity: int = NODES) -> None:
-        self._table = np.zeros(2 * slots_for(capacity), np.uint64)
+        self._table = np.zeros(2 * table_slots(capacity), np.uint64)
         self._nodes, self._parents = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
         self._count: Int = 0
         self._generation = 1

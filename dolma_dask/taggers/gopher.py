@@ -35,7 +35,7 @@ from dolma_dask.text.ngrams import (
     count_pairs,
     keep_neighbours,
     keep_repeated,
-    slots_for,
+    table_slots,
 )
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN, ends_with_ellipsis, length_at
@@ -92,7 +92,7 @@ def _measure_ngrams(
     first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats, row: Int,
 ) -> None:  # fmt: skip
     """Write the n-gram columns of `row` for a text of two words or more."""
-    slots = slots_for(words)
+    slots = table_slots(words)
     most, at = count_pairs(hashes, at_word, words, table, slots, generation, first, count, repeated)
     out[0, row] = most * (ends[at + 2] - ends[at]) / ends[words]
     # from here on only positions that still repeat are looked at, few in normal text
@@ -250,7 +250,7 @@ def measure(view: TextView) -> Floats:
         words.bounds, words.sizes, words.chars, words.hashes, words.kinds,
         *_required_slots(),
         np.empty(most_lines, np.int64), np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
-        np.zeros(2 * slots_for(capacity), np.uint64), first, count, positions, np.empty(capacity, np.bool_), out,
+        np.zeros(2 * table_slots(capacity), np.uint64), first, count, positions, np.empty(capacity, np.bool_), out,
     )  # fmt: skip
     return out
 

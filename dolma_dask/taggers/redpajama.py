@@ -44,7 +44,7 @@ from dolma_dask.taggers.word_lists import (
     stop_words,
 )
 from dolma_dask.text.kernels import Counts, Floats, Words
-from dolma_dask.text.ngrams import slots_for
+from dolma_dask.text.ngrams import table_slots
 from dolma_dask.text.tables import load_str_classes
 from dolma_dask.text.view import TextView
 
@@ -181,7 +181,7 @@ def _measure_words(view: TextView, languages: Counts, lists: WordLists) -> Float
     normal.measure_words(
         tokens.data, tokens.starts, bounds, table.chars, table.hashes,
         languages, lists.salts, lists.sizes, lists.table,
-        np.empty(most + 1, np.int64), np.zeros(2 * slots_for(most), np.uint64),
+        np.empty(most + 1, np.int64), np.zeros(2 * table_slots(most), np.uint64),
         first, count, positions, np.empty(most, np.bool_), out,
     )  # fmt: skip
     return out
@@ -249,8 +249,10 @@ def _line_signals(view: TextView) -> Iterator[pa.Array]:
         tokens.data, tokens.starts, tokens.bounds, table.chars, table.hashes, cuts, *load_str_classes(), _javascript(), of_words
     )  # fmt: skip
     lines = int(found.line_bounds[-1])
-    scores = round_scores(np.concatenate([found.line_scores, of_words])[:, :lines], DECIMALS)
+    # one after the other: of short lines there are more bytes of scores than of text
+    scores = (round_scores(row[:lines], DECIMALS) for row in (*found.line_scores, *of_words))
     terminal, bullet, upper, words, javascript, numeric = scores
+    del of_words
     starts, ends = np.zeros(lines, np.int64), found.line_ends[:lines]
     starts[1:] = ends[:-1]
     starts[found.line_bounds[:-1][np.diff(found.line_bounds) > 0]] = 0

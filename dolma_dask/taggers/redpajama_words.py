@@ -10,7 +10,7 @@ from dolma_dask.text.ngrams import (
     find_or_add,
     keep_neighbours,
     keep_repeated,
-    slots_for,
+    table_slots,
 )
 from dolma_dask.text.tables import STR_NUMERIC, char_class, decode
 
@@ -183,7 +183,7 @@ def measure_words(
         out[WORDS, row], out[CHARS, row] = words, ends[words]
         if words == 0:
             continue
-        slots = slots_for(words)
+        slots = table_slots(words)
         _count_words(words, hashes, at, table, slots, generation, first, count, repeated)
         out[DISTINCT, row], out[ENTROPY, row] = _entropy(words, first, count)
         _measure_ngrams(

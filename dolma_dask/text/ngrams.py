@@ -15,16 +15,19 @@ from dolma_dask.text.tables import code_points
 
 SMALLEST_TABLE = 64
 """Slots of the smallest table."""
+LARGE = 1 << 20
+"""Entries from which on memory counts for more than a few further steps to a free slot: a text of some MB."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _POSITION = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 
 
 @kernel
-def slots_for(entries: Int) -> Int:
-    """Slots for so many entries: a power of two, at least twice as many."""
+def table_slots(entries: Int) -> Int:
+    """Slots for so many entries: a power of two, at least twice as many, of a large number at least a quarter more."""
     slots = SMALLEST_TABLE
-    while slots < 2 * entries:
+    needed = 2 * entries if entries < LARGE else entries + entries // 4
+    while slots < needed:
         slots *= 2
     return slots
 
@@ -143,7 +146,7 @@ def count_duplicates(
     The lines are ``kept[:lines]`` of `find_lines`, of a text that begins at byte `text_at`. `table` is that of `find_or_add`;
     ``repeated[:lines]`` is overwritten.
     """
-    slots = slots_for(lines)
+    slots = table_slots(lines)
     duplicates, chars = np.int64(0), np.int64(0)
     for k in range(lines):
         repeated[k] = False

@@ -26,7 +26,7 @@ def test_levels_equal_counters(seed):
     if seed % 3 == 0:
         words += words[: len(words) // 2]
     hashes = np.array([word * 0x9E3779B97F4A7C15 % 2**64 for word in words], np.uint64)
-    size, slots = len(words), ngrams.slots_for(len(words))
+    size, slots = len(words), ngrams.table_slots(len(words))
     table, repeated = np.zeros(2 * slots, np.uint64), np.ones(size, np.bool_)
     first, count, places = (np.full(size, 7, np.int32) for _ in range(3))
     outcome = ngrams.count_pairs(hashes, 0, size, table, slots, 5, first, count, repeated)
@@ -42,7 +42,7 @@ def test_levels_equal_counters(seed):
 
 def test_table_is_twice_as_large_as_needed():
     for entries in (0, 1, 31, 32, 33, 1000):
-        slots = ngrams.slots_for(entries)
+        slots = ngrams.table_slots(entries)
         assert slots >= max(2 * entries, ngrams.SMALLEST_TABLE)
         assert slots & (slots - 1) == 0
 
@@ -70,3 +70,10 @@ def test_the_largest_generation_and_place():
     last = 2**32 - 1
     assert ngrams.find_or_add(table, 64, last, np.uint64(3), last) == last
     assert ngrams.find_or_add(table, 64, last, np.uint64(3), 1) == last
+
+
+def test_a_table_has_room_and_grows_with_its_entries():
+    entries = [1, 33, ngrams.LARGE - 1, ngrams.LARGE, ngrams.LARGE * 3, ngrams.LARGE * 4]
+    slots = [ngrams.table_slots(each) for each in entries]
+    assert slots == sorted(slots)
+    assert all(1.25 * each <= size <= 4 * max(each, 32) for each, size in zip(entries, slots, strict=True))
