@@ -266,11 +266,11 @@ def test_lists_and_thresholds_join_the_rule(scored: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["block", "allow"])
 def test_entries_of_a_list_that_match_nothing_are_named(scored: str, tmp_path: Path, kind: str) -> None:
-    write_lines(tmp_path / "wrong.txt", ["s,1", "s,2"])
+    write_lines(tmp_path / "wrong.txt", ["s,1", "s,2", "d1"])
     for name in ("v1", "v2"):  # the second time from the journal
         done = dk.mix(scored, to=str(tmp_path / name), **{kind: [str(tmp_path / "wrong.txt")]}, **HERE)
         (note,) = [note for note in done.notes if "no document has" in note]
-        assert note.startswith("wrong: no document has 2 of 2 entries of the list, first 's,1'")
+        assert note.startswith("wrong: no document has 2 of 3 entries of the list, first 's,1'")
         assert "_quarantine/block/wrong.unmatched.jsonl" in note
         assert done.exit_status == 0
 
