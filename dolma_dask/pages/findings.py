@@ -89,6 +89,8 @@ def _vanished(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the sources of which little is left, those with most documents first."""
     rows = [row for row in data.sources if row.kept_documents is not None and row.documents]
     kept, every = sum(row.kept_documents or 0 for row in rows), sum(row.documents for row in rows)
+    if every and not kept:
+        yield Finding(f"Nothing is kept of {counted(every, 'document')}.")
     limit = min(VANISHING, kept / every / 2) if every else 0
     lost = [row for row in rows if kept and (row.kept_documents or 0) <= limit * row.documents]
     for row in sorted(lost, key=lambda row: -row.documents)[:MAX_SOURCES]:

@@ -176,6 +176,8 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
     assert [one.command for one in findings(spelled_by_group, {})] == [
         "dolma-dask what-if d --to what_if.html"
     ]
+    empty = replace(DATA, sources=[replace(row, kept_documents=0) for row in DATA.sources])
+    assert findings(empty, {})[0].text == "Nothing is kept of 100 documents."
     assert findings(ReportData("t", "d", "c", "v"), {}) == []
 
 
