@@ -57,6 +57,7 @@ def attach(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -91,6 +92,9 @@ def attach(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -141,6 +145,7 @@ def block(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -176,6 +181,9 @@ def block(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -217,8 +225,8 @@ def block(
     mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, flags of the old
     one are refused by all readers from the start of the run that makes the new ones; after a run with `only` or `prune`, those of the other
     shards are, until block has run over all. All entries that match nothing are in
-    _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
-    of them makes the exit status 1.
+    _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it;
+    more of them than max_bad_fraction allows make the exit status 1.
     """
 
 def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
@@ -289,8 +297,8 @@ def convert(
     attributes: str | None = None,
     form: Literal["nested", "flat"] = "nested",
     rename: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -354,10 +362,11 @@ def convert(
         Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
     rename : str, optional
         Name of the converted attribute set; default: the old name with the form behind it.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -426,6 +435,7 @@ def dedupe(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -517,6 +527,9 @@ def dedupe(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -560,7 +573,7 @@ def dedupe(
     each was compared with.
     `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than max_bad_fraction allows make the exit status 1.
     """
 
 def demo(
@@ -770,6 +783,7 @@ def filter(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -812,6 +826,9 @@ def filter(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -883,8 +900,8 @@ def hdf5(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -956,10 +973,11 @@ def hdf5(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1184,8 +1202,8 @@ def mix(
     provenance: bool = False,
     sample: float | None = None,
     seed: int = 0,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1274,10 +1292,11 @@ def mix(
         id.
     seed : int, optional
         Seed of the hash of `sample` and `downsample`, and of the shuffle.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1333,6 +1352,7 @@ def quantiles(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1387,6 +1407,9 @@ def quantiles(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1440,8 +1463,8 @@ def ragged(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1479,10 +1502,11 @@ def ragged(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1790,8 +1814,8 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1824,10 +1848,11 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1876,8 +1901,8 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1909,10 +1934,11 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1989,6 +2015,7 @@ def tag(
     source: str | None = None,
     version: str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2024,6 +2051,9 @@ def tag(
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -2059,7 +2089,7 @@ def tag(
 
     Notes
     -----
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than max_bad_fraction allows make the exit status 1.
     """
 
 def transform(
@@ -2074,8 +2104,8 @@ def transform(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2115,10 +2145,11 @@ def transform(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional

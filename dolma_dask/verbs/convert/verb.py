@@ -27,7 +27,7 @@ from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, as_dataset, same
-from dolma_dask.options.records import ReadOptions, skipped_notes
+from dolma_dask.options.records import RecordOptions, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
@@ -53,7 +53,7 @@ _OF_ATTRIBUTES = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ReadOptions):
+class ConvertOptions(RecordOptions):
     """Options of `convert`."""
 
     to: Annotated[str, Opt("Root of the dataset; its documents/ is written.", group=OUTPUT)]

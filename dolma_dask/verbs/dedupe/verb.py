@@ -63,7 +63,7 @@ def dedupe(
     each was compared with.
     `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
     datasets = [options.open(dataset), *(as_dataset(one, options.source) for one in options.others)]
     _check_datasets(datasets)
