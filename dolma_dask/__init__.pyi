@@ -60,6 +60,7 @@ def attach(
     version: str | None = None,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -97,6 +98,9 @@ def attach(
         '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -149,6 +153,7 @@ def block(
     skip: Sequence[str] = (),
     allow_unmatched: bool = False,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -191,6 +196,9 @@ def block(
         than was meant, or has its ids in another form than the documents.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -234,8 +242,8 @@ def block(
     mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, flags of the old
     one are refused by all readers from the start of the run that makes the new ones; after a run with `only` or `prune`, those of the other
     shards are, until block has run over all. All entries that match nothing are in
-    _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one
-    of them makes the exit status 1.
+    _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it;
+    more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
@@ -307,8 +315,8 @@ def convert(
     attributes: str | None = None,
     form: Literal["nested", "flat"] = "nested",
     rename: str | None = None,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -378,10 +386,11 @@ def convert(
         Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
     rename : str, optional
         Name of the converted attribute set; default: the old name with the form behind it.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -454,6 +463,7 @@ def dedupe(
     version: str | None = None,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -549,6 +559,9 @@ def dedupe(
         '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -593,7 +606,7 @@ def dedupe(
     `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with
     --where "r1 is None" under a name of its own. `prune` is for a rehearsal (`dry_run`) or an `audit`.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def demo(
@@ -808,6 +821,7 @@ def filter(
     version: str | None = None,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -853,6 +867,9 @@ def filter(
         '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -926,8 +943,8 @@ def hdf5(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1005,10 +1022,11 @@ def hdf5(
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1258,8 +1276,8 @@ def mix(
     provenance: bool = False,
     sample: float | None = None,
     seed: int = 0,
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1355,10 +1373,11 @@ def mix(
         id.
     seed : int, optional
         Seed of the hash of `sample` and `downsample`, and of the shuffle.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1415,6 +1434,7 @@ def quantiles(
     version: str | None = None,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1473,6 +1493,9 @@ def quantiles(
         '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1528,8 +1551,8 @@ def ragged(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1573,10 +1596,11 @@ def ragged(
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -1830,9 +1854,9 @@ def run(
 
     Notes
     -----
-    All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
-    their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
-    they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
+    All mistakes in the file are named, with line and column, before anything runs. A stage whose bad records are as few as
+    max_bad_fraction allows goes on, tells how many they are, and leaves the exit status 0. With more of them, one that keeps their rows with an error in
+    them (tag, dedupe) goes on too, and the exit status is 1. One that fails, or a validate that finds problems, ends the run.
     """
 
 def schema(
@@ -1962,8 +1986,8 @@ def sign(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1999,10 +2023,11 @@ def sign(
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -2052,8 +2077,8 @@ def signals(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2088,10 +2113,11 @@ def signals(
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -2177,6 +2203,7 @@ def tag(
     version: str | None = None,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2215,6 +2242,9 @@ def tag(
         '*.pdf'. Others of no known kind are an error.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional
@@ -2250,7 +2280,7 @@ def tag(
 
     Notes
     -----
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def transform(
@@ -2266,8 +2296,8 @@ def transform(
     source: str | None = None,
     version: str | None = None,
     skip: Sequence[str] = (),
-    max_bad_fraction: float = 0.01,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
+    max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2310,10 +2340,11 @@ def transform(
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
-    max_bad_fraction : float
-        Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
+    max_bad_fraction : float
+        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
+        is 1.
     max_record_bytes : int
         Longer lines are bad records, and Parquet pages that need more are refused.
     only : list of str, optional

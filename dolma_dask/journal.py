@@ -173,6 +173,10 @@ def _sealed(line: bytes) -> bytes:
     return b'%b%b%016x"}' % (line[:-1], _SEAL, xxhash.xxh3_64_intdigest(line))
 
 
+def _is_sealed(line: bytes) -> bool:
+    return line[-_SEAL_BYTES:].startswith(_SEAL)
+
+
 def _is_damaged(line: bytes) -> bool:
     """Tell whether a line is not as it was sealed; those of earlier releases have no seal."""
     body, seal = line[:-_SEAL_BYTES], line[-_SEAL_BYTES:]
@@ -263,7 +267,9 @@ class Journal:
                 return True
             elif _is_current(line):
                 record = _record_decoder.decode(line)
-                if record.info and self.verb in VERBS:  # others may use the names for what they like
+                if (
+                    record.info and self.verb in VERBS and not _is_sealed(line)
+                ):  # as this package never wrote it
                     msgspec.convert(record.info, KnownInfo)
                 paths = [file.path for file in record.files]
                 if self.verb != "report":  # a page may lie anywhere, and is no file of its record

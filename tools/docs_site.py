@@ -16,7 +16,7 @@ import nbformat
 import dolma_dask
 from dolma_dask import cli
 from dolma_dask.options.base import fields_of
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.pipelines.signatures import notes
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
 
@@ -224,7 +224,7 @@ def python_page() -> str:
 
 def common_options() -> str:
     """Return a table of the options that verbs share."""
-    rows = [f"| `{field.name}` | {escaped(field.option.help)} |" for field in fields_of(ReadOptions)]
+    rows = [f"| `{field.name}` | {escaped(field.option.help)} |" for field in fields_of(RecordOptions)]
     return "\n".join(
         ["Verbs take these by name, as far as they fit.", "", "| option | |", "|---|---|", *rows, ""]
     )

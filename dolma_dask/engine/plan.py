@@ -9,8 +9,10 @@ import dolma_dask
 from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
 from dolma_dask.io.files import Input
+from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, Unit
+from dolma_dask.options.records import budget
 from dolma_dask.ownership import dataset_notes
 
 
@@ -97,9 +99,9 @@ class Plan(Struct, frozen=True):
     how_to_add: str = ""  # how outputs of other inputs are put beside those that are there, for people
     # suffixes of the files that later stages take for outputs; a file with another name may stay
     reads: tuple[str, ...] = ()
-    max_bad_fraction: float = 0.0  # budget for quarantined rows over the whole run
+    max_bad_fraction: float = 0.0  # budget for bad rows over the whole run
     quarantine: str = ""  # folder of bad records, if they lie below another root
-    bad_is_loss: bool = False  # rows with an error make the exit status 1 (verbs that keep the row)
+    bad_is_loss: bool = False  # more bad rows make the exit status 1, and no error (verbs that keep the row)
     notes: tuple[str, ...] = ()  # what a person should know, for the summary
     is_staging: bool = False  # everything below the root is of this job, whatever its journal says
     # run in this process, whatever was requested: what is read or written is small beside a start of workers
@@ -155,6 +157,7 @@ def attribute_plan(
         other_formats=layout.other_formats(own, every),
         reads=layout.DOCUMENT_SUFFIXES if is_whole else (),
         bad_is_loss=True,
+        max_bad_fraction=budget(getattr(stage, "policy", RecordPolicy())),
         notes=(*dataset_notes(dataset), *notes),
     )
 

@@ -436,6 +436,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     plan, failures = each.plan, tuple(each.failures)
     counts = _totals(each.records.values())
     orphans_are = "kept until all shards are done" if failures else "removed"
+    loss = _excess(plan, counts) if plan.bad_is_loss else ""
     notes = (
         *each.summary.notes,
         *_removal_notes(each.surplus, orphans_are, "removed"),
@@ -444,18 +445,19 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     )
     summary = replace(
         each.summary,
-        notes=notes,
+        notes=(*notes, loss) if loss else notes,
         done=each.done,
         seconds=seconds,
         counts=counts,
         rules=merge_rules({record.shard: record.rules for record in each.records.values()}.values()),
         failed=len(failures),
         failures=failures,
-        lost=plan.bad_is_loss and counts.get("bad_records", 0) > 0,
+        lost=bool(loss),
     )
     if failures:
         raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
-    _check_budget(plan, each.records.values(), summary)
+    if not plan.bad_is_loss:
+        _check_budget(plan, each.records.values(), summary)
     return summary
 
 
@@ -495,6 +497,8 @@ def _stage_error(
 
 def _over_budget(each: _Running) -> str:
     """Say that too many rows are bad, of this run or of all that is there; empty if they are not."""
+    if each.plan.bad_is_loss:
+        return ""
     known = each.state.journal.records
     units = (each.plan.all_units or frozenset()) & known.keys()
     there = _totals(known[name] for name in units)
@@ -503,7 +507,7 @@ def _over_budget(each: _Running) -> str:
 
 def _excess(plan: Plan, counts: Mapping[str, float]) -> str:
     bad, rows = counts.get("bad_records", 0), counts.get("documents_in", 0)
-    if plan.bad_is_loss or bad <= plan.max_bad_fraction * rows:
+    if bad <= plan.max_bad_fraction * rows:
         return ""
     allowed = f"allowed are {plan.max_bad_fraction:.3%} (max_bad_fraction)"
     return f"{bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); {allowed}"

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from dask.delayed import Delayed
+from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.display import counted
@@ -36,6 +37,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
+from dolma_dask.options.records import budget
 from dolma_dask.results.summary import Summary
 
 VERB = "write_attributes"
@@ -229,7 +231,8 @@ def _plan(
     shown = {"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}
     every = list(map(path, opened.shards))
     stage = MoveStage(VERB, opened.root)
-    return attribute_plan(stage, opened, (name,), tasks, every, without_empty(shown), notes=notes)
+    plan = attribute_plan(stage, opened, (name,), tasks, every, without_empty(shown), notes=notes)
+    return replace(plan, max_bad_fraction=budget(policy))
 
 
 def _tasks(

@@ -1,6 +1,7 @@
-"""Names and types of what verbs say of their work beyond the fields of a record: a record that has one of them with another type is not believed.
+"""Names and types of what verbs say of their work beyond the fields of a record: one without a seal that has another type is not believed.
 
-A dataset from elsewhere may be damaged or hostile, and readers of journals rely on these types. Other names may hold anything.
+Records of earlier releases have no seal, and neither have those that other programs wrote or changed: a dataset from elsewhere may be hostile, and readers
+of journals rely on these types. Other names may hold anything.
 """
 
 from typing import Any, TypedDict
@@ -77,7 +78,7 @@ class KnownInfo(Struct, frozen=True):
     comparison: dict[str, Any] = {}
     sizes: list[Count] = []
     sources: dict[str, list[Count]] = {}
-    clusters: list[list[Number | str]] = []
+    clusters: list[list[Number | str | None]] = []
     many_sources: bool = False
     # of checks
     valid: bool = True

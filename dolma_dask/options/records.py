@@ -19,7 +19,7 @@ class RecordOptions(ShardOptions):
     """`ShardOptions`, and what happens to records that cannot be read."""
 
     group = BAD
-    unrecorded = frozenset({"on_bad_record", "max_record_bytes"})
+    unrecorded = frozenset({"on_bad_record", "max_bad_fraction", "max_record_bytes"})
 
     on_bad_record: Annotated[
         OnBadRecord,
@@ -27,6 +27,15 @@ class RecordOptions(ShardOptions):
             "Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes."
         ),
     ] = "fail"
+    max_bad_fraction: Annotated[
+        float,
+        Opt(
+            "Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it is 1.",
+            min=0,
+            max=1,
+            expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",
+        ),
+    ] = MAX_BAD_FRACTION
     max_record_bytes: Annotated[
         int,
         Opt(
@@ -35,29 +44,6 @@ class RecordOptions(ShardOptions):
             expected="a whole number of bytes, 1 or more",
         ),
     ] = MAX_RECORD_BYTES
-
-    @property
-    def policy(self) -> RecordPolicy:
-        """The same as readers and the quarantine take it."""
-        return RecordPolicy(self.on_bad_record, max_record_bytes=self.max_record_bytes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions(RecordOptions):
-    """`RecordOptions`, and how many records may be left out; for commands that leave them out."""
-
-    group = BAD
-    unrecorded = frozenset({"max_bad_fraction"})
-
-    max_bad_fraction: Annotated[
-        float,
-        Opt(
-            "Share of all rows that may be quarantined before the run fails. Up to it the exit status is 0, and the summary tells how many they are.",
-            min=0,
-            max=1,
-            expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",
-        ),
-    ] = MAX_BAD_FRACTION
 
     @property
     def policy(self) -> RecordPolicy:

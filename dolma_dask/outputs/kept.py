@@ -12,7 +12,7 @@ from dolma_dask.engine import Plan
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.kept import KeptOptions
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture
@@ -21,7 +21,7 @@ from dolma_dask.results.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileOptions(KeptOptions, ReadOptions):
+class FileOptions(KeptOptions, RecordOptions):
     """Options of commands that write something of the documents that a rule keeps."""
 
     def documents(self, dataset: Dataset) -> DocumentList:

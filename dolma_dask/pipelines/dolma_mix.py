@@ -24,7 +24,7 @@ from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_
 from dolma_dask.options.base import OWN, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import same
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
 from dolma_dask.results.summary import Summary
@@ -179,7 +179,7 @@ class ToolkitReferences(References):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigOptions(ReadOptions):
+class ConfigOptions(RecordOptions):
     """Options of `mix_config`."""
 
     group = OWN

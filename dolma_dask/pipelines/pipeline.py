@@ -257,9 +257,9 @@ def run(
 
     Notes
     -----
-    All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
-    their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
-    they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
+    All mistakes in the file are named, with line and column, before anything runs. A stage whose bad records are as few as
+    max_bad_fraction allows goes on, tells how many they are, and leaves the exit status 0. With more of them, one that keeps their rows with an error in
+    them (tag, dedupe) goes on too, and the exit status is 1. One that fails, or a validate that finds problems, ends the run.
     """
     stages = read_pipeline(path, variables_of(options.variables))
     active = selected(stages, options.only, options.from_, path)

@@ -41,7 +41,7 @@ from dolma_dask.io.yaml_files import (
     read_yaml,
     scalar,
 )
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.pipelines.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.pipelines.stages import StagePlan, absolute, is_in, named
 from dolma_dask.registry import VERBS, load
@@ -103,7 +103,9 @@ class _Stages:
 
     def __init__(self, defaults: Node, mistakes: Mistakes) -> None:
         self.mistakes, self.wrong = mistakes, mistakes.add
-        shared = {name: one for name, one in shared_arguments(ReadOptions).items() if name not in NOT_SHARED}
+        shared = {
+            name: one for name, one in shared_arguments(RecordOptions).items() if name not in NOT_SHARED
+        }
         self.defaults = self._values("defaults", defaults, defaults, shared)[0]
 
     def _values(

@@ -55,7 +55,7 @@ class Summary(Answer, frozen=True):
     planned : tuple of str
         Under ``--dry-run``: the shards that would be worked on.
     lost : bool
-        Rows were lost or kept with an error: the exit status is 1.
+        More rows were kept with an error than was allowed: the exit status is 1.
     """
 
     verb: str

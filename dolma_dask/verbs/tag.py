@@ -1,7 +1,7 @@
 """tag: run any set of taggers over every document in one pass and write one attribute file per shard and set.
 
 Memory: a few blocks per worker. The attribute file has the document file's path, name and number of rows; its record in the journal
-proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it, and makes the exit status 1.
+proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def tag(
 
     Notes
     -----
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
     opened = options.open(dataset)
     given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers

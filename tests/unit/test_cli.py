@@ -298,9 +298,6 @@ def test_taggers_are_an_option_on_the_command_line(corpus, capsys):
     assert cli.main(["tag", "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Usage: dolma-dask tag --taggers STR... [OPTIONS] DATASET\n" in shown
-    assert "max-bad-fraction" not in shown
-    assert cli.main(["tag", "x/v0", "--taggers", "gopher_v2", "--max-bad-fraction", "0.5"]) == 2
-    assert "max-bad-fraction" in capsys.readouterr().err
     words = ["tag", f"{corpus}/v0", "--taggers", "char_length_v1", "whitespace_tokenizer_v1"]
     assert cli.main([*words, *SYNCHRONOUS]) == 0
     assert {path.name for path in (corpus / "v0/attributes").iterdir()} == set(words[3:])

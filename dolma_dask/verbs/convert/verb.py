@@ -28,7 +28,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
-from dolma_dask.options.records import ReadOptions, skipped_notes
+from dolma_dask.options.records import RecordOptions, skipped_notes
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
 from dolma_dask.sources.encoding import known_encoding
@@ -63,7 +63,7 @@ _OF_ATTRIBUTES = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(ReadOptions, SkipOptions):
+class ConvertOptions(RecordOptions, SkipOptions):
     """Options of `convert`."""
 
     to: Annotated[str, Opt("Root of the dataset; its documents/ is written.", group=OUTPUT)]

@@ -30,6 +30,7 @@ from dolma_dask.formats.layout import clusters_path
 from dolma_dask.io import files
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.minhash.schemes import MinHash
+from dolma_dask.options.records import budget
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
 from dolma_dask.verbs.dedupe.carried import (
@@ -264,6 +265,7 @@ class FuzzyDeduplication(Deduplication):
             self.minhash.params(),
             (f"{self._folder}/",),
             bad_is_loss=True,
+            max_bad_fraction=budget(self.policy),
         )
 
     def _chosen(

@@ -64,7 +64,7 @@ def dedupe(
     `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with
     --where "r1 is None" under a name of its own. `prune` is for a rehearsal (`dry_run`) or an `audit`.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it, and one of them makes the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
     datasets = [
         options.open(dataset),

@@ -17,7 +17,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import NO_SHARD
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.card import write_card
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
@@ -136,7 +136,7 @@ def run_mix(
     outputs: Requested,
     shown: Mapping[str, Any],
     notes: tuple[str, ...],
-    options: ReadOptions,
+    options: RecordOptions,
 ) -> MixSummary:
     """Make what is left of all outputs: `mixture` is of the shards of `dataset` that are mixed, `shown` tells its options to people.
 

@@ -10,7 +10,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
 from dolma_dask.engine import run_job
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.columns import NUMERIC, Columns, find_columns
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.rules.downsampling import Downsampling
@@ -51,7 +51,7 @@ class DownsamplingRequest(Struct, frozen=True):
         return cls(replace(wanted, by=by), columns, measure)
 
     def drawn(
-        self, root: str, name: str, mixture: Mixture, options: ReadOptions
+        self, root: str, name: str, mixture: Mixture, options: RecordOptions
     ) -> tuple[Mixture, DrawnTable | None]:
         """Return a mix with the cuts of its groups, and what is kept of each; None in a rehearsal that does not know them."""
         job = Draw(root, name, mixture, self.wanted, self.measure, options.policy)

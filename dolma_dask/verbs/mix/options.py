@@ -8,7 +8,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.options.base import OUTPUT, OWN, WHAT, Opt
 from dolma_dask.options.groups import TokensLike, same
 from dolma_dask.options.kept import KeptOptions, ListedOptions, RuleLike, rule_of
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.documents import DocumentFormat
 from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.rules.rules import Rule
@@ -98,7 +98,7 @@ class SelectionOptions(KeptOptions, ListedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixOptions(SelectionOptions, RecipeOptions, ReadOptions):
+class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
     """Options of `mix`."""
 
     to: Annotated[

@@ -21,7 +21,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import NO_SHARD, ShardOptions
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.cutting import FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
 from dolma_dask.outputs.packed import Part
@@ -64,7 +64,7 @@ class Stream(Struct, frozen=True):
         )
 
 
-def mix_stream(stream: Stream, full: Set[str], options: ReadOptions) -> MixSummary:
+def mix_stream(stream: Stream, full: Set[str], options: RecordOptions) -> MixSummary:
     """Run a stream, or the shards of it that ``only``, ``share`` and ``prune`` leave; `full` holds all `folders_of` the call."""
     parts, notes, is_narrowed = _parts(stream, options)
     root, prefix = output_folder(stream.path, full)

@@ -14,7 +14,7 @@ from dolma_dask.engine.documents import DocumentList
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.options.groups import TokensLike, as_dataset, check_outside
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.kept import documents_of, make_files
 from dolma_dask.outputs.ragged import ArrayOptions
@@ -76,7 +76,7 @@ class TokenOptions(Struct, frozen=True):
         return jobs
 
     def of_packed(
-        self, target: str, source: str | None, name: str, options: ReadOptions
+        self, target: str, source: str | None, name: str, options: RecordOptions
     ) -> list[tuple[str, Summary]]:
         """Make token files of documents that were packed or shuffled: in the new order, so from the new files."""
         opened = as_dataset(target, source)

@@ -22,6 +22,7 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.records import budget
 from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import (
@@ -144,6 +145,7 @@ class Quantiles(Struct, frozen=True, dict=True):
             params=without_empty({**self.parameters(), "source": self.dataset.source}),
             writes=(path,),
             bad_is_loss=True,
+            max_bad_fraction=budget(self.policy),
             notes=(*dataset_notes(self.dataset), *((part,) if left_out else ())),
             is_small=True,
         )

@@ -21,7 +21,7 @@ from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
-from dolma_dask.options.records import ReadOptions
+from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.documents import DocumentFormat, check_apart
 from dolma_dask.outputs.kept import make_files
 from dolma_dask.ownership import dataset_notes
@@ -39,7 +39,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformOptions(KeptOptions, ReadOptions):
+class TransformOptions(KeptOptions, RecordOptions):
     """Options of `transform`."""
 
     unrecorded = frozenset({"to"})

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.journal import Journal
 
 from .conftest import TEXTS, document, read_lines, write_lines
@@ -156,12 +156,6 @@ def test_another_format_for_some_shards_leaves_the_others(tagged):
     assert found == {"a.parquet", "b.jsonl.gz"}
 
 
-def test_a_budget_of_rows_is_refused_because_all_rows_are_kept(dataset):
-    with pytest.raises(UsageError, match="tag\\(\\) takes no argument 'max_bad_fraction'"):
-        dk.tag(str(dataset), ["char_length_v1"], max_bad_fraction=0.5, progress=False)
-    assert not (dataset / "attributes").exists()
-
-
 @pytest.mark.parametrize("one", ["char_length_v1", dk.get_tagger("char_length_v1")])
 def test_one_tagger_needs_no_list(dataset, one):
     assert dk.tag(str(dataset), one, progress=False).done == 2
@@ -200,3 +194,30 @@ def test_the_row_that_a_tagger_fails_on_is_that_of_the_file(tmp_path):
 def test_a_function_without_the_decorator_is_named(dataset, taggers):
     with pytest.raises(UsageError, match=r"is not a tagger; expected .* The decorator `tagger` makes one"):
         dk.tag(str(dataset), taggers)
+
+
+VERBS_OVER_BAD_RECORDS = {
+    "convert": lambda root, **options: dk.convert(f"{root}/raw", to=f"{root}/v1", **options),
+    "tag": lambda root, **options: dk.tag(f"{root}/v0", ["char_length_v1"], **options),
+    "dedupe": lambda root, **options: dk.dedupe(f"{root}/v0", **options),
+    "block": lambda root, **options: dk.block(f"{root}/v0", f"{root}/list.txt", name="b", **options),
+    "mix": lambda root, **options: dk.mix(f"{root}/v0", to=f"{root}/v2", **options),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS_OVER_BAD_RECORDS)
+def test_one_rule_for_bad_records(tmp_path, verb):
+    """Within the share that was asked for nothing is wrong, above it something is, whether or not the verb keeps their rows."""
+    for folder in ("raw", "v0/documents"):
+        write_lines(tmp_path / folder / "a.jsonl", ["nonsense", *map(document, range(199))])
+    (tmp_path / "list.txt").write_text("d1\n")
+    call, options = VERBS_OVER_BAD_RECORDS[verb], {"scheduler": "synchronous", "progress": False}
+    summary = call(tmp_path, on_bad_record="quarantine", **options)
+    assert (summary.counts["bad_records"], summary.exit_status) == (1, 0)
+    stricter = {**options, "on_bad_record": "quarantine", "max_bad_fraction": 0.001, "overwrite": True}
+    try:
+        summary = call(tmp_path, **stricter)
+    except BadRecordBudgetError as error:
+        summary = error
+    assert summary.exit_status == 1
+    assert "1 of 200 rows are bad (0.500%); allowed are 0.100% (max_bad_fraction)" in str(summary)
