@@ -165,7 +165,8 @@ class WhatIf(Answer, frozen=True):
         yield Heading(f"what if: {self.level or rule_words(self)}{by}, {self.root}")
         yield Sentences(sentences(self))
         yield rule_table(self)
-        yield side_table(self)
+        if len(self.groups) > 1:
+            yield side_table(self)
         yield level_table(self)
         if len(self.rule_names) > 1:
             yield overlap_table(self)

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from dolma_dask.results.table import Table
 from dolma_dask.rules.tally import OTHER_GROUPS, Tally
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
+from dolma_dask.verbs.validate.summary import REPORT, recorded_tables
 
 RULES = [
     RuleRow("words >= 50", 80, 0.8, 20, 900, 5, 100, "words below 50"),
@@ -204,6 +206,19 @@ def test_bad_records_have_a_file_a_row_and_a_source(tmp_path):
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     (row,) = quarantine_rows([QuarantineFile("convert", "a.jsonl.gz", str(path))], {"a": "web"})
     assert row == QuarantineRow("convert", "invalid json", 2, "web.jsonl", 7, "web")
+
+
+def test_checks_of_an_unfinished_dataset_are_one_true_sentence():
+    def caption(*notes: str) -> str:
+        scope = {"files": 2, "files_of": 2, "against": None}
+        record = SimpleNamespace(unit=REPORT, info={"problems": {}, "scope": scope, "notes": notes})
+        (table,) = recorded_tables(SimpleNamespace(root="/private/v0", records=[record]))  # type: ignore[arg-type]
+        return table.caption
+
+    assert caption() == "Looked at all files and every row in them: nothing is wrong."
+    assert caption("/private/v0 is not complete: convert left 1 of its files out") == (
+        "Looked at all files and every row in them: what is there is right; v0 is not complete: convert left 1 of its files out."
+    )
 
 
 def test_documents_pass_the_rule_where_more_than_it_decided():
