@@ -226,7 +226,7 @@ def block(
     one are refused by all readers from the start of the run that makes the new ones; after a run with `only` or `prune`, those of the other
     shards are, until block has run over all. All entries that match nothing are in
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it;
-    more of them than max_bad_fraction allows make the exit status 1.
+    more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def cluster_check(profile: str, /, *, folder: str = ".") -> ClusterReport:
@@ -573,7 +573,7 @@ def dedupe(
     each was compared with.
     `only`, `share` and `prune` are for a rehearsal (`dry_run`) or an `audit`: a duplicate may be in any shard.
     If mix asks for both, choose near duplicates with --where "exact is None", or survivors of one may be flagged in the other.
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than max_bad_fraction allows make the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def demo(
@@ -1752,9 +1752,9 @@ def run(
 
     Notes
     -----
-    All mistakes in the file are named, with line and column, before anything runs. A stage that keeps unreadable documents with an error in
-    their rows (tag, dedupe) goes on, and the exit status is 1. One that sets them aside, as allowed by max_bad_fraction, goes on and tells how many
-    they are; alone that leaves the exit status 0. One that fails, or a validate that finds problems, ends the run.
+    All mistakes in the file are named, with line and column, before anything runs. A stage whose bad records are as few as
+    max_bad_fraction allows goes on, tells how many they are, and leaves the exit status 0. With more of them, one that keeps their rows with an error in
+    them (tag, dedupe) goes on too, and the exit status is 1. One that fails, or a validate that finds problems, ends the run.
     """
 
 def show_cluster(
@@ -2089,7 +2089,7 @@ def tag(
 
     Notes
     -----
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than max_bad_fraction allows make the exit status 1.
+    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
 def transform(
