@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import ExpressionError, StageError, UsageError
+from dolma_dask.errors import BadRecordBudgetError, ExpressionError, StageError, UsageError
 
 from .conftest import read_lines, write_lines
 
@@ -275,14 +275,16 @@ def test_entries_of_a_list_that_match_nothing_are_named(scored: str, tmp_path: P
         assert done.exit_status == 0
 
 
-def test_documents_that_a_list_could_not_be_compared_with_are_lost(scored: str, tmp_path: Path) -> None:
+def test_documents_that_a_list_could_not_be_compared_with_are_bad_records(
+    scored: str, tmp_path: Path
+) -> None:
     write_lines(Path(scored) / "documents/b.jsonl.gz", ["nonsense"])
     write_lines(tmp_path / "l.txt", ["d1"])
     options = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5, **HERE}
     lists = {"block": [str(tmp_path / "l.txt")]}
-    assert dk.mix(scored, to=str(tmp_path / "v1"), **lists, **options).exit_status == 1
-    assert dk.mix(scored, to=str(tmp_path / "v2"), only=["a.*"], **lists, **options).exit_status == 0
-    assert dk.mix(scored, to=str(tmp_path / "v3"), **options).exit_status == 0
+    assert dk.mix(scored, to=str(tmp_path / "v1"), **lists, **options).exit_status == 0
+    with pytest.raises(BadRecordBudgetError):
+        dk.mix(scored, to=str(tmp_path / "v2"), **lists, **{**options, "max_bad_fraction": 0.1})
 
 
 def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
