@@ -1813,51 +1813,50 @@ def run(
 ) -> PipelineSummary:
     """Run the stages of a YAML file, one after the other, with one cluster; the same command goes on where they stopped.
 
-        Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --dry-run
+    Example: dolma-dask run configs/wiki.yaml --set raw=dumps/wiki tokenizer=t5.json --dry-run
 
-        Parameters
-        ----------
-        path : str
-            The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples.
-        variables : list of NAME=VALUE, optional
-            Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.
-        only : list of str, optional
-            Only these stages, by name, or by verb for all of its stages.
-        from_ : str, optional
-            Only this stage and those after it.
-        prune : int, optional
-            A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
-        dry_run : bool, optional
-            Show for each stage what it would do and what is done, and do nothing.
-        overwrite : bool, optional
-            Do everything again, and replace what is there: files of other options too, and those that this tool did not make.
-        scheduler : str, optional
-            For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
-        workers : int, optional
-            For all stages: processes or threads; by default one per processor.
-        cluster : str, optional
-            One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.
-        progress : bool, optional
-            Show a progress bar for each stage.
+    Parameters
+    ----------
+    path : str
+        The file: `stages:` is a list of verbs with their options, named as on the command line. See configs/ for examples.
+    variables : list of NAME=VALUE, optional
+        Values for ${NAME} in the file. They replace those of its `variables:`. In Python a map.
+    only : list of str, optional
+        Only these stages, by name, or by verb for all of its stages.
+    from_ : str, optional
+        Only this stage and those after it.
+    prune : int, optional
+        A rehearsal on the first N shards of what is read, which writes elsewhere: what would go to corpus/v1 goes to corpus/v1-rehearsal-N.
+    dry_run : bool, optional
+        Show for each stage what it would do and what is done, and do nothing.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: files of other options too, and those that this tool did not make.
+    scheduler : str, optional
+        For all stages: auto, synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        For all stages: processes or threads; by default one per processor.
+    cluster : str, optional
+        One cluster for all stages, started when the first has work: laptop, slurm, lumi, allocation, or a YAML file with a profile.
+    progress : bool, optional
+        Show a progress bar for each stage.
 
-        Returns
-        -------
-        PipelineSummary
-            A row per stage.
+    Returns
+    -------
+    PipelineSummary
+        A row per stage.
 
-        Raises
-        ------
-        UsageError
-            The file is wrong: every mistake with line and column. Nothing was run.
-        StageError
-            A stage failed; those before it are finished. The summary is in its details.
+    Raises
+    ------
+    UsageError
+        The file is wrong: every mistake with line and column. Nothing was run.
+    StageError
+        A stage failed; those before it are finished. The summary is in its details.
 
-        Notes
-        -----
-        All mistakes in the file are named, with line and column, before anything runs. A stage whose bad records are as few as
-        max_bad_fraction allows goes on, tells how many they are, and leaves the exit status 0. With more of them, one that keeps their rows with an error in
-        them (tag, dedupe) goes on too, and the exit status is 1. One that fails, or a validate that finds problems, ends the run.
-    <<<<<<< HEAD
+    Notes
+    -----
+    All mistakes in the file are named, with line and column, before anything runs. A stage whose bad records are as few as
+    max_bad_fraction allows goes on, tells how many they are, and leaves the exit status 0. With more of them, one that keeps their rows with an error in
+    them (tag, dedupe) goes on too, and the exit status is 1. One that fails, or a validate that finds problems, ends the run.
     """
 
 def schema(
@@ -1879,52 +1878,50 @@ def schema(
 ) -> Schema:
     """List the fields of documents and of their metadata: kinds, how often they are null or absent, an example, and their name as a column.
 
-        Example: dolma-dask schema corpus/wiki/v0
+    Example: dolma-dask schema corpus/wiki/v0
 
-        Parameters
-        ----------
-        dataset : str or Dataset
-            Folder or URL with documents/ in it.
-        source : str, optional
-            Source of all documents, for files that lack the field; with `version`, the name of its folder too.
-        version : str, optional
-            With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
-        skip : list of str, optional
-            Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
-            '*.pdf'. Others of no known kind are an error.
-        only : list of str, optional
-            Only shards whose path contains this, or matches it as a shell pattern.
-        share : str, optional
-            Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
-        prune : int, optional
-            Only the first N shards, to try a command.
-        overwrite : bool, optional
-            Do everything again, and replace what is there: of other options too, or not made by this tool.
-        dry_run : bool, optional
-            Say what would be done, and do nothing.
-        scheduler : str, optional
-            auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
-        workers : int, optional
-            Processes or threads; by default one per processor.
-        cluster : str, optional
-            Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
-        progress : bool
-            Show a progress bar.
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
 
-        Returns
-        -------
-        Schema
+    Returns
+    -------
+    Schema
 
-        Raises
-        ------
-        StageError
-            Some shards could not be read.
+    Raises
+    ------
+    StageError
+        Some shards could not be read.
 
-        Examples
-        --------
-        >>> dk.schema("corpus/v0", prune=4)  # doctest: +SKIP
-    =======
-    >>>>>>> w4-jour
+    Examples
+    --------
+    >>> dk.schema("corpus/v0", prune=4)  # doctest: +SKIP
     """
 
 def show_cluster(
