@@ -293,7 +293,11 @@ def test_on_any_store(root: str, large: str, tmp_path: Path, shuffle: bool) -> N
         for info in files.list_files(f"{root}/documents")
     }
     assert there == here
-    assert {info.path.split("/")[0] for info in files.list_files(root)} == {"documents", "_journal", "README.md"}
+    assert {info.path.split("/")[0] for info in files.list_files(root)} == {
+        "documents",
+        "_journal",
+        "README.md",
+    }
 
 
 def test_a_plain_mix_clears_away_what_a_stopped_packed_one_has_left(large: str, tmp_path: Path) -> None:
