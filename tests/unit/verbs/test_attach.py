@@ -391,7 +391,7 @@ def test_published_duplicates_and_own_near_duplicates_get_a_note(world):
     attach(world, "duplicates", "published")
     dk.dedupe(str(world / "v0"), name="own", **HERE)
     mixed = dk.mix(str(world / "v0"), to=str(world / "v1"), where="own is None and published is None", **HERE)
-    assert any('--name own --where "published is None"' in note for note in mixed.notes)
+    assert any("--name own --where 'published is None'" in note for note in mixed.notes)
 
 
 def test_status_looks_at_the_tables_too(world):

@@ -333,6 +333,6 @@ def test_two_sets_that_may_drop_all_copies_are_told(tmp_path, first, second, is_
     assert bool(told) == is_told
     if first == {} and second.get("keep") == "newest":
         assert summary.counts["documents_out"] == (0 if is_told else 1)
-        assert not told or '--name second --where "first is None"' in told[0]
+        assert not told or "--name second --where 'first is None'" in told[0]
     alone = dk.mix(str(root), to=str(tmp_path / "v2"), where="first is None", **HERE)
     assert not any("survivors" in note for note in alone.notes)
