@@ -24,8 +24,21 @@ def caller() -> str:
     return os.environ.get(CALLER, str(os.getpid()))
 
 
+_MARK = "dolma-dask-compiling-"
+
+
 def _mark() -> Path:
-    return Path(tempfile.gettempdir(), f"dolma-dask-compiling-{caller()}")
+    return Path(tempfile.gettempdir(), f"{_MARK}{caller()}")
+
+
+def _sweep_marks() -> None:
+    """Remove the files of processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_MARK}*"):
+        with suppress(OSError, ValueError):
+            try:
+                os.kill(int(path.name.removeprefix(_MARK)), 0)
+            except ProcessLookupError:
+                path.unlink()
 
 
 @contextmanager
@@ -47,6 +60,7 @@ def compiling() -> Iterator[None]:
 @contextmanager
 def watching_compilers() -> Iterator[None]:
     """Let compilers mark what they do in this block, so that `are_compiling` sees it."""
+    _sweep_marks()
     with suppress(OSError):
         _mark().touch(mode=0o600)
     try:

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -108,6 +109,17 @@ def test_compilers_are_seen_as_long_as_they_compile():
                 assert metering.are_compiling()
             assert metering.are_compiling()
         assert not metering.are_compiling()
+
+
+def test_marks_of_killed_processes_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(metering.tempfile, "gettempdir", lambda: str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for owner in (str(gone.pid), str(os.getppid()), "nobody"):
+        (tmp_path / f"dolma-dask-compiling-{owner}").touch()
+    with metering.watching_compilers():
+        left = {path.name.rpartition("-")[2] for path in tmp_path.iterdir()}
+    assert left == {str(os.getppid()), "nobody", metering.caller()}
 
 
 def test_a_bar_moves_by_the_kernels_that_are_compiled():
