@@ -489,6 +489,8 @@ class VerbLaws:
                 assert "--overwrite" in refused["error"]["message"]
                 assert tree(done, self.cases[name].writes) == wanted
         self.go_on(name, done, worlds, *leave)
+        if self.cases[name].replaces:
+            self.go_on(name, done, worlds, "--overwrite")
 
     @_cases(lambda case: case.others, repeats=False)
     def test_what_other_options_left_is_not_used(

@@ -118,7 +118,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             needed = self._needed(plan, left)
             ran = yield self.via(self.tokenize(work, needed, max_bad_fraction=1.0), work)
             self._check_sums(known, needed, ran)
-        if left:
+        if left or has_tokens:  # with `overwrite` files that are there are made too
             plan = self.rows_plan(known, work.url, ran.records)
         ran = yield self.via(plan, work)
         params = self._params(known, ran.records.values())
