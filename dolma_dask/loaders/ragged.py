@@ -291,6 +291,10 @@ def open_ragged(
     DataError
         Shards were made with different tokenizers or types.
     """
+    if not isinstance(folder_or_pair, str | os.PathLike):
+        raise UsageError(
+            f"the token shards are of type {type(folder_or_pair).__name__}; expected the path of a folder, or of a .data.npy or .len.npy file."
+        )
     text = os.fspath(folder_or_pair)
     if not is_local(text):
         raise UsageError(

@@ -207,16 +207,16 @@ def as_dataset(
 def _opened(dataset: DatasetLike, source: str | None, skip: Sequence[str]) -> Dataset:
     if isinstance(dataset, Dataset):
         return dataset.without(skip).with_current_attributes()
-    if not isinstance(dataset, str | PathLike | Summary):
-        raise UsageError(
-            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
-        )
     target = dataset.target if isinstance(dataset, Summary) else fspath(dataset)
     return open_dataset(target, source=source, skip=skip)
 
 
 def of_version(dataset: DatasetLike, source: str | None, version: str | None) -> DatasetLike:
     """Return the root of the dataset that `version` of a source names; without a version `dataset` itself."""
+    if not isinstance(dataset, str | PathLike | Summary | Dataset):
+        raise UsageError(
+            f"the dataset is of type {type(dataset).__name__}; expected a folder or URL, an open dataset, or the summary of a verb."
+        )
     if version is None:
         return dataset
     if not isinstance(dataset, str | PathLike):

@@ -26,7 +26,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, RunRecord, garbage_notes, is_there, journals
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetLike, DatasetOptions, same
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, of_version, same
 from dolma_dask.ownership import Ownership, void_claims
 from dolma_dask.questions.status.estimated import ESTIMATED, EstimateRow, compare
 from dolma_dask.registry import IN_PYTHON_ALONE
@@ -349,6 +349,7 @@ def _unread(listed: Listing) -> Iterator[str]:
 
 
 def _root(dataset: str | Dataset | Summary, source: str | None, version: str | None) -> str:
+    of_version(dataset, None, None)
     if isinstance(dataset, Dataset):
         return dataset.root
     url = dataset.target if isinstance(dataset, Summary) else os.fspath(dataset)

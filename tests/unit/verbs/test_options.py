@@ -134,6 +134,13 @@ def test_a_dataset_is_a_place_or_an_object(tmp_path):
         dk.mix(5, to=str(tmp_path / "v1"))
 
 
+@pytest.mark.parametrize("name", ["status", "report", "open_ragged", "validate", "mix", "what_if", "schema"])
+def test_nothing_is_no_dataset(name, tmp_path):
+    more = {"report": {"to": str(tmp_path / "x.html")}, "mix": {"to": str(tmp_path / "v1")}}.get(name, {})
+    with pytest.raises(UsageError, match="of type NoneType"):
+        getattr(dk, name)(None, **more)
+
+
 def test_files_that_nobody_reads_are_refused_unless_they_are_skipped(dataset):
     (dataset / "documents/README").write_text("x")
     (dataset / "documents/notes.csv").write_text("x")
