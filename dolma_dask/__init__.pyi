@@ -1249,6 +1249,8 @@ def mix(
     to: str | None = None,
     ragged: str | Mapping[str, Any] | None = None,
     hdf5: str | Mapping[str, Any] | None = None,
+    dropped: str | None = None,
+    dropped_documents: bool = False,
     shuffle: bool = False,
     max_size: int | None = None,
     shards: int | None = None,
@@ -1298,12 +1300,18 @@ def mix(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     to : str, optional
-        Root of the new version; its documents/ is written. Not needed if `ragged` or `hdf5` is given.
+        Root of the new version; its documents/ is written. Not needed if `ragged`, `hdf5` or `dropped` is given.
     ragged : dict, optional
         Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as JSON: '{"to":
         "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle`, `max_size` or `shards` they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
+    dropped : str, optional
+        Folder for the documents that are not kept, a file per input file (<shard>.jsonl.gz) with a line for each: id, source, shard, row (from
+        0) and reasons, the names of all parts of the rule and filters that drop it, or `beyond cut`, `not sampled`, `too short` or `bad
+        record`. Not with `shuffle`, `max_size` or `shards`.
+    dropped_documents : bool, optional
+        Put each dropped document into its line too, as it was, under `document`.
     shuffle : bool, optional
         Write the documents of all shards in an order drawn by the seed.
     max_size : int, optional

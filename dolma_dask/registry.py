@@ -130,6 +130,7 @@ VERBS = _by_name(
         "Write a new version with the documents that a rule keeps.",
         reads=("dataset",),
         files=("block", "allow", "thresholds", "tokenizer"),
+        writes=("to", "dropped"),
         writes_with=("block", "allow"),
         makes="documents",
         tables="dolma_dask.verbs.mix.drawn:recorded_tables",

@@ -346,7 +346,11 @@ def surplus(plan: Plan, state: RunState) -> Surplus:
         units, made = plan.all_units | plan.beside, state.journal.by_file()
         ours = re.compile(plan.own_names)
         foreign = [
-            path for path in state.existing if not units & {path, layout.unit_of(path)} and ours.match(path)
+            path
+            for path in state.existing
+            if not units & {path, layout.unit_of(path)}
+            and ours.match(path)
+            and not path.startswith(layout.OF_RUNS)  # where the plan fills its whole root
         ]
         found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
     of_others = set(Ownership(state.journal).of_others(found, plan.writes))

@@ -22,6 +22,23 @@ Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 Rows = TypeVar("Rows", contravariant=True)
 
 
+DROPPED = "\x1fdropped"
+"""Stands among the columns of an output for the rows that do not go on; no field of documents has that name."""
+
+DROPPED_LINES = "\x1fdropped lines"
+"""Likewise for their lines as they were read."""
+
+
+class DroppedRows(Struct, frozen=True):
+    """Rows of a block that do not go on, in order."""
+
+    batch: (
+        pa.RecordBatch
+    )  # (m,) id, source and, if an output takes them, lines; null where a line could not be read
+    numbers: npt.NDArray[np.int64]  # (m,) rows in the shard
+    reasons: pa.LargeStringArray  # (m,) names of the conditions that dropped each, as a list in JSON
+
+
 class DocumentRows(Struct, frozen=True):
     """Some documents of a shard, as they are to be written."""
 
@@ -29,6 +46,7 @@ class DocumentRows(Struct, frozen=True):
     # (n,) rows in the shard or raw file; empty where nobody needs them
     numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
+    dropped: DroppedRows | None = None  # the other rows of the block; None: no output takes them
 
 
 class ShardFacts(Struct):

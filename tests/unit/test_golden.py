@@ -19,6 +19,7 @@ from dolma_dask.formats import ragged as ragged_format
 from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.outputs import cutting as mix_packing
+from dolma_dask.outputs import dropped as mix_dropped
 from dolma_dask.outputs import ragged
 from dolma_dask.outputs.hdf5 import job as hdf5_packing
 from dolma_dask.reading.kept import transform as mix_transform
@@ -116,6 +117,10 @@ GOLDEN = {
         digest="db509292fa9c9a3fa7acc342197563e4",
     ),
     "mix": Golden(versions={"reading.kept.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix dropped": Golden(
+        versions={"outputs.dropped.VERSION": 1, "reading.kept.transform.VERSION": 3},
+        digest="3bf66b1440895e2a26c5e67e6a2897cb",
+    ),
     "mix packed": Golden(
         versions={"reading.kept.transform.VERSION": 3, "outputs.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
@@ -196,6 +201,10 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "filter": {"verbs.filter.job.VERSION": filter_run.VERSION},
         "validate": {"verbs.validate.shard.VERSION": validation_shard.VERSION},
         "mix": {"reading.kept.transform.VERSION": mix_transform.VERSION},
+        "mix dropped": {
+            "outputs.dropped.VERSION": mix_dropped.VERSION,
+            "reading.kept.transform.VERSION": mix_transform.VERSION,
+        },
         "mix packed": {
             "reading.kept.transform.VERSION": mix_transform.VERSION,
             "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
@@ -418,6 +427,8 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     rule_of = {"where": rule, "attributes": ["gopher_v2"]}
     dk.mix(f"{root}/v0", to=f"{root}/v1", **rule_of, **options)
     made["mix"] = root / "v1/documents"
+    dk.mix(f"{root}/v0", dropped=f"{root}/dropped", dropped_documents=True, **rule_of, **options)
+    made["mix dropped"] = root / "dropped"
     dk.transform(f"{root}/v0", _without_words, to=f"{root}/rewritten", **rule_of, **options)
     made["transform"] = root / "rewritten/documents"
     dk.convert(

@@ -61,6 +61,15 @@ def test_an_option_that_decides_bytes_is_in_the_key_and_replaces_nothing_unasked
     assert written(root)["sub/c.txt"] == "four\n==\n"
 
 
+def test_bad_records_that_were_set_aside_are_in_the_way_of_no_further_run(root):
+    with (root / "v0/documents/a.jsonl").open("a") as file:
+        file.write("{broken\n")
+    options = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
+    assert write(root, **options).done == 3
+    assert (root / "out/_quarantine/texts/a.jsonl.jsonl").exists()
+    assert write(root, **options).skipped == 3
+
+
 def test_a_file_of_two_shards_and_one_among_the_documents_are_refused(root):
     (root / "v0/documents/a.jsonl.gz").write_bytes(b"")
     with pytest.raises(UsageError, match=r"1 output paths would .* first 'a\.txt'"):

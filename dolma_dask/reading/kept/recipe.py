@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.io.records import RuleCount
 from dolma_dask.options.base import Opt, Options, fields_of, read_json, recorded
 from dolma_dask.rules.downsampling import GroupCuts
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
@@ -18,6 +19,9 @@ ReplaceLike = str | Mapping[str, Any] | Replacement
 """A rule of span replacement: its keys, also as JSON text, or the object."""
 
 FilterKind = Literal["where", "include", "exclude"]
+
+BAD_RECORD = "bad record"
+"""Name of what drops a line that cannot be read."""
 
 
 def replacements_of(given: Any) -> tuple[Replacement, ...]:
@@ -200,6 +204,17 @@ class Recipe(Struct, frozen=True):
     def is_slow(self) -> bool:
         """True if documents are looked at one by one."""
         return any(item.is_slow for item in self.filters.values()) or any(span.is_slow for span in self.spans)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Names of the conditions that drop documents, as the summary has them: of bad records, parts of the rule that do not hold, filters none of which
+        lets a document in, and filters that match.
+        """
+        names: dict[FilterKind, list[str]] = {"where": [], "include": [], "exclude": []}
+        for (kind, text), item in self.filters.items():
+            names[kind].append(RuleCount(kind, text, short=item.short).name)
+        includes = [" or ".join(names["include"])] if names["include"] else []
+        return (BAD_RECORD, *names["where"], *includes, *names["exclude"])
 
     @property
     def looks_inside(self) -> bool:

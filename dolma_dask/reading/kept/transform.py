@@ -26,6 +26,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
 from dolma_dask.journal import work_key
 from dolma_dask.reading.kept.block import MixBlock
+from dolma_dask.reading.kept.reasons import Reasons
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import Selection
@@ -33,7 +34,8 @@ from dolma_dask.reading.sets import AttributeSets, AttributeSource
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.rules.tally import Tally
-from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.sinks.sink import DROPPED, DROPPED_LINES, DocumentRows, ShardFacts
+from dolma_dask.text.kernels import Bools
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which does not count for the least length of a text."""
@@ -42,6 +44,8 @@ VERSION = 3
 """Raised whenever mix writes other bytes for the same input and rule."""
 
 _ALWAYS = ("id", "source", "text")
+_ASIDE = frozenset({RAW, DROPPED, DROPPED_LINES})
+"""What outputs take besides columns."""
 
 
 class Transform:
@@ -53,8 +57,9 @@ class Transform:
 
     def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
         self._shard, self._recipe = shard, recipe
-        self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, {RAW})))
+        self._names = (*_ALWAYS, *sorted(columns.difference(_ALWAYS, _ASIDE)))
         self._writes_lines = RAW in columns
+        self._reasons = Reasons(columns) if DROPPED in columns else None
         self._where = [key for key in recipe.filters if key[0] == "where"]
         self._matched = dict.fromkeys(recipe.filters.keys() - self._where, 0)
         self._missing = dict.fromkeys(recipe.filters, 0)
@@ -86,7 +91,13 @@ class Transform:
         kept = self._changed(rows, self._sampled(rows, self._before_cut(rows, self._kept(rows))))
         self.counts["documents_out"] += kept.batch.num_rows
         self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
-        return kept
+        return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
+
+    def _leave_out(self, count: str, mask: Bools) -> None:
+        """Count rows (n,) of the block that do not go on, though rule and filters keep them."""
+        self.counts[count] += int(np.count_nonzero(mask))
+        if self._reasons is not None:
+            self._reasons.add(count.removeprefix("documents_").replace("_", " "), mask)
 
     def _kept(self, rows: MixBlock) -> pa.BooleanArray:
         """Return which rows the `where` rule and the filters keep."""
@@ -101,6 +112,8 @@ class Transform:
                 self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
         if self._where:
             self._count(rows.batch.select(["source", "text"]), readable, masks["where"][1:])
+        if self._reasons is not None:
+            self._add_reasons(self._reasons, readable, masks)
         kept = reduce(pc.and_, masks["where"])
         if masks["include"]:
             kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
@@ -115,6 +128,19 @@ class Transform:
             batch, dropped = batch.filter(readable), dropped[:, readable.to_numpy(zero_copy_only=False)]
         self.drops.count(dropped, pc.binary_length(batch.column("text")).to_numpy(), batch.column("source"))
 
+    def _add_reasons(
+        self,
+        reasons: Reasons,
+        readable: pa.BooleanArray,
+        masks: Mapping[FilterKind, list[pa.BooleanArray]],
+    ) -> None:
+        """Tell what `Recipe.conditions` drop."""
+        held = masks["where"][1:]
+        held += [reduce(pc.or_, masks["include"])] if masks["include"] else []
+        drops = [pc.invert(readable), *(pc.and_not(readable, holds) for holds in held), *masks["exclude"]]
+        for name, mask in zip(self._recipe.conditions, drops, strict=True):
+            reasons.add(name, mask)
+
     def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
         """Return which of the rows that are kept lie before the cut of their group."""
         if self._cuts is None or self._recipe.cuts is None:
@@ -122,7 +148,7 @@ class Transform:
         by = self._recipe.cuts.by
         source, identity = rows.batch.column("source"), rows.batch.column("id")
         before = pc.and_(kept, self._cuts.kept(source, identity, by and rows.beside(by), rows.numbers))
-        self.counts["documents_beyond_cut"] += kept.true_count - before.true_count
+        self._leave_out("documents_beyond_cut", pc.and_not(kept, before).to_numpy(zero_copy_only=False))
         return before
 
     def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
@@ -132,8 +158,9 @@ class Transform:
             return kept
         times_each, part = divmod(rate, 1.0)
         more = sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
-        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * kept.to_numpy(zero_copy_only=False)
-        self.counts["documents_not_sampled"] += kept.true_count - int((times > 0).sum())
+        is_kept = kept.to_numpy(zero_copy_only=False)
+        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * is_kept
+        self._leave_out("documents_not_sampled", is_kept & (times == 0))
         self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
         return pa.array(np.repeat(np.arange(len(kept)), times))
 
@@ -146,6 +173,8 @@ class Transform:
         long = _is_long(texts, self._recipe.options.min_text_length)
         if long is not None and not long.all():
             self.counts["documents_too_short"] += int((~long).sum())
+            if self._reasons is not None:
+                self._reasons.add("too short", np.isin(rows.numbers, kept.numbers[~long]))
             mask = pa.array(long)
             kept, texts = kept.take(mask), texts.filter(mask)
             replaced = None if replaced is None else kept.replaced(spans)
@@ -201,6 +230,7 @@ class MixSource(Struct, frozen=True):
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
         beside = self.recipe.beside
+        columns = columns - _ASIDE | ({RAW} if {RAW, DROPPED_LINES} & columns else frozenset())
         named = columns_of(self.recipe.filters, self.recipe.spans) | beside.keys()
         needed = [*_ALWAYS, *sorted(columns - beside.keys()), *(name for name in OPTIONAL if name in named)]
         needed += [METADATA] if self.recipe.options.provenance and RAW in columns else []

@@ -11,16 +11,18 @@ from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Job, remove_abandoned, run_jobs
-from dolma_dask.engine.documents import join_documents
+from dolma_dask.engine import Job, MapJob, remove_abandoned, run_jobs
+from dolma_dask.engine.documents import DocumentList, join_documents
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.options.base import without_empty
-from dolma_dask.options.groups import NO_SHARD
+from dolma_dask.options.groups import NO_SHARD, check_outside
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.card import write_card
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.outputs.documents import check_apart, documents_job
+from dolma_dask.outputs.dropped import DroppedOutput
 from dolma_dask.outputs.kept import documents_of
 from dolma_dask.outputs.packed import Part
 from dolma_dask.reading.kept import transform
@@ -79,6 +81,7 @@ class Requested(Struct, frozen=True):
     documents: DocumentOutput | None
     packing: FilePacking | None  # how files of documents are cut; None: there is one for each input file
     tokens: "TokenOptions | None"
+    dropped: DroppedOutput | None
     shown: Mapping[str, Any]  # the same for people
 
     @property
@@ -92,8 +95,10 @@ class Requested(Struct, frozen=True):
         """Root of the first output."""
         if self.documents is not None:
             return self.documents.root
-        assert self.tokens is not None
-        return self.tokens.root
+        if self.tokens is not None:
+            return self.tokens.root
+        assert self.dropped is not None
+        return self.dropped.root
 
 
 def requested(root: str, options: MixOptions, tokens: "TokenOptions | None") -> Requested:
@@ -114,10 +119,16 @@ def requested(root: str, options: MixOptions, tokens: "TokenOptions | None") -> 
         }
     if target is not None:
         check_apart(root, target)
+    roots = [each for each in (root, target) if each is not None]
     if tokens is not None:
-        tokens.check([each for each in (root, target) if each is not None])
+        tokens.check(roots)
+    dropped = None
+    if options.dropped is not None:
+        dropped = DroppedOutput(files.normalize(options.dropped), options.dropped_documents)
+        check_outside(dropped.root, *roots)
+        dropped.check_apart(*roots, *(tokens.roots if tokens is not None else ()))
     documents = None if target is None else DocumentOutput(target, options.format)
-    return Requested(documents, packing, tokens, without_empty(shown))
+    return Requested(documents, packing, tokens, dropped, without_empty(shown))
 
 
 def _packing(options: MixOptions) -> FilePacking:
@@ -156,9 +167,11 @@ def run_mix(
         jobs["mix"] = documents_job(
             documents, outputs.packing, parts, policy, params, notes, is_narrowed, all_shards=dataset.shards
         )
-    if tokens is not None and outputs.packing is None:
+    if outputs.packing is None and (tokens is not None or outputs.dropped is not None):
         params = {**mixture.params(), "mix": transform.VERSION}
-        jobs |= tokens.jobs(documents_of(mixture, dataset, params, shown), name, policy)
+        read = documents_of(mixture, dataset, params, shown)
+        jobs |= {} if tokens is None else tokens.jobs(read, name, policy)
+        jobs |= {} if outputs.dropped is None else _dropped_job(outputs.dropped, read, mixture, jobs, policy)
     first, *others = zip(jobs, run_jobs(list(jobs.values()), options, join_documents), strict=True)
     mixed = summarize(replace(first[1], verb="mix"), notes)
     if documents is not None and outputs.packing is None and mixed.done:
@@ -168,6 +181,20 @@ def run_mix(
     if documents is not None and not mixed.planned and (note := write_card(documents.root)):
         mixed = replace(mixed, notes=(*mixed.notes, note))
     return _with_others(mixed, others)
+
+
+def _dropped_job(
+    output: DroppedOutput,
+    read: DocumentList,
+    mixture: Mixture,
+    others: Mapping[str, Job[Summary]],
+    policy: RecordPolicy,
+) -> dict[str, Job[Summary]]:
+    """Return the job of dropped documents; records of a shard are told apart by the paths of files, which must differ from those of other outputs."""
+    plan = output.plan(read, mixture.recipe.conditions, policy)
+    plans = [plan, *(job.plan for job in others.values() if isinstance(job, MapJob))]
+    layout.check_no_collision([path for each in plans for path in each.all_units or ()])
+    return {"dropped": MapJob(plan)}
 
 
 def name_of(dataset: Dataset) -> str:

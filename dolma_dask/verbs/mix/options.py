@@ -104,7 +104,7 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
     to: Annotated[
         str | None,
         Opt(
-            "Root of the new version; its documents/ is written. Not needed if `ragged` or `hdf5` is given.",
+            "Root of the new version; its documents/ is written. Not needed if `ragged`, `hdf5` or `dropped` is given.",
             group=OUTPUT,
         ),
     ] = None
@@ -127,6 +127,19 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
             convert=same,
         ),
     ] = None
+    dropped: Annotated[
+        str | None,
+        Opt(
+            "Folder for the documents that are not kept, a file per input file (<shard>.jsonl.gz) with a line for each: id, source, shard, row (from 0) and "
+            "reasons, the names of all parts of the rule and filters that drop it, or `beyond cut`, `not sampled`, `too short` or `bad record`. Not "
+            "with `shuffle`, `max_size` or `shards`.",
+            group=OUTPUT,
+        ),
+    ] = None
+    dropped_documents: Annotated[
+        bool,
+        Opt("Put each dropped document into its line too, as it was, under `document`.", group=OUTPUT),
+    ] = False
     shuffle: Annotated[bool, Opt("Write the documents of all shards in an order drawn by the seed.")] = False
     max_size: Annotated[
         int | None,
@@ -164,9 +177,18 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
             )
         if self.max_size is not None and self.shards is not None:
             raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")
-        if self.to is None and self.ragged is None and self.hdf5 is None:
+        if self.to is None and self.ragged is None and self.hdf5 is None and self.dropped is None:
             raise UsageError(
-                "mix has nothing to write; expected a root of new documents in `to`, or `ragged` or `hdf5`."
+                "mix has nothing to write; expected a root of new documents in `to`, or `ragged`, `hdf5` or `dropped`."
+            )
+        if self.dropped_documents and self.dropped is None:
+            raise UsageError(
+                "`dropped_documents` without `dropped`; expected the folder for dropped documents in `dropped`."
+            )
+        if self.dropped is not None and self.is_packed:
+            raise UsageError(
+                "`dropped` with `shuffle`, `max_size` or `shards`; dropped documents have a file per input file. Write them in a call of their own, with "
+                "the same rule and options, `dropped`, and without `to`."
             )
         if self.to is None and self.is_packed:
             raise UsageError(

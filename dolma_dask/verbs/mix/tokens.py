@@ -61,9 +61,14 @@ class TokenOptions(Struct, frozen=True):
         return self.hdf5.opened(), 0
 
     @property
+    def roots(self) -> tuple[str, ...]:
+        """Roots of the tokens, that of `ragged` first."""
+        return tuple(files.normalize(one.to) for one in (self.ragged, self.hdf5) if one is not None)
+
+    @property
     def root(self) -> str:
         """Root of the tokens; that of `ragged` if there are both kinds."""
-        return files.normalize(self.ragged.to if self.ragged is not None else self.hdf5.to)  # type: ignore[union-attr]
+        return self.roots[0]
 
     def jobs(self, documents: DocumentList, name: str, policy: RecordPolicy) -> dict[str, Job[Summary]]:
         """Return the job of each kind of token files; `name` begins those of `ragged` that were given none."""
