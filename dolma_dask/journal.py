@@ -274,7 +274,8 @@ class Journal:
                 paths = [file.path for file in record.files]
                 if self.verb != "report":  # a page may lie anywhere, and is no file of its record
                     paths.append(record.unit)
-                if not all(map(files.is_inside, paths)):
+                names_files = all(files.is_file_inside(file.path) for file in record.files)
+                if not (names_files and all(map(files.is_inside, paths))):
                     return False  # a dataset from elsewhere may be hostile: what records name may be removed
                 self._merge(record, line)
             else:

@@ -34,7 +34,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files, quarantine
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules, sum_counts
-from dolma_dask.journal import JournalWriter, Record
+from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.records import finding_notes
@@ -87,7 +87,7 @@ class _Running(Struct, eq=False, dict=True):
         records = [record for record in outcome if record.unit in self.units]
         kept = {file.path for record in records for file in record.files}
         for record in records:
-            _remove_outdated(self.plan.root, self.state.journal.records.get(record.unit), kept)
+            _remove_outdated(self.plan, self.state.journal, record.unit, kept)
             self.writer.add(record)
             self.records[record.unit] = record
         self.done += 1
@@ -434,11 +434,14 @@ def _remove_orphans(each: _Running) -> None:
     each.state.journal.append(*gone.values())
 
 
-def _remove_outdated(root: str, old: Record | None, kept: Set[str]) -> None:
-    """Delete files of an earlier record of a unit that the task has not written again."""
+def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:
+    """Delete files of an earlier record of a unit that the task has not written again, as far as a run of this verb has announced them."""
+    old = journal.records.get(unit)
+    own = f"{layout.QUARANTINE}/"
     for file in old.files if old else ():
-        if file.path not in kept:
-            files.remove(files.join(root, file.path))
+        is_ours = file.path.startswith((own, *plan.writes)) or journal.may_write(file.path)
+        if is_ours and file.path not in kept:
+            files.remove(files.join(plan.root, file.path))
 
 
 def _conclude(each: _Running, verb: str, seconds: float) -> Summary:

@@ -133,6 +133,17 @@ def is_inside(path: str) -> bool:
     return all(".." not in re.split(r"[/\\]", text) for text in (path, unquote(path)))
 
 
+MAX_NAME_BYTES = 255
+"""Limit of a name on file systems."""
+
+
+def is_file_inside(path: str) -> bool:
+    """Tell whether a relative path can be that of a file below its root."""
+    parts = path.split("/")
+    is_name = all(part not in ("", ".") and len(os.fsencode(part)) <= MAX_NAME_BYTES for part in parts)
+    return is_name and "\0" not in path and is_inside(path)
+
+
 def check_links(root: str, folder: str, hint: str = "") -> None:
     """Check that a folder below a local root, in which files are replaced or removed, really lies there.
 

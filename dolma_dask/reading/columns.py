@@ -247,7 +247,7 @@ def _kind(
     if len(found) < 2:
         known = sorted(other for other, values in shapes.items() if field_kind(values) is not None)
         why = (
-            f"{called(next(iter(found)))}; its text is {name}{AS_TEXT}"
+            f"{called(next(iter(found)))}; its text is {spell(name + AS_TEXT)}"
             if found
             else f"null or absent {looked}"
         )
@@ -257,7 +257,7 @@ def _kind(
     kinds = sorted({called(shape) for shape in found})
     raise SchemaError(
         f"{name} is {' and '.join(kinds)} in different documents of {dataset.root}; expected a number, a string or a bool, the same in "
-        f"all. Ask for its text, {name}{AS_TEXT}, convert the field, or use another.",
+        f"all. Ask for its text, {spell(name + AS_TEXT)}, convert the field, or use another.",
         name=name,
     )
 

@@ -37,6 +37,10 @@ _EBCDIC = ("cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875")
 """Encodings of mainframes, in which nearly any bytes are text."""
 
 
+_OF_NAMES = ("idna", "punycode", "undefined")
+"""Encodings that Python has for names of hosts, and one that is none."""
+
+
 def known_encoding(name: str | None) -> str | None:
     """Return the usual name of an encoding; None for UTF-8.
 
@@ -48,7 +52,7 @@ def known_encoding(name: str | None) -> str | None:
         found = codecs.lookup(name)
     except (LookupError, ValueError, TypeError):
         found = None
-    if found is None or not getattr(found, "_is_text_encoding", True):
+    if found is None or found.name in _OF_NAMES or not getattr(found, "_is_text_encoding", True):
         raise UsageError(
             f"encoding {name!r} is not known; expected auto, or one that Python has, such as latin-1, windows-1252, utf-16 or shift_jis.",
             encoding=name,

@@ -5,6 +5,7 @@ length is not taken for the one that was signed. A record brings the values alon
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.engine import Input, Task
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.contract import Emitted, Records, locations, to_records, to_words, word_count
 from dolma_dask.exchange.flag_rows import FlagRows, ShardKeys, document_rows
 from dolma_dask.exchange.flags import FoundRows, ShardCursor
@@ -121,8 +122,20 @@ class CarriedEmitter(Struct, frozen=True):
             inputs += facts.inputs
         return Emitted(tuple(inputs), rows)
 
+    @contextmanager
+    def _intact(self, url: str) -> Iterator[None]:
+        try:
+            yield
+        except (CorruptFileError, pa.ArrowException, LookupError, OSError) as error:
+            if getattr(error, "errno", None):
+                raise
+            raise CorruptFileError(
+                f"{url} is damaged: {error}; expected signatures as dedupe has written them. Remove it and run dedupe on its dataset again, or leave `signatures` out.",
+                url=url,
+            ) from error
+
     def _signed(self, url: str) -> Iterator[tuple[Words, Words]]:
-        with open_parquet(url) as file:
+        with self._intact(url), open_parquet(url) as file:
             for batch in decoded(file, _COLUMNS):
                 ids, source, sizes, kinds, signatures = batch.columns
                 payload = np.zeros((len(ids), self._payload_words), np.uint64)
