@@ -48,7 +48,7 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     catalog, sets = Catalog(dataset), None
     metrics = find_metrics(catalog, sorted(rule.names), attributes)
     asked = rule.substituted({name: metric.short for name, metric in metrics.items()})
-    fields = find_fields(dataset, sorted(name for name in rule.names if is_field(name)), spell=Name)
+    fields = find_fields(dataset, sorted(name for name in asked.names if is_field(name)), spell=Name)
     known = (*DOCUMENT_NAMES, *fields)
     if attributes:
         sets = catalog.open(attributes)

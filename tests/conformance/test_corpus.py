@@ -52,6 +52,7 @@ def test_c4_to_the_arrays_of_the_original_tool(shared, tmp_path, folder, expecte
         str(tmp_path / "v0"),
         str(tmp_path / "out"),
         tokenizer=str(reference / "tokenizer/tokenizer.json"),
+        special_tokens_in_text="encode",
         scheduler="synchronous",
         progress=False,
     )

@@ -7,6 +7,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,8 +40,24 @@ ORDER = [
 """Commands that need what those before them make; the main help has an example of its own."""
 
 
+class Files(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def served(tmp_path):
+    """A web server of the folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(tmp_path))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, served):
     """Files with the names that the examples have, and an earlier version of a dataset."""
     common = " ".join(f"as{word} all the others do" for word in range(20))
     texts = [f"Document {number} speaks of {number} things, one by one, {common}" for number in range(40)]
@@ -68,7 +87,8 @@ def place(tmp_path, monkeypatch):
     table = tmp_path / "minhash/2023-06/0000/de_head.minhash.parquet"
     table.parent.mkdir(parents=True)
     pq.write_table(pa.table({"id": ["2023-06/0000/de_head.json.gz/0"]}), table)
-    (tmp_path / "urls/minhash-urls.txt").write_text(f"{table}\n")
+    url = f"http://127.0.0.1:{served.server_address[1]}/{table.relative_to(tmp_path)}"
+    (tmp_path / "urls/minhash-urls.txt").write_text(f"{url}\n")
     mixer = {"name": "w", "documents": ["corpus/wiki/v0/documents/*"], "output": {"path": "mixed"}}
     (tmp_path / "mixer.yaml").write_text(json.dumps({"streams": [mixer]}))
     (tmp_path / "clean.py").write_text("def strip_menus(text):\n    return text.strip()\n")

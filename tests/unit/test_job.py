@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 from example_job import FirstWordsJob
+from unsealed import unsealed
 
 from dolma_dask.dataset import open_dataset
 from dolma_dask.engine import Announce, Free, Gather, Pass, Plan, Task, job, run_job
@@ -133,7 +134,7 @@ def test_a_damaged_journal_in_the_work_folder_blocks_nobody(root, monkeypatch):
 def test_records_of_another_format_are_made_again_with_a_note(root):
     run(root)
     for segment in root.glob("_journal/*/*"):
-        segment.write_text(segment.read_text().replace('{"format":2,', "{"))
+        segment.write_text(unsealed(segment.read_text()).replace('{"format":2,', "{"))
     summary = run(root)
     check(root, summary, 3)
     notes = [note for note in summary.notes if "another journal format" in note]

@@ -28,7 +28,7 @@ from dolma_dask.taggers.word_lists import read_stop_words
 Records = dict[str, list[dict[str, Any]]]
 """Records of the sample by the kind of their files."""
 
-_MARK = b"<!doctype html><!-- dolma-dask look -->"
+_MARK = b"<!doctype html><!-- a look by dolma-dask -->"
 _JUNK: Mapping[str, Callable[[str], object]] = {
     "no text": lambda text: not text.strip(),
     "under 50 words": lambda text: len(text.split(None, 50)) < 50,

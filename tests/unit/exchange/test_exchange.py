@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from thorough import examples
+from unsealed import unsealed
 
 from dolma_dask.engine import Task, inputs_of, run_job, work_dir
 from dolma_dask.errors import (
@@ -469,7 +470,7 @@ def test_a_damaged_journal_of_a_pass_is_told(world, changed):
     stop_reducing(world)
     journals = Path(world.folder, "_journal").glob("*/*.jsonl")
     for path in journals:
-        path.write_text(path.read_text().replace('"histogram":"', changed))
+        path.write_text(unsealed(path.read_text()).replace('"histogram":"', changed))
     with pytest.raises(CorruptFileError, match=r"the journal of .* is damaged.*Remove the folder"):
         world.run(FromFile(), Rank(), **SMALL)
 

@@ -230,5 +230,7 @@ def test_flags_that_are_there_and_that_no_document_has(tmp_path, monkeypatch):
     dk.dedupe("v0", **HERE)
     Path("p.yaml").write_text("stages:\n  - mix: {dataset: v0, to: v1, where: exact is None}\n")
     answer = dk.estimate("p.yaml", progress=False)
-    assert answer.files == 1
-    assert answer.bytes == made(tmp_path / "v0/documents")[0]
+    dk.mix("v0", to="v1", where="exact is None", **HERE)
+    card = (tmp_path / "v1/README.md").stat().st_size
+    assert answer.files == 2
+    assert answer.bytes == made(tmp_path / "v1/documents")[0] + card

@@ -300,7 +300,7 @@ def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
 def test_thresholds_of_a_file(tmp_path: Path) -> None:
     dataset = put(tmp_path / "v0", [{"text": "x" * (row + 1)} for row in range(20)])
     dk.tag(dataset, ["char_length_v1"], **HERE)
-    dk.quantiles(dataset, signals=["length"], level="strict", **HERE)
+    dk.quantiles(dataset, signals=["length"], level="strict", tails=["length=both"], **HERE)
     (path,) = Path(dataset).rglob("*strict*.json")
     ids = kept(dataset, thresholds=str(path))
     assert ids == [f"d{row}" for row in range(20) if 4 <= row <= 15]

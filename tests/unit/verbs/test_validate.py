@@ -19,6 +19,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
+from unsealed import unsealed
 
 import dolma_dask as dk
 from dolma_dask.errors import (
@@ -238,7 +239,7 @@ def test_document_level_keys_have_one_span(tagged):
     key = "char_length_v1__char_length_v1__length"
     # let the journal's record, which names the kinds, be of these bytes
     (segment,) = (tagged / "_journal/tag").glob("*.jsonl")
-    changed = [json.loads(line) for line in segment.read_text().splitlines()]
+    changed = [json.loads(line) for line in unsealed(segment.read_text()).splitlines()]
     for record in changed:
         for file in record.get("files", ()):
             if file["path"] == "attributes/char_length_v1/x/a.jsonl.gz":
@@ -813,7 +814,7 @@ def test_the_same_report_however_shards_share_a_task(tmp_path, monkeypatch):
 def test_attributes_of_another_journal_format_are_not_taken_for_foreign_ones(tagged, tmp_path):
     """They may be stale, and only the records that are not believed could tell."""
     for segment in (tagged / "_journal/tag").glob("*.jsonl"):
-        segment.write_text(segment.read_text().replace('{"format":2,', "{"))
+        segment.write_text(unsealed(segment.read_text()).replace('{"format":2,', "{"))
     with pytest.raises(
         StaleAttributesError, match=r"another release, whose journal is of another format.*dolma-dask tag"
     ):
