@@ -66,6 +66,10 @@ def _list_one(url: str) -> list[FileInfo]:
     """List one input with absolute paths."""
     if not _is_pattern(url) and not _is_folder(url):
         info = files.stat(url)
+        if info is not None and files.is_local(url) and not files.local_path(url).is_file():
+            raise UsageError(
+                f"{url}: a pipe, socket or device; expected a file or folder. Write its content to a file first."
+            )
         listed = [] if info is None else [FileInfo(url, info.bytes, info.stamp)]
     else:
         base = _fixed_part(url)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from dolma_dask.sources import PRESETS, FieldMapping, open_sources, plan, plan_s
 from dolma_dask.sources.csv import CsvFile
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mbox import Mailbox
-from dolma_dask.sources.naming import SINGLE, document_path, known_suffixes, split_suffix
+from dolma_dask.sources.naming import SINGLE, document_path, known_suffixes, list_raw, split_suffix
 from dolma_dask.sources.parquet import ParquetTable
 from dolma_dask.sources.tar import TarArchive
 from dolma_dask.sources.text import TextFiles
@@ -126,3 +127,9 @@ def test_ids_of_redpajama_v2_are_those_of_its_signals(shared: Path) -> None:
     signals = next((root / "quality_signals").rglob("2023-06/0000/de_head.signals.json.gz"))
     with gzip.open(signals) as lines:
         assert {json.loads(line)["id"] for line in lines} <= set(ids)
+
+
+def test_a_pipe_is_no_raw_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.jsonl")
+    with pytest.raises(UsageError, match=r"p\.jsonl: a pipe, socket or device"):
+        list_raw([str(tmp_path / "p.jsonl")])
