@@ -4,9 +4,11 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import chain, count
 from typing import NamedTuple
 
 from dolma_dask.display import counted
+from dolma_dask.io import files
 from dolma_dask.questions.look.groups import Group
 from dolma_dask.sources import naming
 from dolma_dask.sources.naming import SINGLE, split_suffix
@@ -15,6 +17,9 @@ _ABOUT = re.compile(
     r"(?:README|LICEN[CS]E|COPYING|NOTICE|CHANGELOG|CHANGES|CITATION|AUTHORS|CONTRIBUTORS)(?:[._-].*)?", re.I
 )
 """Names of text files that tell of the data beside them, as a rule."""
+
+_SHOWN = 8
+"""Files that are named one by one, at most."""
 
 _LEAST, _MOST = 0.01, 0.05
 """The share of bad records that a command allows: twice that of the sample, within these."""
@@ -56,18 +61,27 @@ def proposals(
 ) -> list[Proposal]:
     """Return one command for all groups where their fields are the same and no names or ids meet, else one for each; none for files without a good record."""
     name = name_of(base)
-    good = [group for group in groups if group.bad < 1]
-    if len(good) == len(groups) and _go_together(groups):
+    if all(group.bad < 1 for group in groups) and _go_together(groups):
         skip = ["--skip", *naming.patterns_of(listing.odd)] if listing.odd else []
         return [Proposal(groups, [*inputs, *skip], "", name)]
-    names = [_plain(group.folder) for group in groups]
-    found: list[Proposal] = []
-    for group, own in zip(groups, names, strict=True):
-        if group in good:
-            is_own = own and names.count(own) == 1
-            under = own if is_own else "-".join(filter(None, (own, group.kind)))
-            source = under if own else f"{name}-{under}"
-            found.append(Proposal([group], _files(base, listing, group), under, source))
+    names = _names(groups)
+    sources = [own if group.folder else f"{name}-{own}" for group, own in zip(groups, names, strict=True)]
+    return [
+        Proposal([group], _files(inputs, base, listing, group), under, source)
+        for group, under, source in zip(groups, names, sources, strict=True)
+        if group.bad < 1
+    ]
+
+
+def _names(groups: Sequence[Group]) -> list[str]:
+    """Return a name for each group: its folder, with its kind where several have that, and a number where that is not enough."""
+    folders = [_plain(group.folder) for group in groups]
+    found: list[str] = []
+    for group, own in zip(groups, folders, strict=True):
+        is_own = own and folders.count(own) == 1
+        name = own if is_own else "-".join(filter(None, (own, group.kind)))
+        numbered = (f"{name}-{number}" for number in count(2))
+        found.append(next(one for one in chain([name], numbered) if one not in found))
     return found
 
 
@@ -93,11 +107,14 @@ def _go_together(groups: Sequence[Group]) -> bool:
     return len(groups) == 1 or (len(choices) <= 1 and is_one)
 
 
-def _files(base: str, listing: naming.Listing, group: Group) -> list[str]:
-    """Return what names the files of a group: their folder if it holds no others, else patterns."""
+def _files(inputs: Sequence[str], base: str, listing: naming.Listing, group: Group) -> list[str]:
+    """Return what names the files of a group: their folder if it holds no others, else patterns; a few that were given without their folder by themselves."""
     start = f"{group.folder}/" if group.folder else ""
     beside = [info.path for info in listing.known if info.path.startswith(start)]
     where = posixpath.join(base, group.folder).rstrip("/")
+    given = [files.normalize(item).rstrip("/") for item in inputs]
+    if len(group.paths) <= _SHOWN and not any(f"{where}/".startswith(f"{one}/") for one in given):
+        return [posixpath.join(base, path) for path in group.paths]
     if group.folder and not group.is_flat and len(beside) == len(group.paths):
         odd = [info for info in listing.odd if info.path.startswith(start)]
         return [where, *(["--skip", *naming.patterns_of(odd)] if odd else [])]
@@ -121,7 +138,7 @@ def warnings(listing: naming.Listing, each: Sequence[Proposal]) -> Iterator[str]
         names = dict.fromkeys(posixpath.basename(path) for path in about)
         yield (
             f"{counted(len(about), 'file')} that by the name {'tells' if len(about) == 1 else 'tell'} of the data, and would become documents: "
-            f"{shlex.join(about[:8])}. To leave them out: --skip {shlex.join(names)}"
+            f"{shlex.join(about[:_SHOWN])}. To leave them out: --skip {shlex.join(names)}"
         )
     for one in each:
         shards: dict[str, str] = {}

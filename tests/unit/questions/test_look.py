@@ -95,6 +95,16 @@ def test_what_is_allowed_is_of_the_files_of_the_command(tmp_path):
     assert allowed == {"a": "0.017", "b": ""}
 
 
+def test_files_that_were_not_given_are_in_no_command(tmp_path):
+    raw = written(tmp_path / "raw", {"a.jsonl": LINES, "b.csv": TABLE, "c.jsonl": SHORT, "x/d.csv": "id\n"})
+    assert converted(dk.look([f"{raw}/a.jsonl", f"{raw}/*.csv"]), tmp_path / "v0") == 6
+
+
+def test_each_command_has_a_folder_of_its_own(tmp_path):
+    answer = dk.look(written(tmp_path / "raw", {"a/b/x.jsonl": LINES, "a-b/x.jsonl": DOCUMENTS}))
+    assert converted(answer, tmp_path / "v0") == 6
+
+
 def test_files_in_many_folders_are_one_command_if_their_fields_are_the_same(tmp_path):
     contents = {f"{n}/a.jsonl": DOCUMENTS.replace('"id": "', f'"id": "{n}-') for n in range(30)}
     answer = dk.look(written(tmp_path / "raw", contents))
