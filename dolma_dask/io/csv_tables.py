@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -15,6 +15,15 @@ _HEAD_BYTES = 1 << 20
 """The heading is looked for in these."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class InvalidRow(Protocol):
+    """A row with another number of cells than the heading, as Arrow tells of it."""
+
+    expected_columns: int
+    actual_columns: int
+    number: int  # from 1, the heading counted
+    text: str  # of all its lines
 
 
 class CsvTable:
@@ -46,22 +55,20 @@ class CsvTable:
         self,
         columns: Sequence[str],
         block_bytes: int = 2 * _HEAD_BYTES,
-        on_bad_row: Callable[[int, str], None] | None = None,
+        on_bad_row: Callable[[int, str, bytes], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns (large_string) of all rows.
 
-        A row with another number of cells is left out and told to `on_bad_row`, with its number from 0 and what is wrong; without that it is an error. Raises
+        A row with another number of cells is left out and told to `on_bad_row`, with its number from 0, what was expected and its bytes; without that it is an error. Raises
         `BadRecordError`: that, or a row is longer than a block, or not UTF-8. Raises `CorruptFileError`: a quote is never closed.
         """
         from pyarrow import csv as table
 
-        def refuse(row: table.InvalidRow) -> str:
+        def refuse(row: InvalidRow) -> str:
             if on_bad_row is None:
                 return "error"
-            on_bad_row(
-                row.number - (1 if self._given else 2),
-                f"{row.expected_columns} cells as in the heading, found {row.actual_columns}",
-            )
+            number = row.number - (1 if self._given else 2)
+            on_bad_row(number, _expected(row), row.text.encode())
             return "skip"
 
         last = ""
@@ -94,3 +101,12 @@ class CsvTable:
                 f"{self._url}: the last row begins a cell with a quote that is never closed; expected one at its end. Mend the file.",
                 url=self._url,
             )
+
+
+def _expected(row: InvalidRow) -> str:
+    """Say how many cells a row should have, and that rows may be hidden in it: nobody counts them, since a quote may hold line ends."""
+    said = f"{row.expected_columns} cells as in the heading, found {row.actual_columns}"
+    lines = len(row.text.splitlines())
+    if lines < 2:
+        return said
+    return f"{said} in {lines:,} lines that quotes hold together; if one of these is never closed, the rows behind it are lost with this one, and not counted"

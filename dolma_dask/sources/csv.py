@@ -38,8 +38,8 @@ class CsvFile(RawFile, frozen=True):
 
 
 def read_csv(raw: RawFile, stored: StoredFile, compression: Compression | None, name: str) -> Iterator[Block]:
-    """Yield the rows of an open file, or member of an archive, of that name; bad ones have byte offset 0."""
-    decoder, bad = Decoder(raw.encoding), dict[int, str]()
+    """Yield the rows of an open file, or member of an archive, of that name; nobody knows where bad ones stand in bytes."""
+    decoder, bad = Decoder(raw.encoding), dict[int, tuple[str, bytes]]()
     pieces = decoder.recoded(read_pieces(stored, compression), stored.url, is_all=True)
     table = CsvTable(stored.url, pieces, "\t" if split_suffix(name).kind == "tsv" else ",")
     if not table.names:
@@ -51,8 +51,8 @@ def read_csv(raw: RawFile, stored: StoredFile, compression: Compression | None, 
     builder.encodings += [decoder.found] if decoder.found else []
 
     def refuse() -> None:
-        while (expected := bad.pop(builder.row - first, None)) is not None:
-            builder.refuse(stored.url, 0, "wrong_type", expected, b"")
+        while (found := bad.pop(builder.row - first, None)) is not None:
+            builder.refuse(stored.url, -1, "wrong_type", *found)
 
     for batch in _batches(table, bad):
         columns = [column.to_pylist() for column in batch.columns]
@@ -67,9 +67,12 @@ def read_csv(raw: RawFile, stored: StoredFile, compression: Compression | None, 
         yield builder.take()
 
 
-def _batches(table: CsvTable, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
+def _batches(table: CsvTable, bad: dict[int, tuple[str, bytes]]) -> Iterator[pa.RecordBatch]:
+    def keep(row: int, expected: str, data: bytes) -> None:
+        bad[row] = expected, data
+
     try:
-        yield from table.batches(table.names, ROW_BYTES, bad.__setitem__)
+        yield from table.batches(table.names, ROW_BYTES, keep)
     except BadRecordError as error:
         what = advice(b"") if "UTF8" in str(error) else ""
         raise BadRecordError(f"{error} Mend the file{what}.", **error.details) from error

@@ -44,7 +44,7 @@ class ParquetTable(RawFile, frozen=True):
     """The rows of one Parquet file."""
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
-        """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have byte offset 0: a table has no lines."""
+        """Yield the documents; see `dolma_dask.sources.base.Source`. Bad rows have no byte offset: a table has no lines."""
         with closing(StoredFile(self.url)) as stored, open_parquet(self.url) as file:
             schema = file.schema_arrow
             if self.function is None:
@@ -75,7 +75,7 @@ class ParquetTable(RawFile, frozen=True):
             if is_document:
                 record = _as_document(record)
         except LineError as error:
-            builder.refuse(self.url, 0, error.reason, error.expected, b"")
+            builder.refuse(self.url, -1, error.reason, error.expected, b"")
             return
         add_row(builder, self, converter, record, self.url, is_document=is_document)
 

@@ -28,11 +28,11 @@ def add_row(
     converter: RecordConverter | FunctionConverter,
     record: Record,
     url: str,
-    offset: int = 0,
+    offset: int = -1,
     *,
     is_document: bool = False,
 ) -> None:
-    """Append the documents of a record, or say why there are none; `is_document`: it is one as it stands."""
+    """Append the documents of a record, or say why there are none; `offset`: where it starts, -1 in a table, whose rows are no lines; `is_document`: it is one as it stands."""
     line = join_members(record) or b"{}"
     try:
         made = converter.convert(record, builder.row, line if is_document else None)

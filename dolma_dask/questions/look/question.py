@@ -1,9 +1,7 @@
 """look: what raw files hold, from a sample of them that takes seconds, and the command that converts them."""
 
 import html
-import posixpath
 import re
-import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,16 +15,15 @@ from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.options.base import OUTPUT, Opt, Options
 from dolma_dask.options.command import command
-from dolma_dask.questions.look.sample import Choice, Seen, field_rows, flat, look_at
+from dolma_dask.questions.look.commands import name_of, proposals, warnings
+from dolma_dask.questions.look.groups import Group, grouped
+from dolma_dask.questions.look.sample import Seen, look_at
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Fact, Facts, Listing, Notes, Part, Sentences
 from dolma_dask.results.table import Column, Table
 from dolma_dask.sources import naming
-from dolma_dask.sources.naming import SINGLE, split_suffix
+from dolma_dask.sources.naming import split_suffix
 from dolma_dask.taggers.word_lists import read_stop_words
-
-Records = dict[str, list[dict[str, Any]]]
-"""Records of the sample by the kind of their files."""
 
 _MARK = b"<!doctype html><!-- a look by dolma-dask -->"
 _JUNK: Mapping[str, Callable[[str], object]] = {
@@ -58,7 +55,7 @@ class Look(Answer, frozen=True):
         yield Facts(f"look {self.where}", [Fact(*item) for item in self.facts.items()])
         yield from self.tables
         yield Notes(self.notes)
-        yield Sentences(["to convert it:"])
+        yield Sentences(["to convert it:"] if self.commands else [])
         yield Listing("", self.commands)
         yield Sentences([f"page: {self.page}"] if self.page else [])
 
@@ -110,37 +107,30 @@ def look(
 
 
 def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Sequence[Seen]) -> Look:
-    records: Records = {}
-    for one in seen:
-        records.setdefault(one.kind, []).extend(one.records)
-    rows = {kind: list(field_rows(kind, own)) for kind, own in records.items() if kind not in SINGLE}
-    choices = {kind: Choice.of(own) for kind, own in rows.items() if kind != "mbox"}  # its fields are known
-    texts = [
-        flat(record).get(choices.get(kind, Choice()).text) for kind, own in records.items() for record in own
-    ]
-    known = [text for text in texts if isinstance(text, str)]
-    bad = 1 - len(known) / max(len(texts) + sum(one.bad for one in seen), 1)
+    groups = grouped(base, listing.known, seen)
+    known = [text for group in groups for text in group.texts]
     junk = [(what, sum(map(bool, map(is_junk, known)))) for what, is_junk in _JUNK.items()]
+    kinds = dict.fromkeys(group.kind for group in groups)
     tables = (
-        Table("files", _FILES, [_file_row(kind, listing, seen) for kind in records]),
-        Table("fields", _FIELDS, [row for own in rows.values() for row in own], max_rows=30),
+        Table("files", _FILES, [_file_row(kind, listing, groups) for kind in kinds]),
+        Table("fields", _FIELDS, [row for group in groups for row in group.rows], max_rows=30),
         Table("junk", [Column("what", "words"), Column("documents")], [row for row in junk if row[1]]),
     )
-    why = [one.why for one in seen if one.why]
+    why = [one.why for group in groups for one in group.seen if one.why]
     notes = [naming.unread(listing.odd)] if listing.odd else []
     notes += [f"{counted(len(why), 'file')} with what cannot be read, the first: {why[0]}"] if why else []
-    more = ["--encoding", "auto"] if any(one.encoding != "UTF-8" for one in seen) else []
-    if bad:
-        more += ["--on-bad-record", "quarantine", "--max-bad-fraction", f"{min(max(2 * bad, 0.01), 1):.2g}"]
-    each = _commands(inputs, base, listing, choices, records)
-    commands = tuple(_command(words, choice, own, base, more) for words, choice, own in each)
-    return Look(base, _facts(known, records, choices), tables, tuple(notes), commands)
+    notes += [complaint for group in groups if (complaint := group.complaint())]
+    each = proposals(inputs, base, listing, groups)
+    notes += warnings(listing, each)
+    commands = tuple(one.line(f"corpus/{name_of(base)}") for one in each)
+    return Look(base, _facts(known, groups), tables, tuple(notes), commands)
 
 
-def _facts(texts: Sequence[str], records: Records, choices: Mapping[str, Choice]) -> dict[str, str]:
-    fields = sorted({f"{choice.text} ({kind})" for kind, choice in choices.items()})
-    names = {choice.id or "id" for choice in choices.values()}
-    found = [str(row[name]) for own in records.values() for row in own for name in names if name in row]
+def _facts(texts: Sequence[str], groups: Sequence[Group]) -> dict[str, str]:
+    having = [group for group in groups if group.rows and group.kind != "mbox"]  # its fields are known
+    fields = sorted({f"{group.choice.text} ({group.label})" for group in having})
+    names = {group.choice.id or "id" for group in having}
+    found = [str(row[name]) for group in groups for row in group.records for name in names if name in row]
     ids = f"{', '.join(sorted(names))}: {len(set(found)):,} different ones in {counted(len(found), 'record')}"
     lists = {language: frozenset(words) for language, words in read_stop_words().items()}
     spoken = Counter(_language(text[:5000], lists) for text in texts)
@@ -154,9 +144,9 @@ def _facts(texts: Sequence[str], records: Records, choices: Mapping[str, Choice]
     }
 
 
-def _file_row(kind: str, listing: naming.Listing, seen: Sequence[Seen]) -> tuple[Any, ...]:
+def _file_row(kind: str, listing: naming.Listing, groups: Sequence[Group]) -> tuple[Any, ...]:
     own = [info.bytes for info in listing.known if split_suffix(info.path).kind == kind]
-    opened = [one for one in seen if one.kind == kind]
+    opened = [one for group in groups if group.kind == kind for one in group.seen]
     counts = Counter(one.encoding for one in opened).most_common()
     encodings = ", ".join(f"{name} {n:,}" if len(counts) > 1 else name for name, n in counts)
     return kind, len(own), sum(own), len(opened), encodings, sum(one.bad for one in opened)
@@ -170,41 +160,3 @@ def _language(text: str, lists: Mapping[str, frozenset[str]]) -> str:
         return shares[max(shares)]
     scripts = Counter(unicodedata.name(word[0], "?").split()[0].capitalize() for word in words)
     return f"other ({scripts.most_common(1)[0][0]})" if scripts else "no words"
-
-
-def _commands(
-    inputs: Sequence[str], base: str, listing: naming.Listing, choices: Mapping[str, Choice], records: Records
-) -> Iterator[tuple[list[str], Choice, list[dict[str, Any]]]]:
-    """Yield words of the commands that convert all, the choice of each and records: one, or one for each kind where fields differ or shards would have one name."""
-    kinds = {
-        kind: [one.path for one in listing.known if split_suffix(one.path).kind == kind] for kind in records
-    }
-    shards = [naming.document_path(path) for kind, own in kinds.items() if kind not in SINGLE for path in own]
-    if len(set(choices.values())) <= 1 and len(set(shards)) == len(shards):
-        skip = ["--skip", *naming.patterns_of(listing.odd)] if listing.odd else []
-        every = [record for own in records.values() for record in own]
-        yield [*inputs, *skip], next(iter(choices.values()), Choice()), every
-        return
-    for kind, own in records.items():
-        yield [*_patterns(base, kinds[kind]), "--under", kind], choices.get(kind, Choice()), own
-
-
-def _command(
-    words: Sequence[str], choice: Choice, records: Sequence[dict[str, Any]], base: str, more: Sequence[str]
-) -> str:
-    """Return a command as it is typed."""
-    name = re.sub(r"[^\w.-]+", "-", posixpath.basename(base.rstrip("/"))).strip("-.") or "raw"
-    having = sum(isinstance(record.get("source"), str) for record in records)
-    source = ["--source", name] if having < len(records) or not records else []
-    source += ["--source-field", "source"] if source and having else []
-    return f"dolma-dask convert {shlex.join([*words, '--to', f'corpus/{name}', *choice.words(), *source, *more])}"
-
-
-def _patterns(base: str, paths: Sequence[str]) -> list[str]:
-    """Return patterns of the files of a kind; messages of a maildir have no suffix, but a folder."""
-    found = set()
-    for path in paths:
-        end = ".tar" if path.endswith(".tar") else path[len(split_suffix(path).stem) :]
-        folder = posixpath.basename(posixpath.dirname(path))
-        found.add(f"{base}/**/*{end}" if end or not folder else f"{base}/**/{folder}/*")
-    return sorted(found)

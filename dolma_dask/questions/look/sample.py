@@ -1,5 +1,6 @@
 """A sample of raw files, read by the sources of `convert`: a few records of a few files of each kind, and what their fields hold."""
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from dolma_dask.sources.rows import USUAL_TEXTS
 FILES, SINGLE_FILES, RECORDS = 12, 200, 200
 """Files of each kind that are opened, spread over the listing; the same of files that are one document each; records that are kept of a file."""
 
+FOLDERS = 24
+"""Further files of a kind that are opened: one of each folder that has none among the others, since folders are sources of their own."""
+
 _LONGEST = 8_000_000
 _IDS = ("_id", "doc_id", "docid", "document_id", "uuid", "guid", "url", "uri", "link", "number")
 _TIMES = ("timestamp", "date", "published", "published_at", "created_at", "date_download", "time")
@@ -27,8 +31,10 @@ class Seen:
     """What was seen of one raw file."""
 
     kind: str
+    path: str
     encoding: str = "UTF-8"
     records: list[dict[str, Any]] = field(default_factory=list)
+    rows: int = 0  # that were read, bad ones and those that are not kept too
     bad: int = 0
     why: str = ""  # the first bad record, or why the file cannot be read
 
@@ -39,13 +45,29 @@ def look_at(base: str, infos: Sequence[FileInfo]) -> Iterator[Seen]:
     for info in infos:
         kinds.setdefault(split_suffix(info.path).kind, []).append(info)
     for kind, own in kinds.items():
-        most = min(SINGLE_FILES if kind in SINGLE else FILES, len(own))
-        for number in range(most):
-            yield _seen(base, own[number * len(own) // most], kind)
+        yield from (
+            _seen(base, info, kind) for info in _sample(own, SINGLE_FILES if kind in SINGLE else FILES)
+        )
+
+
+def _sample(infos: Sequence[FileInfo], most: int) -> list[FileInfo]:
+    """Return files spread over the listing, and one of each folder that has none among these, up to so many."""
+    spread = _spread(infos, most)
+    known = {posixpath.dirname(info.path) for info in spread}
+    others: dict[str, FileInfo] = {}
+    for info in infos:
+        if (folder := posixpath.dirname(info.path)) not in known:
+            others.setdefault(folder, info)
+    return spread + _spread(list(others.values()), FOLDERS)
+
+
+def _spread(infos: Sequence[FileInfo], most: int) -> list[FileInfo]:
+    number = min(most, len(infos))
+    return [infos[n * len(infos) // number] for n in range(number)]
 
 
 def _seen(base: str, info: FileInfo, kind: str) -> Seen:
-    seen = Seen(kind)
+    seen = Seen(kind, info.path)
 
     def keep(record: dict[str, Any]) -> None:
         if len(seen.records) < RECORDS:
@@ -55,6 +77,7 @@ def _seen(base: str, info: FileInfo, kind: str) -> Seen:
     try:
         for source in open_sources(base, [info], FieldMapping(), max_record_bytes=_LONGEST, **how):
             for block in source.read():
+                seen.rows += block.num_rows
                 seen.bad += len(block.bad)
                 seen.encoding = next(iter(block.encodings), seen.encoding)
                 seen.why = seen.why or (str(block.bad[0]) if block.bad else "")

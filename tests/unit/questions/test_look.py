@@ -1,6 +1,8 @@
 """look: what raw files hold, and commands that convert them as they stand."""
 
+import gzip
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from dolma_dask.questions.look.question import Look
 TEXT = "Die Katze sitzt auf der Matte, und das ist auch gut so. " * 6
 LINES = "".join(json.dumps({"url": f"u{n}", "body": f"{n} {TEXT}", "date": "2024"}) + "\n" for n in range(3))
 DOCUMENTS = "".join(json.dumps({"id": str(n), "text": TEXT, "source": "s"}) + "\n" for n in range(3))
+MANY = "".join(json.dumps({"url": f"u{n}", "body": f"{n} {TEXT}"}) + "\n" for n in range(120))
+SHORT = '{"article": "a b"}\n'
 TABLE = "id,article,n\n" + "".join(f"{n},{TEXT.replace(',', '')},7\n" for n in range(3))
 MAIL = f"From b Mon Jan  1 12:00:00 2024\nMessage-ID: <1@x.org>\nSubject: s\n\n{TEXT}\n"
 
@@ -30,8 +34,15 @@ FOLDERS = {
         {"a.csv": TABLE, "a.jsonl": LINES, "n.md": TEXT, "box/new/17.M1.host": "Subject: x\n\ny\n"},
         8,
     ),
-    "damaged": ({"a.jsonl": LINES + '{"body": NaN}\n' + '{"url": "w"}\n'}, 3),
+    "damaged": ({"a.jsonl": MANY + '{"body": NaN}\n' + '{"url": "w"}\n'}, 120),
+    "sources": (
+        {"forum/a.jsonl": LINES, "forum/README.md": "x", "news/x/b.jsonl": DOCUMENTS, "c.jsonl": SHORT},
+        8,
+    ),
+    "nested": ({"2020/forum/a.jsonl": LINES, "2020/news/b.jsonl": DOCUMENTS, "2021/n.pdf": ""}, 6),
+    "same ids": ({"a.csv": TABLE.replace("article", "text"), "b.jsonl": DOCUMENTS}, 6),
 }
+COMMANDS = {"different": 4, "sources": 4, "nested": 2, "same ids": 2}
 
 
 def written(folder: Path, contents: dict[str, str | bytes]) -> str:
@@ -47,7 +58,9 @@ def converted(answer: Look, to: Path) -> int:
         words = shlex.split(line)[1:]
         words[words.index("--to") + 1] = str(to)
         assert cli.main([*words, "--no-progress"]) == 0, line
-    return len(dk.read_bag(str(to)).compute(scheduler="sync"))
+    made = dk.read_bag(str(to)).compute(scheduler="sync")
+    assert len({(one["source"], one["id"]) for one in made}) == len(made)
+    return len(made)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -55,7 +68,47 @@ def test_the_proposed_command_converts_the_folder(tmp_path, name, capsys):
     contents, documents = FOLDERS[name]
     answer = dk.look(written(tmp_path / "my raw", contents))
     assert converted(answer, tmp_path / "v0") == documents
-    assert len(answer.commands) == (4 if name == "different" else 1)
+    assert len(answer.commands) == COMMANDS.get(name, 1)
+
+
+@pytest.mark.parametrize(
+    ("contents", "commands", "said"),
+    [
+        ({"a.json": json.dumps([{"text": "x"}] * 9)}, 0, "100 % of the records looked at are bad; .*jq"),
+        ({"a.jsonl": LINES, "b.jsonl": DOCUMENTS}, 1, r"50.0 % have no 'text', but these fields: .*body"),
+        ({"a.jsonl": LINES + "x\n"}, 1, r"25.0 % of the records looked at are bad; .*row 3.*invalid json"),
+        ({"a.json": "[1]", "x/b.jsonl": LINES}, 1, r"jsonl in \.: 100 %"),
+        ({"a.jsonl.gz": gzip.compress(b""), "a.jsonl.zst": b"", "b.jsonl": LINES}, 1, "--skip a.jsonl.zst"),
+        ({"a.jsonl": LINES, "README.md": "x"}, 1, "README.md. .*--skip README.md"),
+    ],
+)
+def test_no_command_sets_many_records_aside(tmp_path, contents, commands, said):
+    answer = dk.look(written(tmp_path / "raw", contents))
+    assert len(answer.commands) == commands
+    assert not any("quarantine" in line for line in answer.commands)
+    assert any(re.search(said, note) for note in answer.notes), answer.notes
+
+
+def test_what_is_allowed_is_of_the_files_of_the_command(tmp_path):
+    answer = dk.look(written(tmp_path / "raw", {"a/a.jsonl": MANY + "x\n", "b/b.jsonl": DOCUMENTS}))
+    allowed = {line.partition("--under ")[2][0]: line.partition("fraction ")[2] for line in answer.commands}
+    assert allowed == {"a": "0.017", "b": ""}
+
+
+def test_files_that_were_not_given_are_in_no_command(tmp_path):
+    raw = written(tmp_path / "raw", {"a.jsonl": LINES, "b.csv": TABLE, "c.jsonl": SHORT, "x/d.csv": "id\n"})
+    assert converted(dk.look([f"{raw}/a.jsonl", f"{raw}/*.csv"]), tmp_path / "v0") == 6
+
+
+def test_each_command_has_a_folder_of_its_own(tmp_path):
+    answer = dk.look(written(tmp_path / "raw", {"a/b/x.jsonl": LINES, "a-b/x.jsonl": DOCUMENTS}))
+    assert converted(answer, tmp_path / "v0") == 6
+
+
+def test_files_in_many_folders_are_one_command_if_their_fields_are_the_same(tmp_path):
+    contents = {f"{n}/a.jsonl": DOCUMENTS.replace('"id": "', f'"id": "{n}-') for n in range(30)}
+    answer = dk.look(written(tmp_path / "raw", contents))
+    assert len(answer.commands) == 1
 
 
 def test_what_is_in_a_folder_is_said(tmp_path):

@@ -1,11 +1,14 @@
 """Tables in text, mail and web pages as documents; files of no known kind, markers, and files left out by name."""
 
+import base64
 import gzip
 import json
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
@@ -122,14 +125,28 @@ def test_members_of_archives_are_skipped_by_name(tmp_path):
     assert "_SUCCESS (marker)" in summary.notes[-1]
 
 
-@pytest.mark.parametrize("bad, where", [(b"3\n", 1), (b"3,b,c\n", 1)])
+@pytest.mark.parametrize("bad, where", [(b"3\n", 1), (b"3,b,c\n", 1), (b'3,"b,c\n4,",e"\n', 1)])
 def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
     raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n" + bad + b"5,ok\n"})
     summary = convert(raw, tmp_path / "v0", on_bad_record="quarantine", max_bad_fraction=0.5)
     assert summary.counts["documents_in"] == 3
     kept = json.loads((tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").read_text())
     assert (kept["row"], kept["expected"][:25]) == (where, "2 cells as in the heading")
+    assert (kept["byte_offset"], base64.b64decode(kept["raw_base64"])) == (-1, bad.rstrip())
+    assert ("never closed" in kept["expected"]) == (b'"' in bad)
     assert [row["id"] for row in documents(tmp_path / "v0")] == ["1", "5"]
+
+
+def test_a_row_of_a_table_without_a_document_has_no_place_in_bytes(tmp_path):
+    raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n2,b\n"})
+    pq.write_table(pa.table({"text": pa.array(["a", None])}), tmp_path / "raw/b.parquet")
+    (tmp_path / "f.py").write_text("def f(record):\n    return {'text': record['text'] + 0}\n")
+    convert(
+        raw, tmp_path / "v0", function=f"{tmp_path}/f.py:f", on_bad_record="quarantine", max_bad_fraction=1
+    )
+    for name in ("a", "b"):
+        lines = (tmp_path / f"v0/_quarantine/convert/{name}.jsonl.gz.jsonl").read_text().splitlines()
+        assert [(line["row"], line["byte_offset"]) for line in map(json.loads, lines)] == [(0, -1), (1, -1)]
 
 
 @pytest.mark.parametrize(
