@@ -62,7 +62,7 @@ class BlockSummary(Summary, frozen=True):
     @property
     def matches_nothing(self) -> bool:
         """True if the list is empty, or it is known that no document has any of its entries."""
-        return self.unmatched is not None and self.unmatched + (self.repeated or 0) == self.entries
+        return matches_nothing(self.entries, self.unmatched, self.repeated)
 
     def own_facts(self) -> Iterator[Fact]:
         yield Fact("entries in the list", self.entries, "integer")
@@ -73,6 +73,16 @@ class BlockSummary(Summary, frozen=True):
         yield from (Fact("", repr(example)) for example in self.examples)
         if self.unmatched_file:
             yield Fact("all of them", self.unmatched_file)
+
+
+def matches_nothing(entries: int, unmatched: int | None, repeated: int | None) -> bool:
+    """Tell whether it is known that no entry of a list is that of a document."""
+    return unmatched is not None and unmatched + (repeated or 0) == entries
+
+
+def first_documents(shards: Iterator[AlignedShard]) -> pa.RecordBatch | None:
+    """Return some documents that can be read, the first ones; None if there are none."""
+    return next((rows for shard in shards for rows in readable_rows(shard) if rows.num_rows), None)
 
 
 def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> BlockSummary:
@@ -96,7 +106,7 @@ def refuse(summary: BlockSummary, url: str, shards: Iterator[AlignedShard]) -> N
 
     Raises `DataError`.
     """
-    rows = next((rows for shard in shards for rows in readable_rows(shard) if rows.num_rows), None)
+    rows = first_documents(shards)
     if rows is None:
         return
     identities = zip(

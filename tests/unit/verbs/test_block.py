@@ -187,6 +187,38 @@ def test_a_list_that_matches_nothing_is_an_error(world, entries, found, exchange
     )
 
 
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("changed", ["list", "documents"])
+def test_flags_of_a_list_that_was_refused_are_refused_too(world, changed, exchange):
+    path = world.parent / "takedown.txt"
+    write_lines(path, ["1"])
+    block(str(world), str(path), exchange=exchange, **HERE)
+    if changed == "list":
+        write_lines(path, ["17 web"])
+    else:
+        for shard in SHARDS:
+            lines = [json.dumps({"id": "new", "source": "web", "text": "t"})]
+            write_lines(world / "documents" / shard, lines)
+    rules = [{"where": "takedown is None"}, {"where": ~listed("takedown")}, {"block": str(path)}]
+    for only in (None, "x/"):
+        with pytest.raises(DataError, match=r"takedown\.txt: no document has any"):
+            block(str(world), str(path), exchange=exchange, **HERE)
+        (row,) = dk.status(str(world)).rows
+        assert (row.done, row.changed, row.state) == (0, 3, "to do")
+        for rule in rules:
+            with pytest.raises(DataError, match=r"not made by one run of `block`|no document has any"):
+                dk.mix(str(world), to=str(world.parent / "v1"), **rule, **HERE)
+        done = block(str(world), str(path), only="x/", **HERE)
+        assert any("all marks are refused" in note for note in done.notes), only
+    assert not (world.parent / "v1").exists()
+    assert block(str(world), str(path), allow_unmatched=True, exchange=exchange, **HERE).done == 0
+    assert dk.status(str(world)).rows[0].state == "done"
+    kept = dk.mix(str(world), to=str(world.parent / "v1"), where="takedown is None", **HERE)
+    assert kept.counts["documents_out"] == kept.counts["documents_in"]
+    write_lines(path, ["1", "new"])
+    assert block(str(world), str(path), exchange=exchange, **HERE).counts["listed"] == 3
+
+
 def test_the_same_bytes_under_another_suffix_are_another_list(world):
     path = world.parent / "takedown.txt"
     write_lines(path, ["source,id", "web,1"])
