@@ -300,6 +300,24 @@ def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
     assert kept.counts["documents_out"] == 4
 
 
+def test_overwrite_of_a_mix_reaches_the_flags_of_its_lists_and_no_set_of_another_verb(world):
+    arguments = {"to": str(world.parent / "v1"), "block": str(world.parent / "takedown.txt"), **HERE}
+    dk.mix(str(world), **arguments)
+    (world / "documents/a.jsonl.gz").unlink()
+    with pytest.raises(
+        UsageError, match=r"does not make, first 'attributes/takedown/a.jsonl.gz'.* --overwrite"
+    ):
+        dk.mix(str(world), **arguments)
+    assert dk.mix(str(world), overwrite=True, **arguments).counts["documents_out"] == 1
+    assert list(outputs(world)) == ["empty.jsonl.gz", "x/b.jsonl.gz"]
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    tagged = outputs(world, "char_length_v1")
+    list_file = (world.parent / "takedown.txt").rename(world.parent / "char_length_v1.txt")
+    with pytest.raises(UsageError, match="not made by this command"):
+        dk.mix(str(world), overwrite=True, **{**arguments, "block": str(list_file)})
+    assert outputs(world, "char_length_v1") == tagged
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_stopped_and_called_again(world, exchange):
     path = str(world.parent / "takedown.txt")
