@@ -213,12 +213,12 @@ class Blocking(Exchange):
     def is_refused(self, unmatched: int | None, repeated: int | None) -> bool:
         """Tell whether the list matches nothing, beside documents that it could be of, where that is an error."""
         is_miss = not self.allow_unmatched and matches_nothing(self.facts.entries, unmatched, repeated)
-        return is_miss and first_documents(self.shards) is not None
+        return is_miss and first_documents(iter(self.shards)) is not None
 
     @property
-    def shards(self) -> Iterator[AlignedShard]:
+    def shards(self) -> list[AlignedShard]:
         """All shards as they are read."""
-        return map(self.columns.work, self.dataset.shards)
+        return [self.columns.work(shard) for shard in self.dataset.shards]
 
     @property
     def _list_info(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The outcome of `block`: the number of listed documents, and the entries of the list that no document has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io import files
-from dolma_dask.io.id_lists import IdBlock, IdListFile
+from dolma_dask.io.id_lists import IdBlock, IdListFile, ListFormat, list_format
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.reading.reader import AlignedShard
@@ -28,6 +28,15 @@ SHOWN = 20
 
 _EXAMPLES = 3
 """Entries, and documents, that an error shows."""
+
+_LOOKED_AT = 32
+"""Shards, about, that an error looks at for sources."""
+
+_ROWS = 1000
+"""Documents at the beginning of each."""
+
+_SEPARATORS = {",": "a comma", ";": "a semicolon", "|": "a bar", " ": "a space"}
+"""Characters that people put between source and id."""
 
 _COUNTS = (
     "documents_in",
@@ -101,18 +110,15 @@ def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> Bl
     )
 
 
-def refuse(summary: BlockSummary, url: str, shards: Iterator[AlignedShard]) -> None:
+def refuse(summary: BlockSummary, url: str, shards: Sequence[AlignedShard]) -> None:
     """Refuse a list that matches nothing, beside documents that it could be of; where there are none at all, it is as it should be.
 
     Raises `DataError`.
     """
-    rows = first_documents(shards)
-    if rows is None:
+    beside = _documents_of(shards)
+    if not beside:
         return
-    identities = zip(
-        *(rows.column(name).slice(0, _EXAMPLES).to_pylist() for name in ("source", "id")), strict=True
-    )
-    documents = listed([f"{identity!r} of source {source!r}" for source, identity in identities])
+    documents = listed([f"{identity!r} of source {source!r}" for source, identity in _chosen(beside)])
     entries = listed([repr(entry) for entry in summary.examples[:_EXAMPLES]])
     found = (
         f"no document has any of its {summary.entries:,} entries, such as {entries}"
@@ -120,11 +126,57 @@ def refuse(summary: BlockSummary, url: str, shards: Iterator[AlignedShard]) -> N
         else "an empty list"
     )
     raise DataError(
-        f"{url}: {found}; expected ids as the documents have them, such as {documents}, or source, tab and id. Correct the list, or go on with it "
-        "where it may match nothing: --allow-unmatched (allow_unmatched=True).",
+        f"{url}: {found}; expected ids as the documents have them, such as {documents}, or source, tab and id."
+        f"{_mistake(summary.examples, {source for source, _ in beside}, list_format(url))} Correct the list, or go on with it where it may match nothing: "
+        "--allow-unmatched (allow_unmatched=True).",
         url=url,
         summary=summary,
     )
+
+
+def _documents_of(shards: Sequence[AlignedShard]) -> list[tuple[str, str]]:
+    """Return source and id of the first documents of some shards that lie apart: of as many sources as a short look finds."""
+    step = max(len(shards) // _LOOKED_AT, 1)
+    firsts = [first_documents(iter([shard])) for shard in shards[::step]]
+    blocks = [rows for rows in firsts if rows is not None] or [first_documents(iter(shards))]
+    return [
+        identity
+        for rows in blocks
+        if rows is not None
+        for identity in zip(
+            *(rows.column(name).slice(0, _ROWS).to_pylist() for name in ("source", "id")), strict=True
+        )
+    ]
+
+
+def _chosen(documents: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the documents that an error shows: the first of each source, then others."""
+    by_source: dict[str, tuple[str, str]] = {}
+    for document in documents:
+        by_source.setdefault(document[0], document)
+    return list(dict.fromkeys([*by_source.values(), *documents]))[:_EXAMPLES]
+
+
+def _mistake(entries: Sequence[str], sources: Set[str], form: ListFormat) -> str:
+    """Say what is wrong with the first entry whose parts are in another order, or divided by another character, than is read; nothing if none can be told."""
+    own = {"csv": "a comma", "tsv": "a tab"}.get(form)
+    wanted = f"a source, {own or 'a tab'} and an id"
+    for entry in entries:
+        source, tab, identity = entry.partition("\t")
+        if tab and identity in sources and source not in sources:
+            return f" Source and id look swapped in {entry!r}: expected the source first, as in {identity!r}, then the id {source!r}."
+        for mark, name in _SEPARATORS.items():
+            before, after = entry.partition(mark)[0].strip(), entry.rpartition(mark)[2].strip()
+            if tab or mark not in entry or not sources & {before, after}:
+                continue
+            order = "source and id" if before in sources else "id and source"
+            table = (
+                ", or the same lines in a file whose name ends in .csv"
+                if mark == "," and before in sources
+                else ""
+            )
+            return f" {entry!r} looks like {order} with {name} between them: expected {wanted}{table}."
+    return ""
 
 
 def unmatched_path(name: str) -> str:

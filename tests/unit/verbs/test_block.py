@@ -187,6 +187,28 @@ def test_a_list_that_matches_nothing_is_an_error(world, entries, found, exchange
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "told"),
+    [
+        ("l.txt", "web,1", "'web,1' looks like source and id with a comma .*: expected a source, a tab and an id, or .* .csv"),
+        ("l.txt", "1;web", "'1;web' looks like id and source with a semicolon .*: expected a source, a tab and an id"),
+        ("l.csv", "books; 2", "looks like source and id with a semicolon .*: expected a source, a comma and an id"),
+        ("l.txt", "1\tweb", r"swapped in '1\\tweb': expected the source first, as in 'web', then the id '1'"),
+        ("l.csv", "1,web", r"swapped in '1\\tweb'"),
+        ("l.txt", "web\tnobody", None),
+        ("l.txt", "a,b;c", None),
+    ],
+)  # fmt: skip
+def test_a_list_with_another_separator_or_order_is_told(world, name, line, told):
+    write_lines(world / "documents/z.jsonl", [json.dumps({"id": "z9", "source": "zoo", "text": "t"})])
+    write_lines(world.parent / name, [line])
+    with pytest.raises(
+        DataError, match="such as '1' of source 'web', '2' of source 'books' and 'z9'"
+    ) as caught:
+        block(str(world), str(world.parent / name), **HERE)
+    assert caught.match(told) if told else "look" not in str(caught.value)
+
+
 @pytest.mark.parametrize("exchange", [False, True])
 @pytest.mark.parametrize("changed", ["list", "documents"])
 def test_flags_of_a_list_that_was_refused_are_refused_too(world, changed, exchange):
