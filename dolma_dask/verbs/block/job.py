@@ -45,11 +45,14 @@ from dolma_dask.verbs.block.shards import (
     ListEmitter,
     MatchedEntries,
     MatchedRows,
+    Matches,
+    entries_of_several_sources,
     entry_shards,
 )
 from dolma_dask.verbs.block.summary import (
     BlockSummary,
     first_documents,
+    id_at,
     matches_nothing,
     summarize,
     unmatched_path,
@@ -143,12 +146,15 @@ class Blocking(Exchange):
             self.output(), self.flags_key, found.sources[0] if found else self._matched
         )
         if known is None and not self.is_partial:
+            several = np.empty(
+                0, np.int64
+            )  # told of lists in memory alone: the exchange knows keys, and no sources
             if found is None:
-                repeated, unmatched = yield from self._unmatched_in_memory(ran)
+                repeated, unmatched, several = yield from self._looked_up_in_memory(ran)
             else:
                 repeated = sum(info["repeated"] for info in found.infos)
                 unmatched = self._unmatched_numbers(found.records)
-            yield Announce(self._found(ran, repeated, unmatched))
+            yield Announce(self._found(ran, repeated, unmatched, several))
         return ran
 
     def summarize(self, ran: Ran, known: Record | None) -> BlockSummary:
@@ -224,24 +230,29 @@ class Blocking(Exchange):
     def _list_info(self) -> dict[str, Any]:
         return {"list": msgspec.to_builtins(self.facts)}
 
-    def _unmatched_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers]]]:
-        """Return how many entries are repeated, and the numbers of those that no flagged document has."""
+    def _looked_up_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers], Numbers]]:
+        """Return how many entries are repeated, and the numbers of those that no flagged document has, and that documents of several sources have."""
         stage = MatchedEntries(self.root, self.name, self.facts)
         keys = list_keys(self.facts.url, self.facts.checksum)
         unmatched = keys.first()
-        for numbers in (
-            yield Gather(stage, [self._reading_flags(record) for record in ran.records.values()])
-        ):
-            unmatched[numbers] = False
+        matches: list[Matches] = yield Gather(
+            stage, [self._reading_flags(record) for record in ran.records.values()]
+        )
+        for each in matches:
+            unmatched[each.numbers] = False
         found = np.flatnonzero(unmatched)
-        return keys.repeated, iter([found] if len(found) else [])
+        several = entries_of_several_sources(self.facts.entries if self.facts.bare else 0, matches)
+        return keys.repeated, iter([found] if len(found) else []), several
 
     def _reading_flags(self, record: Record) -> Task:
         file = next(file for file in record.files if file.path == record.unit)
         return Task(file.path, (), inputs_of(self.root, [FileInfo(file.path, file.bytes, "")]), file.path)
 
-    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers]) -> Record:
+    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers], several: Numbers) -> Record:
         """Write the unmatched entries, and return the record of what is known of the list."""
+        ambiguous = (
+            {"ambiguous": [len(several), id_at(self.facts.url, int(several[0]))]} if len(several) else {}
+        )
         file, examples = write_unmatched(self.root, self.name, self.facts.url, unmatched)
         info: dict[str, Any] = {
             **self._list_info,
@@ -249,6 +260,7 @@ class Blocking(Exchange):
             "unmatched": file.rows if file else 0,
             "examples": examples,
             "file": file.path if file else "",
+            **ambiguous,
         }
         inputs = [item for record in ran.records.values() for item in record.inputs]
         made: tuple[FileRecord, ...] = (file,) if file else ()

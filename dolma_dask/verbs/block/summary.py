@@ -100,6 +100,7 @@ def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> Bl
     known = {**asdict(summary), "counts": counts}
     if info is None:
         return BlockSummary(**known, entries=entries)
+    known["notes"] = (*summary.notes, *_ambiguous(*info.get("ambiguous", (0, ""))))
     return BlockSummary(
         **known,
         entries=entries,
@@ -108,6 +109,24 @@ def summarize(summary: Summary, entries: int, info: dict[str, Any] | None) -> Bl
         examples=tuple(info["examples"]),
         unmatched_file=info["file"],
     )
+
+
+def _ambiguous(count: int, example: str) -> Iterator[str]:
+    """Say that entries without a source flag documents of several sources."""
+    if count:
+        entries = (
+            "1 entry without a source flags" if count == 1 else f"{count:,} entries without a source flag"
+        )
+        yield f"{entries} documents of several sources, first {example!r}; for those of one alone write source, tab and id"
+
+
+def id_at(url: str, number: int) -> str:
+    """Return the id of an entry of a list by its number."""
+    for block in IdListFile(url):
+        if number < len(block):
+            return str(block.ids[number].as_py())
+        number -= len(block)
+    return ""
 
 
 def refuse(summary: BlockSummary, url: str, shards: Sequence[AlignedShard]) -> None:

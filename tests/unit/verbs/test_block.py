@@ -209,6 +209,26 @@ def test_a_list_with_another_separator_or_order_is_told(world, name, line, told)
     assert caught.match(told) if told else "look" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        (LIST, "1 entry without a source flags documents of several sources, first '1'"),  # of one shard, and of two
+        (["web\t1", "7", "2"], "2 entries without a source flag documents of several sources, first '7'"),
+        (["web\t1", "books\t1", "4", "3", "nobody"], None),
+    ],
+)  # fmt: skip
+def test_entries_without_a_source_that_flag_documents_of_several_are_told(world, entries, told):
+    lines = [json.dumps({"id": "7", "source": source, "text": "t"}) for source in ("web", "zoo")]
+    write_lines(world / "documents/z.jsonl", lines)
+    path = world.parent / "takedown.txt"
+    write_lines(path, entries)
+    for _ in range(2):  # also where everything is finished
+        notes = block(str(world), str(path), **HERE).notes
+        assert [told in note for note in notes] == [True] if told else notes == ()
+    mixed = dk.mix(str(world), to=str(world.parent / "v1"), block=str(path), **HERE)
+    assert any("several sources" in note for note in mixed.notes) == bool(told)
+
+
 @pytest.mark.parametrize("exchange", [False, True])
 @pytest.mark.parametrize("changed", ["list", "documents"])
 def test_flags_of_a_list_that_was_refused_are_refused_too(world, changed, exchange):
