@@ -240,7 +240,7 @@ def block(
     -----
     A listed document has [[0, length, 1]] under the key, in code points, others have nothing. To drop listed documents:
     mix --where "takedown is None"; to keep them alone: mix --where "takedown is not None". When the list has changed, flags of the old
-    one are refused by all readers from the start of the run that makes the new ones; after a run with `only` or `prune`, those of the other
+    one are refused by all readers from the start of the run that makes the new ones, and the new ones until it has ended well; after a run with `only` or `prune`, those of the other
     shards are, until block has run over all. All entries that match nothing are in
     _quarantine/block/<name>.unmatched.jsonl. With on_bad_record="quarantine" every bad record keeps its row, with an error in it;
     more of them than `max_bad_fraction` allows make the exit status 1.

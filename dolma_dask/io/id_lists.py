@@ -4,6 +4,7 @@ A bare id stands for the documents of that id in any source. The suffix says the
 ``.zst`` behind it, the compression. Memory: a few blocks, whatever the size of the list. 200 to 500 MB of a list per second.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -208,7 +209,9 @@ class IdListFile:
         batch, errors = scan_documents(block.data, block.starts, fields)
         wrong = [(row, error) for row, error in errors if error.reason != "blank_line"]
         for row, error in wrong[:1]:
-            raise self._bad(block.first_row + row + 1, error.reason.replace("_", " "), error.expected)
+            line = block.data[block.starts[row] : block.starts[row + 1]].tobytes()
+            expected = f"{error.expected}{_as_strings(line) if error.reason == 'wrong_type' else ''}"
+            raise self._bad(block.first_row + row + 1, error.reason.replace("_", " "), expected)
         kept = np.ones(batch.num_rows, np.bool_)
         kept[[row for row, _ in errors]] = False
         lines = np.arange(batch.num_rows) + block.first_row + 1
@@ -269,6 +272,19 @@ def check_list(url: str) -> None:
         f"{url}: {found}; expected a file with a list of ids. Correct its path, or write the list to a file.",
         url=url,
     )
+
+
+def _as_strings(line: bytes) -> str:
+    """Return how to write an entry whose id or source is a whole number, which JSON keeps apart from the string that documents have."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # a number of thousands of digits
+        return ""
+    known = {name: entry[name] for name in ("source", "id") if name in entry}
+    if not any(type(value) is int for value in known.values()):
+        return ""
+    strings = {name: str(value) if type(value) is int else value for name, value in known.items()}
+    return f"; write it as one: {json.dumps(strings, ensure_ascii=False)[:_SHOWN]}"
 
 
 def _is_utf8(texts: pa.Array) -> bool:
@@ -366,7 +382,12 @@ def _string_column(url: str, batch: pa.RecordBatch, name: str) -> pa.LargeString
     column = batch.column(name)
     kind = column.type
     if not (is_string(kind) or pa.types.is_null(kind)):
-        raise SchemaError(f"{url}: column {name} is of type {kind}; expected strings.", url=url)
+        how = f': df["{name}"] = df["{name}"].astype("string") in pandas' if pa.types.is_integer(kind) else ""
+        raise SchemaError(
+            f"{url}: column {name} is of type {kind}; expected strings, as documents have them. Write it as strings{how}, or the list as text: an id, or source, "
+            "tab and id, in each line.",
+            url=url,
+        )
     column = column.cast(pa.large_string())
     if not _is_utf8(column):
         raise CorruptFileError(

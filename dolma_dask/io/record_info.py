@@ -75,6 +75,7 @@ class KnownInfo(Struct, frozen=True):
     seed: int | None = None
     groups: dict[str, dict[str, Any]] = {}
     facts: dict[str, str | int] = field(default_factory=dict, name="list")
+    ambiguous: tuple[Count, str] | None = None
     comparison: dict[str, Any] = {}
     sizes: list[Count] = []
     sources: dict[str, list[Count]] = {}

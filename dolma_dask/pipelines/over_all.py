@@ -84,4 +84,4 @@ def _shown(path: str, part: Any) -> str:
     if not isinstance(part, DolmaDaskError):
         return str(part)
     summary = part.details.get("summary")
-    return "\n".join([*([str(summary)] if summary else []), f"{path}: {type(part).__name__}: {part}"])
+    return "\n".join([*([] if summary is None else [str(summary)]), f"{path}: {type(part).__name__}: {part}"])

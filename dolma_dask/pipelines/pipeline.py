@@ -322,7 +322,7 @@ class _Run(Struct):
     ) -> DolmaDaskError:
         details = error.details if isinstance(error, DolmaDaskError) else {}
         message = "it found what is listed below" if error is None else f"{type(error).__name__}: {error}"
-        self._add(stage, "failed", summary or details.get("summary"), message)
+        self._add(stage, "failed", details.get("summary") if summary is None else summary, message)
         for later in self.stages[len(self.outcomes) :]:
             self._add(later, "not reached" if later in self.active else "left out")
         more = {"failures": details["failures"]} if "failures" in details and kind is StageError else {}

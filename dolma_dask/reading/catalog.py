@@ -98,7 +98,7 @@ class Catalog(Struct, frozen=True, dict=True):
         return {path: _proof(verb, path, record) for path, (verb, record) in self._records.items()}
 
     @cached_property
-    def _makers(self) -> dict[str, str]:
+    def makers(self) -> dict[str, str]:
         """By attribute set: the verb that made most lately a file of it."""
         by_time = sorted(self._records.items(), key=lambda item: item[1][1].finished)
         return {path.split("/", 2)[1]: verb for path, (verb, _) in by_time}
@@ -110,7 +110,7 @@ class Catalog(Struct, frozen=True, dict=True):
         for name, shard_files in files_of.items():
             self.check_dataset_wide(name, shard_files)
         kinds = {name: self.kinds(name) for name in names}
-        makers = {name: self._makers[name] for name in names if name in self._makers}
+        makers = {name: self.makers[name] for name in names if name in self.makers}
         return AttributeSets(files_of, kinds, self._proofs, makers)
 
     def check_dataset_wide(self, name: str, shard_files: Mapping[str, FileInfo]) -> None:
@@ -330,7 +330,7 @@ class Catalog(Struct, frozen=True, dict=True):
                 info for info in candidates if info.path == shard.path or not self._is_shard(info.path)
             ]
         if not candidates:
-            verb = self._makers.get(name)
+            verb = self.makers.get(name)
             raise MissingAttributesError(
                 f"{folder}/{shard.path} is missing; documents/{shard.path} needs it. {advice(name, shard.path, verb)}",
                 shard=shard.path,
@@ -347,7 +347,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     def source(self, name: str, info: FileInfo) -> AttributeSource:
         """Return a file of a set to read; without keys where only the file itself can tell them."""
-        proof, verb = self._proofs.get(info.path), self._makers.get(name)
+        proof, verb = self._proofs.get(info.path), self.makers.get(name)
         return AttributeSource(name, info, self._recorded(info) or {}, proof, verb)
 
     def _is_shard(self, path: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.figures.figure import Figure
 from dolma_dask.results.parts import Fact, Part
 from dolma_dask.results.summary import Summary
@@ -88,6 +88,10 @@ class QuantilesSummary(Summary, frozen=True):
 
     def __invert__(self) -> Rule:
         return ~self.inside()
+
+    def __bool__(self) -> bool:
+        """Refuse to stand before `and` or `or`, which would drop the thresholds in silence; raises `ExpressionError`."""
+        raise ExpressionError("quantiles have no truth value of their own; combine rules with & | ~")
 
     def own_facts(self) -> Iterator[Fact]:
         if self.file:

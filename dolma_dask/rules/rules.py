@@ -201,14 +201,14 @@ class Flag(Rule, Struct, frozen=True):
         """Return the column; `meant` is what people mean who have written this of a column whose values are no bools."""
         operand = self.column.evaluate(columns)
         if operand.kind not in ("bool", "missing"):
-            sign = "==" if isinstance(written, Not) else ">"
-            example = {"number": f"{self.column} {sign} 0", "string": f"{self.column} == '...'"}.get(
-                operand.kind
-            )
+            is_not = isinstance(written, Not)
+            # no comparison holds for documents without a value, which `not` of a flag is meant to keep
+            examples = {} if is_not else {"number": f"{self.column} > 0", "string": f"{self.column} == '...'"}
+            example = examples.get(operand.kind)
             compared = f", or a comparison such as {as_typed(example)}" if example else ""
             raise ExpressionError(
                 f"{operand.called} is a {operand.kind} and no rule by itself; in place of {as_typed(str(written))} write {as_typed(str(meant))} "
-                f"for documents that have {'none' if isinstance(written, Not) else 'one'}{compared}"
+                f"for documents that have {'none' if is_not else 'one'}{compared}"
             )
         return operand
 

@@ -45,7 +45,7 @@ class StatusRow:
     done: int  # shards that are finished, with outputs that are there and inputs that are what was read
     # shards that failed, were left out or were never begun; None if the last run was stopped and nothing tells how many there are
     left: int | None
-    # shards that were made from files which have another size now or are gone; the same command makes them again
+    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse; the same command makes them again
     changed: int
     # of `done`: shards whose inputs have the same sizes and other time stamps; the same command compares their bytes
     touched: int
@@ -418,6 +418,7 @@ def _row(
     changed = states[CHANGED] + (0 if is_gone else states[GONE])
     if (above[CHANGED] or above[GONE]) and not is_gone:
         changed = len(there)
+    changed = max(changed, _unbelieved(there, [record for record in sums if record.unit == name]))
     newest = runs[-1] if runs else None
     ended = {run.writes: run for run in runs if run.finished}
     return StatusRow(
@@ -438,6 +439,13 @@ def _row(
         left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
         problems=_problems(sums),
     )
+
+
+def _unbelieved(shards: Sequence[Record], sums: Sequence[Record]) -> int:
+    """Return how many shards have attributes of another run than the one whose attributes readers believe, such as those of a list that was refused."""
+    keys = {record.info["key"] for record in sums if "key" in record.info}
+    made = [record for record in shards if record.info.get("dataset_wide") is True]
+    return sum(record.key not in keys for record in made) if keys else 0
 
 
 def _problems(sums: Sequence[Record]) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """The job of `block`: flags of every shard, and the entries of the list that no document has.
 
 The dataset-wide record says what is known of the list, and is valid while list and documents are what they were. Such a record is also
-announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on.
+announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on. Flags of all
+shards hold once it is known that the list matches something: a list that is refused leaves none that readers believe.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from dolma_dask.io.id_keys import list_keys
 from dolma_dask.io.id_lists import ListFacts
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.membership import MembershipReducer
 from dolma_dask.verbs.block.shards import (
     ENTRIES_PER_SHARD,
@@ -43,9 +45,19 @@ from dolma_dask.verbs.block.shards import (
     ListEmitter,
     MatchedEntries,
     MatchedRows,
+    Matches,
+    entries_of_several_sources,
     entry_shards,
 )
-from dolma_dask.verbs.block.summary import BlockSummary, summarize, unmatched_path, write_unmatched
+from dolma_dask.verbs.block.summary import (
+    BlockSummary,
+    first_documents,
+    id_at,
+    matches_nothing,
+    summarize,
+    unmatched_path,
+    write_unmatched,
+)
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same documents and list."""
@@ -59,6 +71,7 @@ class Blocking(Exchange):
 
     facts: ListFacts
     by_exchange: bool = False  # else the list is held in memory
+    allow_unmatched: bool = False  # flags hold where no document has an entry of the list
 
     verb = "block"
     version = VERSION
@@ -133,12 +146,15 @@ class Blocking(Exchange):
             self.output(), self.flags_key, found.sources[0] if found else self._matched
         )
         if known is None and not self.is_partial:
+            several = np.empty(
+                0, np.int64
+            )  # told of lists in memory alone: the exchange knows keys, and no sources
             if found is None:
-                repeated, unmatched = yield from self._unmatched_in_memory(ran)
+                repeated, unmatched, several = yield from self._looked_up_in_memory(ran)
             else:
                 repeated = sum(info["repeated"] for info in found.infos)
                 unmatched = self._unmatched_numbers(found.records)
-            yield Announce(self._found(ran, repeated, unmatched))
+            yield Announce(self._found(ran, repeated, unmatched, several))
         return ran
 
     def summarize(self, ran: Ran, known: Record | None) -> BlockSummary:
@@ -154,6 +170,9 @@ class Blocking(Exchange):
     def _partial_notes(self) -> Iterator[str]:
         yield "only some shards were looked at: entries that match nothing are known when all are done"
         records = Journal(self.root, self.verb).records
+        if not self._is_believed:
+            yield "all marks are refused by readers until block has run over all shards, since its last run over all has not ended well"
+            return
         paths = [self.path(shard) for shard in self.dataset.shards]
         others = [path for path in paths if path in records and records[path].key != self.flags_key]
         if others:
@@ -172,54 +191,83 @@ class Blocking(Exchange):
     # the list
 
     def _announce_list(self) -> Generator[Step, Any, None]:
-        """Say, before the first flag is written, that only flags of this list hold from now on."""
+        """Say, before the first flag is written, that flags of other lists hold no more; those of this one only if it cannot be refused."""
         if self._announced_key == self.flags_key:
             return
+        holds = self.is_partial or self.allow_unmatched
         # under the key of the flags, not of the job: nothing is finished yet
         unit = Unit(dataset_unit(self.name), self.flags_key)
-        yield Announce(self.dataset_record(unit, key=self.flags_key, **self._list_info))
+        yield Announce(self.dataset_record(unit, key=self.flags_key if holds else "", **self._list_info))
         files.remove(self.dataset.url(unmatched_path(self.name)))
 
     @property
+    def _announced(self) -> Record | None:
+        return Journal(self.root, self.verb).records.get(dataset_unit(self.name))
+
+    @property
     def _announced_key(self) -> str | None:
-        """Key of the flags that hold."""
-        record = Journal(self.root, self.verb).records.get(dataset_unit(self.name))
-        return None if record is None else record.info.get("key")
+        """Key of the flags that hold, or that will once their list is known to match something."""
+        record = self._announced
+        return None if record is None else record.info.get("key") or record.key
+
+    @property
+    def _is_believed(self) -> bool:
+        """True if readers believe flags of the list that was announced last."""
+        record = self._announced
+        return record is not None and bool(record.info.get("key"))
+
+    def is_refused(self, unmatched: int | None, repeated: int | None) -> bool:
+        """Tell whether the list matches nothing, beside documents that it could be of, where that is an error."""
+        is_miss = not self.allow_unmatched and matches_nothing(self.facts.entries, unmatched, repeated)
+        return is_miss and first_documents(iter(self.shards)) is not None
+
+    @property
+    def shards(self) -> list[AlignedShard]:
+        """All shards as they are read."""
+        return [self.columns.work(shard) for shard in self.dataset.shards]
 
     @property
     def _list_info(self) -> dict[str, Any]:
         return {"list": msgspec.to_builtins(self.facts)}
 
-    def _unmatched_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers]]]:
-        """Return how many entries are repeated, and the numbers of those that no flagged document has."""
+    def _looked_up_in_memory(self, ran: Ran) -> Generator[Step, Any, tuple[int, Iterator[Numbers], Numbers]]:
+        """Return how many entries are repeated, and the numbers of those that no flagged document has, and that documents of several sources have."""
         stage = MatchedEntries(self.root, self.name, self.facts)
         keys = list_keys(self.facts.url, self.facts.checksum)
         unmatched = keys.first()
-        for numbers in (
-            yield Gather(stage, [self._reading_flags(record) for record in ran.records.values()])
-        ):
-            unmatched[numbers] = False
+        matches: list[Matches] = yield Gather(
+            stage, [self._reading_flags(record) for record in ran.records.values()]
+        )
+        for each in matches:
+            unmatched[each.numbers] = False
         found = np.flatnonzero(unmatched)
-        return keys.repeated, iter([found] if len(found) else [])
+        several = entries_of_several_sources(self.facts.entries if self.facts.bare else 0, matches)
+        return keys.repeated, iter([found] if len(found) else []), several
 
     def _reading_flags(self, record: Record) -> Task:
         file = next(file for file in record.files if file.path == record.unit)
         return Task(file.path, (), inputs_of(self.root, [FileInfo(file.path, file.bytes, "")]), file.path)
 
-    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers]) -> Record:
+    def _found(self, ran: Ran, repeated: int, unmatched: Iterator[Numbers], several: Numbers) -> Record:
         """Write the unmatched entries, and return the record of what is known of the list."""
+        ambiguous = (
+            {"ambiguous": [len(several), id_at(self.facts.url, int(several[0]))]} if len(several) else {}
+        )
         file, examples = write_unmatched(self.root, self.name, self.facts.url, unmatched)
-        info = {
+        info: dict[str, Any] = {
             **self._list_info,
             "repeated": repeated,
             "unmatched": file.rows if file else 0,
             "examples": examples,
             "file": file.path if file else "",
+            **ambiguous,
         }
         inputs = [item for record in ran.records.values() for item in record.inputs]
         made: tuple[FileRecord, ...] = (file,) if file else ()
-        unit = Unit(dataset_unit(self.name), self.key)
-        return self.dataset_record(unit, inputs, made, key=self.flags_key, **info)
+        # no flags of a list that is refused hold, and the next run finds nothing finished but the flags
+        refused = self.is_refused(info["unmatched"], repeated)
+        unit = Unit(dataset_unit(self.name), self.flags_key if refused else self.key)
+        return self.dataset_record(unit, inputs, made, key="" if refused else self.flags_key, **info)
 
     def _unmatched_numbers(self, records: ShardRecords) -> Iterator[Numbers]:
         for number in range(self.reserved):

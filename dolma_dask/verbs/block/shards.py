@@ -5,7 +5,7 @@ an entry meets the documents of its key, and entries that nothing matched go bac
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,12 +148,36 @@ class MatchedEntries(Struct, frozen=True):
         """Files that are read besides the inputs of tasks."""
         return (self.facts.url,)
 
-    def run_shard(self, task: Task) -> npt.NDArray[np.int32]:
-        """Return the numbers of the entries, each once, in order; ``task.work`` is the attribute file's path."""
+    def run_shard(self, task: Task) -> "Matches":
+        """Return the entries; ``task.work`` is the attribute file's path."""
         keys = list_keys(self.facts.url, self.facts.checksum)
-        matched = [np.empty(0, np.int32)]
+        matched, pairs = [np.empty(0, np.int32)], [np.empty((2, 0), np.uint64)]
         for block in AttributeFile(files.join(self.root, task.work), {self.name: "document"}):
             flagged = block.columns[self.name].is_valid()
-            for numbers in keys.find(block.sources.filter(flagged), block.ids.filter(flagged)):
-                matched.append(np.unique(numbers[numbers != FREE]))
-        return np.unique(np.concatenate(matched))
+            sources = block.sources.filter(flagged)
+            for number, entries in enumerate(keys.find(sources, block.ids.filter(flagged))):
+                hit = entries != FREE
+                matched.append(np.unique(entries[hit]))
+                if number == 0 and self.facts.bare and hit.any():
+                    pair = np.stack([entries[hit].astype(np.uint64), keys128(sources)[0][hit]])
+                    pairs.append(np.unique(pair, axis=1))
+        return Matches(np.unique(np.concatenate(matched)), np.unique(np.concatenate(pairs, axis=1), axis=1))
+
+
+class Matches(Struct, frozen=True):
+    """Entries of a list that the flagged documents of a shard match."""
+
+    numbers: npt.NDArray[np.int32]  # (n,) each once, in order
+    bare: npt.NDArray[
+        np.uint64
+    ]  # (2, m) of those without a source: number, and digest of a source whose documents they match
+
+
+def entries_of_several_sources(entries: int, matches: Iterable[Matches]) -> npt.NDArray[np.int64]:
+    """Return the numbers of the entries without a source that match documents of several sources, in order."""
+    first, several = np.zeros(entries, np.uint64), np.zeros(entries, np.bool_)
+    for each in matches:
+        numbers, sources = each.bare[0].astype(np.int64), each.bare[1]
+        first[numbers] = np.where(first[numbers] == 0, sources, first[numbers])
+        several[numbers[first[numbers] != sources]] = True
+    return np.flatnonzero(several)

@@ -22,6 +22,7 @@ from dolma_dask.options.groups import WithAttributes
 from dolma_dask.options.kept import ListedOptions, RuleLike
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.ownership import dataset_notes
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.recipe import RecipeOptions
 from dolma_dask.reading.selection import select
@@ -132,9 +133,9 @@ def narrow(dataset: Dataset, options: MixOptions) -> Narrowed:
 
 def _flag(dataset: Dataset, url: str, name: str, options: MixOptions) -> Any:
     """Flag the documents of a list, where and how the mix runs."""
-    passed = options.given(RecordOptions)
-    passed.pop("overwrite", None)  # of what the mix writes
-    passed |= options.given(ListedOptions)
+    passed = options.given(RecordOptions) | options.given(ListedOptions)
+    # flags of files that are gone stand in the way without it; what another verb has made is not the mix's to replace
+    passed["overwrite"] = options.overwrite and Catalog(dataset).makers.get(name) == "block"
     return VERBS["block"].load()(dataset, url, name=name, source=dataset.source, **passed)
 
 

@@ -126,7 +126,20 @@ def test_lines_are_told_and_lists_are_streamed(tmp_path, name):
         ("l.txt", b"a\nb\n\xff\n", BadRecordError, "line 3: bytes that are not UTF-8"),
         ("l.txt", b"a\n" + b"b" * (2 << 20), BadRecordError, "line 2: 2,097,153 bytes"),
         ("l.jsonl", b'{"id":"a"}\n{"source":"b"}\n', BadRecordError, "line 2: missing field"),
-        ("l.jsonl", b'{"id":"a"}\n{"id":17}\n', BadRecordError, "line 2: wrong type"),
+        (
+            "l.jsonl",
+            b'{"id":"a"}\n{"id":17}\n',
+            BadRecordError,
+            r'line 2: wrong type; .* write it as one: {"id": "17"}\. Mend',
+        ),
+        (
+            "l.jsonl",
+            b'{"id":17,"source":4,"x":[1]}\n',
+            BadRecordError,
+            r'line 1: wrong type; .* write it as one: {"source": "4", "id": "17"}\. Mend',
+        ),
+        ("l.jsonl", b'{"id":null}\n', BadRecordError, "line 1: wrong type; .* found null. Mend"),
+        ("l.jsonl", b'{"id":' + b"1" * 5000 + b"}\n", BadRecordError, "line 1: wrong type"),
         ("l.jsonl", b'{"id":"a"}\n\n{"id":""}\n', BadRecordError, "line 3: no id"),
         ("l.csv", b"id,source\na,b\nc\n", BadRecordError, "Row #3: Expected 2 columns, got 1"),
         ("l.csv", b"id,source\na,b\n,c\n", BadRecordError, "row 2: no id"),
@@ -154,7 +167,9 @@ def test_tables_of_other_types_and_missing_files(tmp_path):
     pq.write_table(pa.table({"id": pa.array(["a"], pa.string_view())}), tmp_path / "l.parquet")
     assert read_facts(str(tmp_path / "l.parquet")).entries == 1
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "l.parquet")
-    with pytest.raises(SchemaError, match="of type int64; expected strings"):
+    with pytest.raises(
+        SchemaError, match=r"of type int64; expected strings.*df\[\"id\"\].astype\(\"string\"\)"
+    ):
         read_facts(str(tmp_path / "l.parquet"))
     pq.write_table(pa.table({"id": pa.array(["a", None])}), tmp_path / "n.parquet")
     with pytest.raises(BadRecordError, match="row 2: no id"):

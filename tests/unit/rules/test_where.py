@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import pyarrow as pa
 import pytest
@@ -149,6 +150,21 @@ def test_rules_over_flags_are_like_their_spelling(name):
 def test_flags_that_no_set_can_have():
     with pytest.raises(UsageError, match="folder name"):
         duplicates("a/b")
+
+
+@pytest.mark.parametrize("values", [[1, None, 1], ["en", None, "de"], [1.5, None, 0.5]])
+@pytest.mark.parametrize("rule", ["a", "not a", "not not a", "b and not a"])
+def test_each_rule_that_is_proposed_for_a_flag_keeps_what_was_meant(rule, values):
+    column = {"a": pa.array(values), "b": pa.array([True] * 3)}
+    has_one = [value is not None for value in values]
+    with pytest.raises(ExpressionError, match="no rule by itself") as caught:
+        parse(rule).mask(column)
+    written, *proposed = re.findall("`([^`]+)`", str(caught.value).partition("in place of ")[2])
+    meant = [not one for one in has_one] if written == "not a" else has_one
+    for each in (one for one in proposed if "..." not in one):
+        assert parse(each).mask(column).to_pylist() == meant, each
+    assert proposed[0] == ("a is None" if written == "not a" else "a is not None")
+    assert len(proposed) == 1 or written == "a"
 
 
 def test_rules_have_no_truth_value():

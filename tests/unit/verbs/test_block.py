@@ -187,6 +187,80 @@ def test_a_list_that_matches_nothing_is_an_error(world, entries, found, exchange
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "told"),
+    [
+        ("l.txt", "web,1", "'web,1' looks like source and id with a comma .*: expected a source, a tab and an id, or .* .csv"),
+        ("l.txt", "1;web", "'1;web' looks like id and source with a semicolon .*: expected a source, a tab and an id"),
+        ("l.csv", "books; 2", "looks like source and id with a semicolon .*: expected a source, a comma and an id"),
+        ("l.txt", "1\tweb", r"swapped in '1\\tweb': expected the source first, as in 'web', then the id '1'"),
+        ("l.csv", "1,web", r"swapped in '1\\tweb'"),
+        ("l.txt", "web\tnobody", None),
+        ("l.txt", "a,b;c", None),
+    ],
+)  # fmt: skip
+def test_a_list_with_another_separator_or_order_is_told(world, name, line, told):
+    write_lines(world / "documents/z.jsonl", [json.dumps({"id": "z9", "source": "zoo", "text": "t"})])
+    write_lines(world.parent / name, [line])
+    with pytest.raises(
+        DataError, match="such as '1' of source 'web', '2' of source 'books' and 'z9'"
+    ) as caught:
+        block(str(world), str(world.parent / name), **HERE)
+    assert caught.match(told) if told else "look" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        (LIST, "1 entry without a source flags documents of several sources, first '1'"),  # of one shard, and of two
+        (["web\t1", "7", "2"], "2 entries without a source flag documents of several sources, first '7'"),
+        (["web\t1", "books\t1", "4", "3", "nobody"], None),
+    ],
+)  # fmt: skip
+def test_entries_without_a_source_that_flag_documents_of_several_are_told(world, entries, told):
+    lines = [json.dumps({"id": "7", "source": source, "text": "t"}) for source in ("web", "zoo")]
+    write_lines(world / "documents/z.jsonl", lines)
+    path = world.parent / "takedown.txt"
+    write_lines(path, entries)
+    for _ in range(2):  # also where everything is finished
+        notes = block(str(world), str(path), **HERE).notes
+        assert [told in note for note in notes] == [True] if told else notes == ()
+    mixed = dk.mix(str(world), to=str(world.parent / "v1"), block=str(path), **HERE)
+    assert any("several sources" in note for note in mixed.notes) == bool(told)
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("changed", ["list", "documents"])
+def test_flags_of_a_list_that_was_refused_are_refused_too(world, changed, exchange):
+    path = world.parent / "takedown.txt"
+    write_lines(path, ["1"])
+    block(str(world), str(path), exchange=exchange, **HERE)
+    if changed == "list":
+        write_lines(path, ["17 web"])
+    else:
+        for shard in SHARDS:
+            lines = [json.dumps({"id": "new", "source": "web", "text": "t"})]
+            write_lines(world / "documents" / shard, lines)
+    rules = [{"where": "takedown is None"}, {"where": ~listed("takedown")}, {"block": str(path)}]
+    for only in (None, "x/"):
+        with pytest.raises(DataError, match=r"takedown\.txt: no document has any"):
+            block(str(world), str(path), exchange=exchange, **HERE)
+        (row,) = dk.status(str(world)).rows
+        assert (row.done, row.changed, row.state) == (0, 3, "to do")
+        for rule in rules:
+            with pytest.raises(DataError, match=r"not made by one run of `block`|no document has any"):
+                dk.mix(str(world), to=str(world.parent / "v1"), **rule, **HERE)
+        done = block(str(world), str(path), only="x/", **HERE)
+        assert any("all marks are refused" in note for note in done.notes), only
+    assert not (world.parent / "v1").exists()
+    assert block(str(world), str(path), allow_unmatched=True, exchange=exchange, **HERE).done == 0
+    assert dk.status(str(world)).rows[0].state == "done"
+    kept = dk.mix(str(world), to=str(world.parent / "v1"), where="takedown is None", **HERE)
+    assert kept.counts["documents_out"] == kept.counts["documents_in"]
+    write_lines(path, ["1", "new"])
+    assert block(str(world), str(path), exchange=exchange, **HERE).counts["listed"] == 3
+
+
 def test_the_same_bytes_under_another_suffix_are_another_list(world):
     path = world.parent / "takedown.txt"
     write_lines(path, ["source,id", "web,1"])
@@ -266,6 +340,24 @@ def test_mix_drops_listed_documents_or_keeps_them_alone(world, where):
     assert dropped.counts["documents_out"] == 3
     kept = dk.mix(str(world), to=str(world.parent / "v2"), where=listed("takedown"), **HERE)
     assert kept.counts["documents_out"] == 4
+
+
+def test_overwrite_of_a_mix_reaches_the_flags_of_its_lists_and_no_set_of_another_verb(world):
+    arguments = {"to": str(world.parent / "v1"), "block": str(world.parent / "takedown.txt"), **HERE}
+    dk.mix(str(world), **arguments)
+    (world / "documents/a.jsonl.gz").unlink()
+    with pytest.raises(
+        UsageError, match=r"does not make, first 'attributes/takedown/a.jsonl.gz'.* --overwrite"
+    ):
+        dk.mix(str(world), **arguments)
+    assert dk.mix(str(world), overwrite=True, **arguments).counts["documents_out"] == 1
+    assert list(outputs(world)) == ["empty.jsonl.gz", "x/b.jsonl.gz"]
+    dk.tag(str(world), ["char_length_v1"], **HERE)
+    tagged = outputs(world, "char_length_v1")
+    list_file = (world.parent / "takedown.txt").rename(world.parent / "char_length_v1.txt")
+    with pytest.raises(UsageError, match="not made by this command"):
+        dk.mix(str(world), overwrite=True, **{**arguments, "block": str(list_file)})
+    assert outputs(world, "char_length_v1") == tagged
 
 
 @pytest.mark.parametrize("exchange", [True, False])

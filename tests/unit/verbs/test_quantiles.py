@@ -349,6 +349,8 @@ def test_a_level_gives_a_rule_for_mix(corpus, tmp_path):
     assert mixed.counts["documents_out"] == sum(map(inside, ROWS)) > 0
     outside = dk.mix(str(corpus), to=str(tmp_path / "v2"), where=~cuts & ~cuts.inside("x"), progress=False)
     assert 0 < outside.counts["documents_out"] < 600 - mixed.counts["documents_out"]
+    with pytest.raises(ExpressionError, match="no truth value"):
+        dk.mix(str(corpus), to=str(tmp_path / "v3"), where=cuts and ~cuts.inside("x"), progress=False)
     assert cuts.lower("x", "en") == table[X]["en"]["q"]["0.2"]
     assert cuts.upper("x") == table[X]["all"]["q"]["0.8"]
 
