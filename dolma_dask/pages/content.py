@@ -19,6 +19,7 @@ from dolma_dask.pages.findings import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.names import shown_names
+from dolma_dask.pages.own_tokens import with_own_tokens
 from dolma_dask.pages.record import Page
 from dolma_dask.pages.recorded import (
     RecordedContent,
@@ -179,6 +180,7 @@ def dataset_content(
     if is_compared and origin.dataset.root != listed.root:
         origin = _own(listed, history, origin)
     view = make_view(origin, options.selected(origin.dataset), examples)
+    history = with_own_tokens(history, listed, origin, view.dataset.shards)
     recorded = recorded_content(title, public_name(name), history, origin, view)
     if is_compared:
         recorded, thresholds = replace(recorded, similar=()), PageThresholds()
