@@ -140,7 +140,9 @@ class DatasetContent(Struct, frozen=True):
                 {stem(shard): source for shard, source in findings.single_sources.items()},
             ),
             results=(
-                *threshold_tables(None if thresholds.is_rule else answer, thresholds.is_used),
+                *threshold_tables(
+                    None if thresholds.is_rule else answer, thresholds.is_used, thresholds.is_whole
+                ),
                 *recorded.data.results,
             ),
             thresholds=thresholds_part(answer, thresholds.is_used, thresholds.is_rule),

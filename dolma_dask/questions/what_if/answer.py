@@ -212,15 +212,15 @@ class WhatIf(Answer, frozen=True):
 # ------------------------------------------------------------------------------------------------ for people
 
 
-def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
-    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
+def sentences(answer: WhatIf, given: str = "", other: str = "rule") -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules, and `other` calls those that are counted."""
     every = answer.groups[0]
     if not every.documents.documents:
         return ("There are no documents.",)
-    return _most_costly(answer, every, given), _stricter(answer, every)
+    return _most_costly(answer, every, given, other), _stricter(answer, every)
 
 
-def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
+def _most_costly(answer: WhatIf, every: GroupRow, given: str, other: str) -> str:
     rows = answer.of_group(ALL)
     if not any(row.alone.documents for row in rows):
         return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
@@ -229,10 +229,10 @@ def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
     if len(rows) == 1:
         return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
     back = (
-        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
+        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other {other} and would "
         f"come back without it{_text(most.only)}."
         if most.only.documents
-        else "other rules drop all of these too, so nothing would come back without it."
+        else f"other {other}s drop all of these too, so nothing would come back without it."
     )
     return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
 
