@@ -30,7 +30,7 @@ from dolma_dask.pages.recorded import (
     recorded_selection,
     remarks,
 )
-from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view
+from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view, partial_bounds
 from dolma_dask.pages.thresholds import PageThresholds, find_thresholds, threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.rules.tally import Tally
@@ -122,7 +122,7 @@ class DatasetContent(Struct, frozen=True):
             beyond=beyond_published(
                 findings.kept_signals if survey.parts else findings.signals,
                 shown_names(survey.keys),
-                frozenset(bound.key for bound in survey.bounds),
+                survey.cut,
             ),
             examples=[
                 near
@@ -232,7 +232,7 @@ def _rule_row(rule: str, matched: int, documents: int, *drops: Any) -> RuleRow:
 
 def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
     """Bin every signal for the page."""
-    return [
+    histograms = (
         signal_histogram(
             key,
             findings.signals.get(key, Histogram()),
@@ -240,6 +240,10 @@ def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
             tuple(dict.fromkeys((bound.sign, bound.value) for bound in survey.bounds if bound.key == key)),
         )
         for key in survey.keys
+    )
+    return [
+        replace(one, is_cut=one.key in survey.cut, partial=partial_bounds(survey.parts, one.key))
+        for one in histograms
     ]
 
 

@@ -125,6 +125,22 @@ def test_signals_have_counts_and_bounds_and_the_deciding_ones_stand_first(chain,
     }
 
 
+@pytest.mark.parametrize(
+    "where, partial",
+    [
+        ("(source == 's' and length >= 9) or (source == 't' and length >= 12)", [[">=", 9.0], [">=", 12.0]]),
+        ("not (length < 9)", []),
+    ],
+    ids=["by group", "denied"],
+)
+def test_signals_that_a_rule_reads_in_any_way_are_cut(where, partial, tagged, plain):
+    mixed(tagged, where)
+    first, *others = page_of(tagged.with_name("v1"))[0]["signals"]
+    assert (first["key"], first["is_cut"], first["threshold"]) == (LENGTH, True, [])
+    assert first["partial"] == partial
+    assert [signal["is_cut"] for signal in others] == [False]
+
+
 def test_examples_are_documents_that_one_condition_decides(chain, plain):
     content = page_of(chain / "v1", examples=2)[0]["examples"]
     every = documents_of(chain / "v0")
@@ -252,7 +268,8 @@ def v1(tagged) -> str:
 
 def mixed(tagged: Path, where: str = "length > 3", **options) -> str:
     to = str(tagged.with_name("v1"))
-    return dk.mix(str(tagged), to=to, where=where, attributes=["char_length_v1"], **options, **QUIET).target
+    options = {"attributes": ["char_length_v1"], **options}
+    return dk.mix(str(tagged), to=to, where=where, **options, **QUIET).target
 
 
 def test_names_that_became_ambiguous_later_still_mean_what_they_meant(tagged, v1, plain):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dolma_dask.display import isolated
-from dolma_dask.figures.histogram import Histogram
+from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
 from dolma_dask.pages.findings import beyond_published, findings
@@ -181,6 +181,14 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
     empty = replace(DATA, sources=[replace(row, kept_documents=0) for row in DATA.sources])
     assert findings(empty, {})[0].text == "Nothing is kept of 100 documents."
     assert findings(ReportData("t", "d", "c", "v"), {}) == []
+
+
+def test_bounds_that_hold_together_with_other_conditions_are_said():
+    one = signal_histogram("words", Histogram.of(np.arange(9.0)))
+    cut = replace(one, is_cut=True, partial=((">=", 2.0), (">=", 5.0), ("<=", 7.0)))
+    data = replace(DATA, signals=[cut, replace(one, key="other")])
+    assert "2 signals of each document are known, 1 of which a rule cuts." in said(data)["signals"]
+    assert "such as groups, the rule keeps &gt;= 2 to 5 and &lt;= 7." in page.render(data)
 
 
 def test_documents_beyond_published_bounds_are_counted():
