@@ -35,6 +35,9 @@ class SignalHistogram(Struct, frozen=True):
     scale: Scale = "linear"  # how `edges` are spaced
     infinite: int = 0
     count_scale: Scale | None = None  # axis of the counts; None: as the reader chooses
+    is_cut: bool = False  # whether the rule reads it, with a bound for all documents or in another way
+    # (str, float) Bounds that hold together with other conditions, such as those of groups; they are not drawn
+    partial: Sequence[tuple[str, float]] = ()
 
 
 class Line(Struct, frozen=True):

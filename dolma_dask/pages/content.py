@@ -19,6 +19,7 @@ from dolma_dask.pages.findings import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.names import shown_names
+from dolma_dask.pages.own_tokens import with_own_tokens
 from dolma_dask.pages.record import Page
 from dolma_dask.pages.recorded import (
     RecordedContent,
@@ -29,7 +30,7 @@ from dolma_dask.pages.recorded import (
     recorded_selection,
     remarks,
 )
-from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view
+from dolma_dask.pages.survey import Findings, Survey, View, left_out_notes, make_view, partial_bounds
 from dolma_dask.pages.thresholds import PageThresholds, find_thresholds, threshold_tables, thresholds_part
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.rules.tally import Tally
@@ -121,7 +122,7 @@ class DatasetContent(Struct, frozen=True):
             beyond=beyond_published(
                 findings.kept_signals if survey.parts else findings.signals,
                 shown_names(survey.keys),
-                frozenset(bound.key for bound in survey.bounds),
+                survey.cut,
             ),
             examples=[
                 near
@@ -139,7 +140,9 @@ class DatasetContent(Struct, frozen=True):
                 {stem(shard): source for shard, source in findings.single_sources.items()},
             ),
             results=(
-                *threshold_tables(None if thresholds.is_rule else answer, thresholds.is_used),
+                *threshold_tables(
+                    None if thresholds.is_rule else answer, thresholds.is_used, thresholds.is_whole
+                ),
                 *recorded.data.results,
             ),
             thresholds=thresholds_part(answer, thresholds.is_used, thresholds.is_rule),
@@ -179,6 +182,7 @@ def dataset_content(
     if is_compared and origin.dataset.root != listed.root:
         origin = _own(listed, history, origin)
     view = make_view(origin, options.selected(origin.dataset), examples)
+    history = with_own_tokens(history, listed, origin, view.dataset.shards)
     recorded = recorded_content(title, public_name(name), history, origin, view)
     if is_compared:
         recorded, thresholds = replace(recorded, similar=()), PageThresholds()
@@ -228,7 +232,7 @@ def _rule_row(rule: str, matched: int, documents: int, *drops: Any) -> RuleRow:
 
 def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
     """Bin every signal for the page."""
-    return [
+    histograms = (
         signal_histogram(
             key,
             findings.signals.get(key, Histogram()),
@@ -236,6 +240,10 @@ def signal_rows(survey: Survey, findings: Findings) -> list[SignalHistogram]:
             tuple(dict.fromkeys((bound.sign, bound.value) for bound in survey.bounds if bound.key == key)),
         )
         for key in survey.keys
+    )
+    return [
+        replace(one, is_cut=one.key in survey.cut, partial=partial_bounds(survey.parts, one.key))
+        for one in histograms
     ]
 
 

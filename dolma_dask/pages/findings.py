@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.display import byte_size, counted, isolated, listed, percent, real
 from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, boundary
 from dolma_dask.pages.model import Beyond, ReportData, RuleRow, SourceRow
 from dolma_dask.pages.names import shortened
+from dolma_dask.pages.story import totals
 from dolma_dask.pages.words import short
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
@@ -54,6 +56,7 @@ class Finding(Struct, frozen=True):
 
     text: str
     command: str = ""
+    where: str | None = None  # rule of another version, which the command makes
 
 
 def beyond_published(
@@ -74,15 +77,36 @@ def beyond_published(
 
 def findings(data: ReportData, names: Mapping[str, str]) -> list[Finding]:
     """Return what a reader should look at first; `names` are those of the signals on the page."""
-    return [
+    found = [
+        *_wrong(data),
         *_vanished(data, names),
         *_costs_most_text(data, names),
         *_copies_left(data),
         *_beyond(data, names),
     ]
+    targets, version = list[Finding](), data.dataset
+    for one in found:
+        if one.where is not None:  # each makes a version of its own: the second of one name would be refused
+            version = _next(version)
+            one = replace(one, command=_mix(data, one.where, version))
+        targets.append(one)
+    return targets
 
 
 # ------------------------------------------------------------------------------------------------ what was lost
+
+
+def _wrong(data: ReportData) -> Iterator[Finding]:
+    """Yield what makes the other numbers incomplete: failed shards, bad records, and checks that have found something."""
+    total = totals(data)
+    if total.failed:
+        yield Finding(f"{counted(total.failed, 'shard')} failed: see what was wrong.")
+    if total.bad:
+        are = "is" if total.bad == 1 else "are"
+        yield Finding(f"{counted(total.bad, 'record')} could not be read and {are} not among the documents.")
+    for table in data.results:
+        if table.section == "Checks" and table.is_alarm:
+            yield Finding(f"Checks of {table.title} have found something: {table.caption}")
 
 
 def _vanished(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -113,7 +137,7 @@ def _vanishing(data: ReportData, row: SourceRow, names: Mapping[str, str]) -> Fi
     if not conditions or not row.source:
         return Finding(text)
     excepted = f"({conditions[place]} or source == {row.source!r})"
-    return Finding(text, _mix(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
+    return Finding(text, where=_rule(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
 
 
 def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -122,6 +146,8 @@ def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Fin
     if not rules:
         return
     row = max(rules, key=lambda row: (row.only_bytes or 0, row.dropped_bytes or 0))
+    if not (row.only_bytes or row.dropped_bytes):
+        return
     sizes = [one.text_bytes for one in data.sources]
     every = sum(size or 0 for size in sizes)
     alone = bool(row.only_bytes)
@@ -133,7 +159,7 @@ def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Fin
     text = f"{shown} costs most text: {byte_size(size)} ({percent(size, every)} of what came in){how}."
     others = [one for one, rule in zip(conditions, data.rules, strict=False) if rule is not row]
     if others and alone:
-        yield Finding(f"{text} Without it:", _mix(data, others))
+        yield Finding(f"{text} Without it:", where=_rule(data, others))
     else:
         yield Finding(f"{text} With other bounds:", _what_if(data))
 
@@ -155,7 +181,7 @@ def _copies_left(data: ReportData) -> Iterator[Finding]:
         copies = sum(int(row[2] or 0) for row in table.rows)
         if copies and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", data.where or ""):
             text = f"{isolated(name)} marks {counted(copies, 'document')} as copies, and no rule drops them."
-            yield Finding(text, _mix(data, [*_conditions(data), f"{name} is None"]))
+            yield Finding(text, where=_rule(data, [*_conditions(data), f"{name} is None"]))
 
 
 def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -169,7 +195,7 @@ def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
             f"{counted(one.documents, 'kept document' if is_kept else 'document')} ({percent(one.share)}) {'has' if one.documents == 1 else 'have'} "
             f"{isolated(name)} {side} {real(one.bound)}, the bound of the Gopher paper. Read some, or drop them:"
         )
-        yield Finding(text, _mix(data, [*_conditions(data), condition]))
+        yield Finding(text, where=_rule(data, [*_conditions(data), condition]))
     if len(data.beyond) > MAX_BEYOND:
         rest = data.beyond[MAX_BEYOND : MAX_BEYOND + 4]
         others = [
@@ -193,13 +219,16 @@ def _conditions(data: ReportData) -> list[str]:
     return [f"({rule})" if " or " in rule else rule for rule in rules]
 
 
-def _mix(data: ReportData, conditions: Sequence[str]) -> str:
-    """Return the command that makes another version by these conditions; nothing if they are too many, or only a part of what decides."""
+def _rule(data: ReportData, conditions: Sequence[str]) -> str | None:
+    """Return the rule of another version; None if it is too long, or only a part of what decides."""
     known = [row for row in data.rules if row.dropped is not None]
     rule = " and ".join(conditions)
-    if len(rule) > MAX_RULE or (known and not _conditions(data)):
-        return ""
-    return f"dolma-dask mix {shlex.quote(_origin(data))} --where {_shell(rule)} --to {shlex.quote(_next(data.dataset))}"
+    return None if not rule or len(rule) > MAX_RULE or (known and not _conditions(data)) else rule
+
+
+def _mix(data: ReportData, rule: str, version: str) -> str:
+    """Return the command that makes another version."""
+    return f"dolma-dask mix {shlex.quote(_origin(data))} --where {_shell(rule)} --to {shlex.quote(version)}"
 
 
 def _what_if(data: ReportData) -> str:

@@ -348,7 +348,7 @@ def _signal_words(data: ReportData) -> Iterator[str]:
     if not data.signals:
         yield "No signal was recorded. The verb tag adds some."
         return
-    deciding = sum(bool(signal.threshold) for signal in data.signals)
+    deciding = sum(bool(signal.threshold or signal.is_cut) for signal in data.signals)
     by = f", {deciding:,} of which a rule cuts" if deciding else ""
     by = ", and a rule cuts it" if deciding == len(data.signals) == 1 else by
     yield f"{counted(len(data.signals), 'signal')} of each document {'is' if len(data.signals) == 1 else 'are'} known{by}."

@@ -7,7 +7,7 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -37,7 +37,7 @@ from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import conjuncts, select, spelled_conjuncts
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.comparisons import comparison
-from dolma_dask.rules.rules import Rule
+from dolma_dask.rules.rules import And, Or, Required, Rule
 from dolma_dask.rules.tally import Tally
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
@@ -76,6 +76,22 @@ def bounds_of(parts: Sequence[Rule]) -> tuple[Bound, ...]:
         if found is not None and isinstance(found[0], Name):
             bounds.append(Bound(part, found[0].name, *found[1:]))
     return tuple(bounds)
+
+
+def partial_bounds(parts: Sequence[Rule], key: str) -> tuple[tuple[str, float], ...]:
+    """Return the bounds of a column that hold together with other conditions, such as those of groups: operators and numbers in order, each once."""
+    inner = [rule for part in parts if comparison(part) is None for rule in _joined(part)]
+    found = [one for one in map(comparison, inner) if one is not None and one[0] == Name(key)]
+    return tuple(sorted({(sign, value) for _, sign, value in found}))
+
+
+def _joined(rule: Rule) -> Iterator[Rule]:
+    """Yield the conditions that a rule joins by and and or."""
+    inner = rule.rules if isinstance(rule, And | Or) else (rule.rule,) if isinstance(rule, Required) else ()
+    for one in inner:
+        yield from _joined(one)
+    if not inner:
+        yield rule
 
 
 class Findings(Struct):
@@ -142,6 +158,11 @@ class Survey(Struct, frozen=True):
     def names(self) -> frozenset[str]:
         """Columns to read."""
         return frozenset(self.keys).union(*(part.names for part in self.parts))
+
+    @property
+    def cut(self) -> frozenset[str]:
+        """Signals that the conditions read."""
+        return frozenset[str]().union(*(part.names for part in self.parts)).intersection(self.keys)
 
     def start(self) -> Findings:
         """Return the findings of no rows."""
@@ -319,7 +340,8 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
-    keys = list(dict.fromkeys([*(bound.key for bound in bounds), *keys]))  # what decides comes first
+    read = [key for key in keys if key in rule_names]
+    keys = list(dict.fromkeys([*(bound.key for bound in bounds), *read, *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
     plain = tuple(dropped_by(part, sets.makers if sets else {}) for part in parts)
     survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))

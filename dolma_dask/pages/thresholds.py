@@ -49,6 +49,7 @@ class PageThresholds(Struct, frozen=True):
     note: str = ""  # why they are left out
     is_used: bool = True  # whether the selection was made by them
     is_rule: bool = False  # whether they are the numbers of its rule, whose drops the page shows anyway
+    is_whole: bool = True  # whether nothing but them decides, if the selection was made by them
 
     def answer(self, run: RunOptions, stages: Sequence[StageRow] = ()) -> tuple[WhatIf | None, str]:
         """Read the attributes and return the answer, with texts of examples, or why there is none; tokens are estimated by those that `stages` made."""
@@ -81,9 +82,10 @@ def find_thresholds(dataset: Dataset, parts: Collection[Rule], examples: int) ->
             return PageThresholds(_of_rule(dataset, parts), is_rule=True)
         if known is None:
             return PageThresholds()
-        _, thresholds, name = known
+        url, thresholds, name = known
+        own = 1 if of_levels else len(conjuncts(read_thresholds(url))) if is_used else len(parts)
         question = ask(dataset, thresholds, name=name, examples=min(examples, MAX_EXAMPLES))
-        return PageThresholds(question, is_used=is_used)
+        return PageThresholds(question, is_used=is_used, is_whole=len(parts) <= own)
     except DolmaDaskError as error:
         return PageThresholds(note=_left_out(dataset, error))
 
@@ -187,10 +189,28 @@ def thresholds_part(answer: WhatIf | None, is_used: bool, is_rule: bool = False)
     return ThresholdsPart(content, embedded(answer), is_used, is_rule)
 
 
-def threshold_tables(answer: WhatIf | None, is_used: bool = True) -> tuple[Table, ...]:
-    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps; unless the selection used its bounds, it is about them alone."""
+def threshold_tables(answer: WhatIf | None, is_used: bool = True, is_whole: bool = True) -> tuple[Table, ...]:
+    """Make the tables of an answer: the documents that each rule drops, and those that each level keeps; unless the selection used its bounds and nothing else, it is about them alone."""
     if answer is None:
         return ()
-    caption = " ".join(sentences(answer, "" if is_used else "With these bounds, "))
-    drops = replace(rule_table(answer), caption=caption, section=SECTION)
+    drops = rule_table(answer) if is_whole else _of_bounds(rule_table(answer))
+    caption = " ".join(_threshold_words(answer, is_used, is_whole))
+    drops = replace(drops, caption=caption, section=SECTION)
     return (drops, replace(level_table(answer), section=SECTION)) if answer.levels else (drops,)
+
+
+def _of_bounds(table: Table) -> Table:
+    """Say in a column that only bounds are compared, as the page also tells what no other condition of the whole rule drops."""
+    columns = [
+        replace(column, heading="no other bound drops") if column.heading == "no other drops" else column
+        for column in table.columns
+    ]
+    return replace(table, columns=columns)
+
+
+def _threshold_words(answer: WhatIf, is_used: bool, is_whole: bool) -> Iterator[str]:
+    if is_whole:
+        yield from sentences(answer, "" if is_used else "With these bounds, ")
+        return
+    yield from sentences(answer, "With these bounds alone, ", "bound")
+    yield "The other conditions of the rule are not counted here: what they drop too may be among these documents."

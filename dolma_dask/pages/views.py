@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 from msgspec import Struct
 
-from dolma_dask.display import percent, real
+from dolma_dask.display import listed, percent, real
 from dolma_dask.figures import axes
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.pages.markup import folded, visible
@@ -280,8 +280,8 @@ def kept_of_all(data: ReportData) -> float | None:
 
 def plots(views: Sequence[SignalView]) -> tuple[list[SignalView], list[SignalView]]:
     """Return the plots that are shown at first, and those that are folded."""
-    deciding = [view for view in views if view.signal.threshold]
-    others = [view for view in views if not view.signal.threshold]
+    deciding = [view for view in views if view.signal.threshold or view.signal.is_cut]
+    others = [view for view in views if not (view.signal.threshold or view.signal.is_cut)]
     return (list(views), []) if len(views) <= MAX_PLOTS else (deciding, others)
 
 
@@ -296,7 +296,21 @@ def _signal_link(view: SignalView) -> Markup:
 
 def _bounds(signal: SignalHistogram) -> Markup:
     shape = Markup("<code>{}\N{NO-BREAK SPACE}{}</code>")
-    return Markup(" ").join(shape.format(sign, real(bound)) for sign, bound in signal.threshold)
+    bounds = [shape.format(sign, real(bound)) for sign, bound in signal.threshold]
+    return Markup(" ").join([*bounds, *(["in part"] if signal.partial else [])])
+
+
+def partial_words(signal: SignalHistogram) -> str:
+    """Return the bounds that hold together with other conditions, such as those of groups: for each operator the range of its numbers."""
+    values: dict[str, list[float]] = {}
+    for sign, value in signal.partial:
+        values.setdefault(sign, []).append(value)
+    return listed(
+        [
+            f"{sign} {real(min(of))}" + (f" to {real(max(of))}" if max(of) > min(of) else "")
+            for sign, of in values.items()
+        ]
+    )
 
 
 _SIGNALS = (

@@ -49,6 +49,8 @@ class WhatIf(Answer, frozen=True):
         How bytes and tokens are estimated.
     notes : tuple of str
         What a person should know.
+    given : str
+        Conditions of the rule without a bound that is looked at: only documents for which they hold are counted.
     """
 
     root: str
@@ -65,6 +67,7 @@ class WhatIf(Answer, frozen=True):
     notes: tuple[str, ...]
     counts: Counted  # what the others are made of
     page: str | None = None  # URL of the page, if one was written
+    given: str = ""  # the other conditions of the rule: only documents for which they hold are counted
     verb: str = "what_if"
 
     @classmethod
@@ -108,6 +111,7 @@ class WhatIf(Answer, frozen=True):
             "measure": self.measure,
             "notes": list(self.notes),
             "page": self.page,
+            "given": self.given,
         }
 
     @property
@@ -162,7 +166,7 @@ class WhatIf(Answer, frozen=True):
 
     def parts(self) -> Iterator[Part]:
         by = f" by {shown_by(self.by)}" if self.by else ""
-        yield Heading(f"what if: {self.level or rule_words(self)}{by}, {self.root}")
+        yield Heading(f"what if: {self.level or rule_words(self)}{by}{_given_words(self)}, {self.root}")
         yield Sentences(sentences(self))
         yield rule_table(self)
         if len(self.groups) > 1:
@@ -212,29 +216,31 @@ class WhatIf(Answer, frozen=True):
 # ------------------------------------------------------------------------------------------------ for people
 
 
-def sentences(answer: WhatIf, given: str = "") -> tuple[str, ...]:
-    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules."""
+def sentences(answer: WhatIf, given: str = "", other: str = "rule") -> tuple[str, ...]:
+    """Say which rule costs most, and what a stricter level would cost; `given` begins the first sentence, where it is said beside other rules, and `other` calls those that are counted."""
     every = answer.groups[0]
     if not every.documents.documents:
         return ("There are no documents.",)
-    return _most_costly(answer, every, given), _stricter(answer, every)
+    if answer.given:
+        given, other = f"Where {shortened(isolated(answer.given))} holds, ", "bound"
+    return _most_costly(answer, every, given, other), _stricter(answer, every)
 
 
-def _most_costly(answer: WhatIf, every: GroupRow, given: str) -> str:
+def _most_costly(answer: WhatIf, every: GroupRow, given: str, other: str) -> str:
     rows = answer.of_group(ALL)
     if not any(row.alone.documents for row in rows):
-        return f"{given}{'no' if given else 'No'} rule drops anything of the {counted(every.documents.documents, 'document')}."
+        return f"{given}{'no' if given else 'No'} {other} drops anything of the {counted(every.documents.documents, 'document')}."
     most = max(rows, key=lambda row: (row.only.documents, row.alone.documents))
     dropped = f"it drops {counted(most.alone.documents, 'document')} ({percent(most.alone.documents, every.documents.documents)})"
     if len(rows) == 1:
-        return f"{given}{isolated(most.rule)} is the only rule: {dropped}{_text(most.only)}."
+        return f"{given}{isolated(most.rule)} is the only {other}: {dropped}{_text(most.only)}."
     back = (
-        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other rule and would "
+        f"{most.only.documents:,} of these {'is' if most.only.documents == 1 else 'are'} dropped by no other {other} and would "
         f"come back without it{_text(most.only)}."
         if most.only.documents
-        else "other rules drop all of these too, so nothing would come back without it."
+        else f"other {other}s drop all of these too, so nothing would come back without it."
     )
-    return f"{given}{isolated(most.rule)} is the rule that costs most: {dropped}; {back}"
+    return f"{given}{isolated(most.rule)} is the {other} that costs most: {dropped}; {back}"
 
 
 def _stricter(answer: WhatIf, every: GroupRow) -> str:
@@ -296,6 +302,12 @@ def rule_words(answer: WhatIf) -> str:
     if answer.by:
         return "thresholds"
     return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
+
+
+def _given_words(answer: WhatIf) -> str:
+    """Return the conditions that are taken as given, for a heading behind the bounds."""
+    given = shortened(isolated(answer.given))
+    return f" and ({given})" if " or " in given else f" and {given}" if given else ""
 
 
 def rule_table(answer: WhatIf) -> Table:

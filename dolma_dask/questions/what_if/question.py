@@ -224,7 +224,8 @@ class PreparedQuestion(Struct, frozen=True, dict=True):
         counts = Counted(self.counting.bounds, sums, sizes)
         left_out = f"{counted(sums.excluded, 'document')} left out: {self.given_words} does not hold"
         notes = self.notes if self.counting.given is None else (left_out, *self.notes)
-        return WhatIf.of(self.dataset.root, counts, self.dataset.shards, notes)
+        answer = WhatIf.of(self.dataset.root, counts, self.dataset.shards, notes)
+        return replace(answer, given=self.given_words)
 
 
 def ask(

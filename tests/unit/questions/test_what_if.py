@@ -526,6 +526,14 @@ def test_the_conditions_of_a_rule_are_looked_at_as_thresholds(root: str, tmp_pat
     assert answer.groups[0].kept.documents == mixed.counts["documents_out"]
     text = str(answer)
     assert ">= 20 and < 50" in text
+    heading, sentence = text.splitlines()[:2]
+    assert heading.endswith(f" and lang != 'de', {root}")
+    assert " is the bound that costs most: " in sentence
+    assert sentence.strip().startswith("Where lang != 'de' holds, ")
+    either = dk.what_if(root, where="words >= 20 and (lang == 'de' or lang == 'fr')", **HERE)
+    assert "what if: words >= 20 and (lang == 'de' or lang == 'fr'), " in str(either)
+    assert "is the only bound: " in str(either)
+    assert "Where lang == 'de' or lang == 'fr' holds, " in str(either)
     assert f"{len(ROWS) - len(counted)} documents left out: lang != 'de' does not hold" in text
 
 

@@ -125,6 +125,22 @@ def test_signals_have_counts_and_bounds_and_the_deciding_ones_stand_first(chain,
     }
 
 
+@pytest.mark.parametrize(
+    "where, partial",
+    [
+        ("(source == 's' and length >= 9) or (source == 't' and length >= 12)", [[">=", 9.0], [">=", 12.0]]),
+        ("not (length < 9)", []),
+    ],
+    ids=["by group", "denied"],
+)
+def test_signals_that_a_rule_reads_in_any_way_are_cut(where, partial, tagged, plain):
+    mixed(tagged, where)
+    first, *others = page_of(tagged.with_name("v1"))[0]["signals"]
+    assert (first["key"], first["is_cut"], first["threshold"]) == (LENGTH, True, [])
+    assert first["partial"] == partial
+    assert [signal["is_cut"] for signal in others] == [False]
+
+
 def test_examples_are_documents_that_one_condition_decides(chain, plain):
     content = page_of(chain / "v1", examples=2)[0]["examples"]
     every = documents_of(chain / "v0")
@@ -252,7 +268,8 @@ def v1(tagged) -> str:
 
 def mixed(tagged: Path, where: str = "length > 3", **options) -> str:
     to = str(tagged.with_name("v1"))
-    return dk.mix(str(tagged), to=to, where=where, attributes=["char_length_v1"], **options, **QUIET).target
+    options = {"attributes": ["char_length_v1"], **options}
+    return dk.mix(str(tagged), to=to, where=where, **options, **QUIET).target
 
 
 def test_names_that_became_ambiguous_later_still_mean_what_they_meant(tagged, v1, plain):
@@ -449,6 +466,68 @@ def test_tokens_must_be_tokens_of_this_dataset(chain, dataset, plain):
         page_of(dataset, tokens=[str(dataset)])
     with pytest.raises(UsageError, match="made from other documents"):
         page_of(dataset, tokens=[str(chain / "tokens")])
+
+
+def tokens_of(dataset: object, tokenizer: str, verb=dk.ragged, **options) -> str:
+    """Tokenize some documents of a dataset into a folder beside it."""
+    to = Path(str(dataset)).with_name("tokens")
+    return verb(str(dataset), str(to), tokenizer=tokenizer, **options, **QUIET).target
+
+
+def other_tokens(made: str, tagged: Path, tokenizer: str) -> str:
+    """Make a version, and tokens of other documents than it has."""
+    if made == "an earlier state":
+        folder = tokens_of(mixed(tagged, prune=1), tokenizer)
+        mixed(tagged)
+        return folder
+    v1 = mixed(tagged)
+    if made == "some shards":
+        return tokens_of(v1, tokenizer, prune=1)
+    rule = {"where": "length > 9", "attributes": ["char_length_v1"]} if made == "another rule" else {}
+    return tokens_of(tagged, tokenizer, **rule)
+
+
+OTHER = {
+    "an earlier state": "1 of 2",
+    "some shards": "1 of 2",
+    "another version": "of 2",
+    "another rule": "of 2",
+}
+
+
+@pytest.mark.parametrize("made", OTHER)
+def test_tokens_of_other_documents_make_no_number(made, tagged, tokenizer, plain):
+    folder = other_tokens(made, tagged, tokenizer)
+    content, notes = page_of(tagged.with_name("v1"), tokens=[folder])
+    (told,) = (note for note in notes if "numbers are left out" in note)
+    assert told in content["remarks"]
+    assert f"{OTHER[made]} shards" in told
+    assert stages(content)["ragged"]["documents_out"] is stages(content)["ragged"]["tokens"] is None
+
+
+@pytest.mark.parametrize("verb", [dk.ragged, dk.hdf5])
+def test_tokens_that_a_rule_made_of_a_version_are_not_of_all_of_it(verb, tagged, tokenizer, plain):
+    v1 = mixed(tagged)
+    dk.tag(v1, ["char_length_v1"], **QUIET)
+    rule = {"where": "length > 9", **({"eos_id": 0} if verb is dk.hdf5 else {})}
+    content, notes = page_of(v1, tokens=[tokens_of(v1, tokenizer, verb, **rule)])
+    (note,) = (note for note in notes if "numbers are left out" in note)
+    assert f"{verb.__name__} of tokens kept" in note
+    assert stages(content)[verb.__name__]["documents_out"] is None
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_tokens_of_documents_without_a_journal_are_known_by_their_files(moved, dataset, tokenizer, plain):
+    folder = tokens_of(dataset, tokenizer)
+    if moved:
+        dataset = shutil.copytree(dataset, dataset.with_name("copy"))
+    content, notes = page_of(dataset, tokens=[folder])
+    assert notes == ()
+    assert stages(content)["ragged"]["documents_out"] == 10
+    write_lines(dataset / "documents/x/a.jsonl.gz", [document(7)])
+    content, notes = page_of(dataset, tokens=[folder])
+    assert " in 1 of 2 shards" in notes[0]
+    assert stages(content)["ragged"]["documents_out"] is None
 
 
 def test_negative_examples_are_refused(dataset):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dolma_dask.display import isolated
-from dolma_dask.figures.histogram import Histogram
+from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
 from dolma_dask.pages.findings import beyond_published, findings
@@ -181,6 +181,40 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
     empty = replace(DATA, sources=[replace(row, kept_documents=0) for row in DATA.sources])
     assert findings(empty, {})[0].text == "Nothing is kept of 100 documents."
     assert findings(ReportData("t", "d", "c", "v"), {}) == []
+
+
+def test_each_command_makes_a_version_of_its_own():
+    beyond = [Beyond("g__g__word_count", ">=", 50.0, 9, 0.13)]
+    lost = SourceRow("law", 10, 700, 1, 50, None, (2, 7, 0))
+    data = replace(DATA, dataset="corpus/v1", origin="v0", sources=[*DATA.sources, lost], beyond=beyond)
+    commands = [shlex.split(one.command) for one in findings(data, {}) if "mix" in one.command]
+    assert [words[-1] for words in commands] == ["corpus/v2", "corpus/v3", "corpus/v4"]
+
+
+def test_what_was_wrong_is_among_the_findings():
+    (stage, *others) = DATA.stages
+    failed = Table("v0", (), (), "2 problems.", section="Checks", is_alarm=True)
+    passed = Table("v1", (), (), "Nothing is wrong.", section="Checks")
+    stages = [replace(stage, bad_records=3, failed=1), *others]
+    found = findings(replace(DATA, stages=stages, results=[*DATA.results, failed, passed]), {})
+    assert [one.text for one in found[:3]] == [
+        "1 shard failed: see what was wrong.",
+        "3 records could not be read and are not among the documents.",
+        "Checks of v0 have found something: 2 problems.",
+    ]
+
+
+def test_a_rule_that_costs_no_text_is_no_finding():
+    empty = replace(RULES[0], dropped_bytes=0, only_bytes=0)
+    assert not any("costs most text" in one.text for one in findings(replace(DATA, rules=[empty]), {}))
+
+
+def test_bounds_that_hold_together_with_other_conditions_are_said():
+    one = signal_histogram("words", Histogram.of(np.arange(9.0)))
+    cut = replace(one, is_cut=True, partial=((">=", 2.0), (">=", 5.0), ("<=", 7.0)))
+    data = replace(DATA, signals=[cut, replace(one, key="other")])
+    assert "2 signals of each document are known, 1 of which a rule cuts." in said(data)["signals"]
+    assert "such as groups, the rule keeps &gt;= 2 to 5 and &lt;= 7." in page.render(data)
 
 
 def test_documents_beyond_published_bounds_are_counted():

@@ -105,6 +105,20 @@ def test_bounds_by_group_that_selected_are_named_and_not_spelled_out(world):
     assert "were not selected by them" not in shown
 
 
+@pytest.mark.parametrize("more", [None, "length > 30"])
+def test_what_no_other_bound_drops_is_not_called_what_no_other_rule_drops(more, world, plain):
+    options = {"thresholds": str(world / "v0/quantiles/quantiles.regular.json"), "where": more}
+    dk.mix(str(world / "v0"), to=str(world / "v1"), **options, **QUIET)
+    content, _ = page_of(world / "v1")
+    table = tables(content)["What each rule drops"]
+    assert ("no other bound drops" in table["columns"], "no other drops" in table["columns"]) == (
+        bool(more),
+        not more,
+    )
+    assert table["caption"].startswith("With these bounds alone, ") == bool(more)
+    assert ("other conditions of the rule are not counted" in table["caption"]) == bool(more)
+
+
 def test_tokens_are_estimated_by_those_that_were_made(world):
     model = models.WordLevel({"d": 0, "x": 1}, unk_token="x")
     tokenizer = Tokenizer(model)
