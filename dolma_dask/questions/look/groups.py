@@ -75,14 +75,15 @@ class Group:
         return 2 * sum(isinstance(text, str) for text in texts) > len(one.records)
 
     def complaint(self) -> str:
-        """Say what is wrong with the files if more than a few records would be set aside; else nothing."""
-        if self.bad <= FEW:
+        """Say what is wrong with the files if more than a few records, or most of those of a file, would be set aside; else nothing."""
+        if self.bad <= FEW and self.is_alike:
             return ""
         lead = f"{self.label}: {percent(self.bad)} of the records looked at are bad"
         why = next((one.why for one in self.seen if one.bad), "")
         if self.lacking:
             names = ", ".join(row.field for row in self.rows if row.field != self.choice.text) or "no others"
-            text = f"{percent(self.lacking)} have no {self.choice.text!r}, but these fields: {names}"
+            file = next((f", such as those of {one.path}" for one in self.seen if not self._fits(one)), "")
+            text = f"{percent(self.lacking)} have no {self.choice.text!r}{file}, but these fields: {names}"
             why = f"{text}; and {why}" if why else text
         return f"{lead}; {why}. Setting them aside would lose them: mend or convert such files by themselves first."
 

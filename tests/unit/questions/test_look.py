@@ -75,8 +75,17 @@ def test_the_proposed_command_converts_the_folder(tmp_path, name, capsys):
     ("contents", "commands", "said"),
     [
         ({"a.json": json.dumps([{"text": "x"}] * 9)}, 0, "100 % of the records looked at are bad; .*jq"),
-        ({"a.jsonl": LINES, "b.jsonl": DOCUMENTS}, 1, r"50.0 % have no 'text', but these fields: .*body"),
+        (
+            {"a.jsonl": LINES, "b.jsonl": DOCUMENTS},
+            1,
+            r"50.0 % have no 'text', such as those of a.jsonl, but these fields: .*body",
+        ),
         ({"a.jsonl": LINES + "x\n"}, 1, r"25.0 % of the records looked at are bad; .*row 3.*invalid json"),
+        (
+            {"a.jsonl": MANY, "b.jsonl": SHORT},
+            1,
+            r"0.8 % have no 'body', such as those of b.jsonl, but these fields: .*article",
+        ),
         ({"a.json": "[1]", "x/b.jsonl": LINES}, 1, r"jsonl in \.: 100 %"),
         ({"a.jsonl.gz": gzip.compress(b""), "a.jsonl.zst": b"", "b.jsonl": LINES}, 1, "--skip a.jsonl.zst"),
         ({"a.jsonl": LINES, "README.md": "x"}, 1, "README.md. .*--skip README.md"),
