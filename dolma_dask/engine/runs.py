@@ -172,8 +172,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
         for each in running:
-            if each.surplus.orphans and not each.failures:
-                _remove_orphans(each)
+            for path in [] if each.failures else each.surplus.orphans:
+                files.remove(files.join(each.plan.root, path))
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -422,16 +422,6 @@ def _missing(each: _Running) -> int:
         return len(each.failures)
     known = each.state.journal.records
     return sum(name not in known or known[name].stale for name in each.plan.all_units)
-
-
-def _remove_orphans(each: _Running) -> None:
-    """Remove files that the plan does not make, and what the journal knows of them."""
-    known, gone = each.state.journal.by_file(), dict[str, Record]()
-    for path in each.surplus.orphans:
-        files.remove(files.join(each.plan.root, path))
-        if path in known:
-            gone[known[path].unit] = replace(known[path], files=(), stale=True)
-    each.state.journal.append(*gone.values())
 
 
 def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:

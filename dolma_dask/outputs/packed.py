@@ -149,11 +149,7 @@ class Packed(Struct, frozen=True, dict=True):
             record = state.journal.records.get(self.record)
             resume.check_inputs(self.root, record, self._origin, self.inputs, self.is_narrowed)
         # files named as ours that no run of ours can have left would be removed with these
-        made = (
-            outputs
-            if overwrite or state.journal.may_lack_records
-            else state.journal.by_file().keys() & set(outputs)
-        )
+        made = outputs if state.journal.may_lack_records else state.journal.by_file().keys() & set(outputs)
         named_so = "" if self.owns_folder else rf"{re.escape(self.packing.prefix)}-\d+\."
         plan = replace(self._plan(), all_units=frozenset(made), own_names=named_so)
         resume.check_orphans(plan, state, resume.surplus(plan, state), overwrite)

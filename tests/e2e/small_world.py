@@ -158,9 +158,9 @@ class Verbs(VerbLaws):
         "validate": Case("validate WORLD/v0 --attributes gopher_v2 --to WORLD/report.json", ["report.json"], passes=True, replaces=False),
         "mix": Case(f"mix WORLD/v0 --to WORLD/v1 --where '{RULE}'", ["v1"], others=[f"--where '{STRICTER}'"], asks=True, redone=2),
         "transform": Case(f"transform WORLD/v0 --function WORLD/clean.py:shorten --to WORLD/rewritten --where '{RULE}'", ["rewritten"], others=[f"--where '{STRICTER}'"], asks=True, redone=2, repeats=True),
-        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True, repeats=True),
-        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True),
-        "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, repeats=True),
+        "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True, replaces=False, repeats=True),
+        "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True, replaces=False),
+        "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, replaces=False, repeats=True),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "mix to tokens": Case(

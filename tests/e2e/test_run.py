@@ -41,6 +41,8 @@ stages:
   - mix:
       dataset: ${{world}}/v0
       to: ${{world}}/mixed/v1
+      dropped: ${{world}}/mixed/dropped
+      dropped_documents: true
       ragged: {{to: "${{world}}/mixed/tokens", tokenizer: "${{world}}/tokenizer.json"}}
       hdf5:
         to: ${{world}}/mixed/rows

@@ -366,8 +366,6 @@ def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     groups: dict[str, list[Record]] = {}
     sums: list[Record] = []
     for record in journal.records.values():
-        if record.stale and not record.files:
-            continue  # removed, as files that are not of a dataset any more
         if _is_sum(record):
             sums.append(record)
         else:

@@ -57,7 +57,7 @@ def test_an_unreadable_document_keeps_its_row_with_an_error(tmp_path):
     assert [row["id"] for row in rows] == ["d0", None, "d2"]
     mixed = dk.mix(
         str(tmp_path),
-        to=str(tmp_path.parent / "v1"),
+        to=str(tmp_path.parent / f"{tmp_path.name}-v1"),
         where="length >= 0",
         on_bad_record="quarantine",
         max_bad_fraction=0.5,
