@@ -57,7 +57,7 @@ def letters(typed: str, said: str) -> str:
         ("not (exact or `ex-2` > 0)", inside("exact", "write `(.*?)`"), []),
         ("source == 'cc' and not exact", inside("not exact", "write `(.*?)`"), [0, 2]),
         ("not `ex-2`", whole, [1]),
-        ("not word_count", whole, [1]),
+        ("not word_count", whole, []),  # all have one
         ("word_count", inside("^.+$", "such as `(.*?)`"), [0, 2]),
         ("lang", whole, [0, 2]),
         ("not lang", whole, [1]),
