@@ -1,24 +1,27 @@
 """Signatures of documents that come from another dataset, found there by id: after a shuffle, a downsample or a new cut into shards none is made of a text again.
 
 The signatures of the other dataset and the ids of this one meet in an exchange. Its key is a hash of source, id and bytes of the text, so that a text of another
-length is not taken for the one that was signed. A record brings the values along: 4 bytes for each, 536 bytes at 128 values.
+length is not taken for the one that was signed; a few documents of each block are signed and compared, since other texts of the same length would
+not show. A record brings the values along: 4 bytes for each, 536 bytes at 128 values. It costs about as much as to sign the texts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
-from dolma_dask.engine import Input, Task
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.engine import Input, Step, Task, WorkDir, grouped
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
+from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.contract import Emitted, Records, locations, to_records, to_words, word_count
 from dolma_dask.exchange.flag_rows import FlagRows, ShardKeys, document_rows
 from dolma_dask.exchange.flags import FoundRows, ShardCursor
+from dolma_dask.exchange.job import GROUP_BYTES, GROUP_SHARDS
+from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import ShardRecords
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import keys128, word_keys
@@ -27,12 +30,14 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import InputRecord
-from dolma_dask.journal import Journal, Record
+from dolma_dask.journal import Journal, Record, canonical
 from dolma_dask.minhash.schemes import ABSENT, MinHash, Signatures
-from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.signatures import FOLDER, VERB, decoded, folder_of, values_of
+from dolma_dask.verbs.dedupe.signatures import FOLDER, VERB, DocumentSigner, decoded, folder_of, values_of
+
+CHECKED = 8
+"""Documents of a block (2 MiB) whose text is signed, to be compared with the signature that was found."""
 
 _KEY = ("hi", "lo", "location")
 _COLUMNS = ["id", "source", "bytes", "kind", "signature"]
@@ -80,7 +85,11 @@ def find_carried(url: str, minhash: MinHash) -> CarriedSignatures | None:
     known = Journal(root, VERB).records
     for is_published in (False, True):
         folder = folder_of(minhash, published=is_published)
-        found = tuple(record for unit, record in sorted(known.items()) if unit.startswith(f"{folder}/"))
+        found = tuple(
+            record
+            for unit, record in sorted(known.items())
+            if unit.startswith(f"{folder}/") and not record.stale
+        )
         if found:
             return CarriedSignatures(root, minhash, found, is_published)
     if known:
@@ -99,13 +108,13 @@ def _dtype(names: Iterable[str], num_perm: int) -> np.dtype[Any]:
 class CarriedEmitter(Struct, frozen=True):
     """Emits signatures with location 0, and documents with their own and nothing else; see `dolma_dask.exchange.Emitter`."""
 
-    num_perm: int
+    minhash: MinHash
     policy: RecordPolicy
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the records."""
-        return _dtype(_KEY, self.num_perm)
+        return _dtype(_KEY, self.minhash.num_perm)
 
     @property
     def _payload_words(self) -> int:
@@ -134,14 +143,22 @@ class CarriedEmitter(Struct, frozen=True):
                 url=url,
             ) from error
 
+    def _check_parameters(self, url: str, metadata: Mapping[bytes, bytes]) -> None:
+        """Refuse signatures of another release, whose values may be others for the same parameters."""
+        if metadata.get(b"minhash") != canonical(self.minhash.params()).encode():
+            raise UsageError(
+                f"{url} has signatures of another release; expected those of this one. Run dedupe on its dataset again, or leave `signatures` out."
+            )
+
     def _signed(self, url: str) -> Iterator[tuple[Words, Words]]:
         with self._intact(url), open_parquet(url) as file:
+            self._check_parameters(url, file.schema_arrow.metadata or {})
             for batch in decoded(file, _COLUMNS):
                 ids, source, sizes, kinds, signatures = batch.columns
                 payload = np.zeros((len(ids), self._payload_words), np.uint64)
                 payload[:, 0] = np.asarray(kinds)
-                values, valid = values_of(signatures, self.num_perm)
-                payload[:, 1:].view(np.uint32)[valid, : self.num_perm] = values[valid]
+                values, valid = values_of(signatures, self.minhash.num_perm)
+                payload[:, 1:].view(np.uint32)[valid, : self.minhash.num_perm] = values[valid]
                 yield _keys(ids, source, np.asarray(sizes), np.zeros(len(ids), np.uint64)), payload
 
     def _documents(self, shard: ShardKeys, facts: ShardFacts) -> Iterator[tuple[Words, Words]]:
@@ -203,24 +220,12 @@ def _matched(words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     return documents, first[documents], words[held].copy() if held else None
 
 
-class CarriedSigner(Struct, frozen=True):
-    """Documents of a shard with the signatures that were found; see `dolma_dask.engine.map.Source`."""
+class CarriedSigner(DocumentSigner, frozen=True, kw_only=True):
+    """Documents of a shard with the signatures that were found."""
 
-    documents: AlignedShard
-    minhash: MinHash
     found: ShardRecords
     number: int  # of the shard among them
     is_published: bool  # others have none; else they are made of the texts
-
-    @property
-    def name(self) -> str:
-        """Path of the shard."""
-        return self.documents.name
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """The document file."""
-        return self.documents.inputs
 
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
@@ -230,18 +235,45 @@ class CarriedSigner(Struct, frozen=True):
         for rows, batch in document_rows(self.documents, policy, quarantine, facts):
             beside = cursor.beside(rows)
             carried += len(beside.at)
-            yield rows, self._signatures(beside, batch)
+            yield rows, self._signed(beside, batch)
         facts.counts = {**facts.counts, "signatures_carried": carried}
 
-    def _signatures(self, beside: FoundRows, batch: pa.RecordBatch) -> Signatures:
+    def _signed(self, beside: FoundRows, batch: pa.RecordBatch) -> Signatures:
         count, num_perm = len(beside.rows), self.minhash.num_perm
         values, kinds = np.zeros((count, num_perm), np.uint32), np.full(count, ABSENT, np.uint8)
         if beside.records is not None:
             words = to_words(beside.records, beside.records.dtype)
             kinds[beside.at] = words[:, 1]
             values[beside.at] = np.ascontiguousarray(words[:, 2:]).view(np.uint32)[:, :num_perm]
-        left = np.flatnonzero(~beside.mask)
-        if len(left) and not self.is_published:
-            made = self.minhash.sign(pc.fill_null(batch.column("text"), "").take(pa.array(left)))
-            values[left], kinds[left] = made.values, made.kinds
+        if self.is_published:
+            return Signatures(values, kinds)
+        checked = beside.at[:: -(-len(beside.at) // CHECKED) or 1]
+        left = np.concatenate([checked, np.flatnonzero(~beside.mask)])
+        made = self._made(batch.take(pa.array(left)))
+        own = slice(len(checked))
+        has_values = self.minhash.has_signature(kinds[checked])
+        is_other = (made.values[own] != values[checked]).any(axis=1) & has_values
+        is_other |= made.kinds[own] != kinds[checked]
+        if is_other.any():
+            identity = beside.rows.ids[int(checked[int(is_other.argmax())])]
+            raise DataError(
+                f"documents/{self.name}: the text of {identity} is another one than was signed, though as long; expected documents that came unchanged from the "
+                "dataset in `signatures`. Leave it out: signatures are made of the texts then."
+            )
+        values[left], kinds[left] = made.values, made.kinds
         return Signatures(values, kinds)
+
+
+def found_elsewhere(
+    work: WorkDir, carried: CarriedSignatures, shards: Sequence[ShardKeys], policy: RecordPolicy, name: str
+) -> Generator[Step, Any, ShardRecords]:
+    """Return the signatures of the documents of shards, by their numbers from 1 on; `name` tells the passes of several datasets apart."""
+    groups = grouped(shards, lambda one: one.work.shard.bytes, GROUP_BYTES, GROUP_SHARDS)
+    tasks = [*carried.tasks(), *map(Task.of, groups)]
+    num_perm = carried.minhash.num_perm
+    keys = yield from scatter(work, CarriedEmitter(carried.minhash, policy), tasks, name=f"carried-{name}")
+    cut = of_shards(max((one.number for one in shards), default=0) + 1)
+    reducer = CarriedReducer(num_perm)
+    reduced = yield from reduce(work, reducer, keys.shared, name=f"found-{name}", cut=cut)
+    assert reduced.staged is not None, "the reducer gives out records"
+    return (yield from by_shard(work, reduced.staged, name=f"carried-shards-{name}"))

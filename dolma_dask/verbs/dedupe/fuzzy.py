@@ -15,15 +15,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir, grouped
-from dolma_dask.engine.map import Map, Source
+from dolma_dask.engine import Gather, Pass, Plan, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.engine.map import Map
 from dolma_dask.engine.resume import look_back
 from dolma_dask.errors import SourceChangedError
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.flag_rows import COLUMNS, ShardKeys, StagedShard
-from dolma_dask.exchange.job import GROUP_BYTES as READ_BYTES
-from dolma_dask.exchange.job import GROUP_SHARDS, Found
+from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.formats.layout import clusters_path
@@ -33,12 +32,7 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.records import budget
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
-from dolma_dask.verbs.dedupe.carried import (
-    CarriedEmitter,
-    CarriedReducer,
-    CarriedSignatures,
-    CarriedSigner,
-)
+from dolma_dask.verbs.dedupe.carried import CarriedSignatures, CarriedSigner, found_elsewhere
 from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.clusters import (
     ClusterOutput,
@@ -221,23 +215,14 @@ class FuzzyDeduplication(Deduplication):
         return replace(self.columns, names=COLUMNS, fields={}, sets=None)
 
     def _found_elsewhere(self, work: WorkDir, left: Collection[str]) -> Generator[Step, Any, ShardRecords]:
-        """Return the signatures of the documents of some shards that another dataset has, by shard; those of the first are number 1, before them come the others'."""
+        """Return the signatures of the documents of some shards that another dataset has."""
         assert self.carried is not None
         shards = [
             ShardKeys(number, self._texts.work(shard))
             for number, shard in enumerate(self.dataset.shards, 1)
             if shard.path in left
         ]
-        grouped_shards = grouped(shards, lambda one: one.work.shard.bytes, READ_BYTES, GROUP_SHARDS)
-        tasks = [*self.carried.tasks(), *map(Task.of, grouped_shards)]
-        names, num_perm = (
-            (f"{one}-{self.number}" for one in ("carried", "found", "carried-shards")),
-            self.minhash.num_perm,
-        )
-        keys = yield from scatter(work, CarriedEmitter(num_perm, self.policy), tasks, name=next(names))
-        cut = of_shards(len(self.dataset.shards) + 1)
-        reduced = yield from reduce(work, CarriedReducer(num_perm), keys.shared, name=next(names), cut=cut)
-        return (yield from by_shard(work, _staged(reduced), name=next(names)))
+        return (yield from found_elsewhere(work, self.carried, shards, self.policy, str(self.number)))
 
     def _signatures(self, found: ShardRecords | None = None) -> Plan:
         """Return the plan that signs the documents of all shards; `found` are signatures that another dataset has."""
@@ -253,10 +238,18 @@ class FuzzyDeduplication(Deduplication):
         url = published.url if published else ""
         tasks = []
         for number, shard in enumerate(self.dataset.shards, 1):
-            tables, work = published.of_shard(shard.path) if published else (), self._texts.work(shard)
-            source: Source[Any] = DocumentSigner(work, self.minhash, url, tables)
-            if found is not None:
-                source = CarriedSigner(work, self.minhash, found, number, self._is_published)
+            documents = self._texts.work(shard)
+            if found is None:
+                tables = published.of_shard(shard.path) if published else ()
+                source = DocumentSigner(documents, self.minhash, url, tables)
+            else:
+                source = CarriedSigner(
+                    documents,
+                    self.minhash,
+                    found=found,
+                    number=number,
+                    is_published=self._is_published,
+                )
             tasks.append(stage.task(source, Unit(self._path(shard.path), key)))
         return Plan(
             stage,

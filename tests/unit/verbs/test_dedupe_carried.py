@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.minhash.published import PUBLISHED
 
 from .conftest import read_lines, write_lines
@@ -98,6 +98,14 @@ def test_published_ones_follow_too_and_none_is_made(signed, tmp_path):
     assert again.counts["signatures_carried"] == len(documents)
     assert dk.dedupe(str(raw), signatures=str(raw), **scheme).done == 0
     assert content(raw) == flags
+
+
+def test_other_texts_of_the_same_length_are_found_out(signed, tmp_path):
+    source, documents = signed
+    other = [{**one, "text": one["text"].replace("w1", "v1")} for one in documents]
+    root = write(tmp_path / "v1", other, 1)
+    with pytest.raises(StageError, match=r"is another one than was signed, though as long; .* Leave it out"):
+        dk.dedupe(root, signatures=source, **NEAR)
 
 
 def test_what_is_refused(signed, tmp_path):
