@@ -77,6 +77,15 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     # a later run was about to make the unit again: the files may be those of that run, which was stopped before it could say so
     stale: bool = False
 
+    def forgotten(self) -> "Record":
+        """Return the record that takes the place of this one when its files were removed since no run makes them any more: it has no key."""
+        return Record(self.unit, self.shard, key="", finished=self.finished)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """True if nothing is to be made or missed of the unit."""
+        return not self.key and not self.files
+
 
 def sum_drops(records: Sequence[Record]) -> "Tally | None":
     """Return what conditions drop in several shards; None where it was not counted, or not by the same rule."""

@@ -172,8 +172,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
         for each in running:
-            for path in [] if each.failures else each.surplus.orphans:
-                files.remove(files.join(each.plan.root, path))
+            if each.surplus.orphans and not each.failures:
+                _remove_orphans(each)
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -422,6 +422,15 @@ def _missing(each: _Running) -> int:
         return len(each.failures)
     known = each.state.journal.records
     return sum(name not in known or known[name].stale for name in each.plan.all_units)
+
+
+def _remove_orphans(each: _Running) -> None:
+    """Remove files that the plan does not make; the journal forgets units whose files these are."""
+    known = each.state.journal.by_file()
+    for path in each.surplus.orphans:
+        files.remove(files.join(each.plan.root, path))
+    gone = {known[path].unit: known[path] for path in each.surplus.orphans if path in known}
+    each.state.journal.append(*(record.forgotten() for record in gone.values()))
 
 
 def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:

@@ -365,7 +365,7 @@ def _rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
     groups: dict[str, list[Record]] = {}
     sums: list[Record] = []
-    for record in journal.records.values():
+    for record in (one for one in journal.records.values() if not one.is_forgotten):
         if _is_sum(record):
             sums.append(record)
         else:

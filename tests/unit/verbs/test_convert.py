@@ -393,3 +393,16 @@ def test_notes_tell_what_was_removed_and_what_will_be(raw, tmp_path):
     assert names(to) == ["a.jsonl.gz"]
     assert "one, removed" in str(dk.convert(other, **rest))
     assert names(to) == ["b.jsonl.gz"]
+
+
+def test_what_is_skipped_from_now_on_is_forgotten_with_its_documents(tmp_path):
+    for name in "ab":
+        write_lines(tmp_path / f"raw/{name}.jsonl", [json.dumps({"id": name, "text": "x"})])
+    raw, to = str(tmp_path / "raw"), str(tmp_path / "v0")
+    dk.convert(raw, to=to, source="s", progress=False)
+    dk.convert(raw, to=to, source="s", skip=["b.jsonl"], overwrite=True, progress=False)
+    assert [path.name for path in (tmp_path / "v0/documents").iterdir()] == ["a.jsonl.gz"]
+    (row,) = dk.status(to).rows
+    assert (row.done, row.left, dk.status(to).exit_status) == (1, 0, 0)
+    assert dk.validate(to, progress=False).exit_status == 0
+    assert dk.convert(raw, to=to, source="s", progress=False).done == 1
