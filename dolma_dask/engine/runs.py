@@ -6,8 +6,7 @@ However a run ends, the records of finished shards are in the journal and tempor
 
 import dataclasses
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -17,23 +16,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask import clusters
-from dolma_dask.display import byte_size, counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
+from dolma_dask.engine.outcome import (
+    again_notes,
+    check_budget,
+    excess_of,
+    removal_notes,
+    stage_error,
+    totals,
+    window_notes,
+)
 from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import (
-    BadRecordBudgetError,
     DiskFullError,
     Failure,
     InterruptedStageError,
-    StageError,
     StoreUnreachableError,
 )
 from dolma_dask.formats import layout
-from dolma_dask.io import files, quarantine
+from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
-from dolma_dask.io.records import merge_rules, sum_counts
+from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
@@ -187,7 +192,7 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     if not options.overwrite and not plan.is_staging:
         resume.check_replaceable(plan, state)
     resume.check_orphans(plan, state, surplus, options.overwrite)
-    notes = (*plan.notes, *_notes(state, options))
+    notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return _Running(plan, state, surplus, summary, dict(state.finished))
 
@@ -223,34 +228,9 @@ def _clear_away(each: _Running) -> None:
 
 def _rehearsed(running: _Running, started: float) -> Ran:
     planned = tuple(task.shard for task in running.state.left)
-    notes = (*running.summary.notes, *_removal_notes(running.surplus, "would be removed", "would be removed"))
+    notes = (*running.summary.notes, *removal_notes(running.surplus, "would be removed", "would be removed"))
     summary = replace(running.summary, planned=planned, notes=notes, seconds=time.monotonic() - started)
     return running.ran(summary)
-
-
-def _notes(state: RunState, options: RunOptions) -> Iterator[str]:
-    """Say what is made again that an earlier run had made."""
-    known = {
-        unit.name: unit.key
-        for task in state.left
-        for unit in task.units
-        if unit.name in state.journal.records
-    }
-    other = [name for name, key in known.items() if state.journal.records[name].key != key]
-    again = "to be made again" if options.dry_run else "made again now"
-    if other and not options.overwrite:
-        yield f"{counted(len(other), 'file')} made before with other options or inputs, {again}; first {other[0]}"
-    foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
-    if foreign:
-        yield f"{counted(len(foreign), 'record')} of another journal format, never believed: {again}; first {foreign[0]}"
-
-
-def _removal_notes(surplus: Surplus, orphans_are: str, left_over_are: str) -> Iterator[str]:
-    """Say what happened to files that the plan does not make."""
-    if orphans := surplus.orphans:
-        yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, {orphans_are}; first {orphans[0]}"
-    if left_over := surplus.left_over:
-        yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, {left_over_are}; first {left_over[0]}"
 
 
 def gather(
@@ -289,7 +269,7 @@ def gather(
     except KeyboardInterrupt:
         raise InterruptedStageError(f"{stage.verb} was stopped. Run the same command again.") from None
     if failures:
-        raise _stage_error(stage.verb, failures, len(tasks))
+        raise stage_error(stage.verb, failures, len(tasks))
     return [results[task.shard] for task in tasks if add is None]
 
 
@@ -446,13 +426,13 @@ def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) ->
 def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
     plan, failures = each.plan, tuple(each.failures)
-    counts = _totals(each.records.values())
+    counts = totals(each.records.values())
     orphans_are = "kept until all shards are done" if failures else "removed"
-    loss = _excess(plan, counts) if plan.bad_is_loss else ""
+    loss = excess_of(plan, counts) if plan.bad_is_loss else ""
     notes = (
         *each.summary.notes,
-        *_removal_notes(each.surplus, orphans_are, "removed"),
-        *_window_notes(each.records.values()),
+        *removal_notes(each.surplus, orphans_are, "removed"),
+        *window_notes(each.records.values()),
         *finding_notes(each.records.values()),
     )
     summary = replace(
@@ -467,44 +447,10 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
         lost=bool(loss),
     )
     if failures:
-        raise _stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
+        raise stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
     if not plan.bad_is_loss:
-        _check_budget(plan, each.records.values(), summary)
+        check_budget(plan, each.records.values(), summary)
     return summary
-
-
-def _window_notes(records: Iterable[Record]) -> Iterator[str]:
-    """Say what memory files with long windows take."""
-    windows = {
-        item.path: item.window_bytes for record in records for item in record.inputs if item.window_bytes
-    }
-    if windows:
-        path, most = max(windows.items(), key=lambda item: (item[1], item[0]))
-        yield (
-            f"{counted(len(windows), 'zstd file')} with a long window: each worker that reads one needs up to {byte_size(most)} more memory; "
-            f"largest {path}"
-        )
-
-
-def _totals(records: Iterable[Record]) -> dict[str, float]:
-    """Sum the counts over shards; units of one shard speak of the same rows, so the largest stands for all of them."""
-    by_shard: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for record in records:
-        known = by_shard[record.shard]
-        known.update({name: max(count, known.get(name, count)) for name, count in record.counts.items()})
-    return sum_counts(by_shard.values())
-
-
-def _stage_error(
-    verb: str, failures: Sequence[Failure], shards: int, summary: Summary | None = None
-) -> StageError:
-    first = failures[0]
-    return StageError(
-        f"{verb}: {len(failures):,} of {counted(shards, 'shard')} failed; the others are finished. "
-        f"First: {first.shard}: {first.error}: {first.message}",
-        failures=failures,
-        summary=summary,
-    )
 
 
 def _over_budget(each: _Running) -> str:
@@ -513,26 +459,5 @@ def _over_budget(each: _Running) -> str:
         return ""
     known = each.state.journal.records
     units = (each.plan.all_units or frozenset()) & known.keys()
-    there = _totals(known[name] for name in units)
-    return _excess(each.plan, _totals(each.records.values())) or _excess(each.plan, there)
-
-
-def _excess(plan: Plan, counts: Mapping[str, float]) -> str:
-    bad, rows = counts.get("bad_records", 0), counts.get("documents_in", 0)
-    if bad <= plan.max_bad_fraction * rows:
-        return ""
-    allowed = f"allowed are {plan.max_bad_fraction:.3%} (max_bad_fraction)"
-    return f"{bad:,.0f} of {rows:,.0f} rows are bad ({bad / max(rows, 1):.3%}); {allowed}"
-
-
-def _check_budget(plan: Plan, records: Iterable[Record], summary: Summary) -> None:
-    if excess := _excess(plan, summary.counts):
-        folder = plan.quarantine or files.join(plan.root, f"{layout.QUARANTINE}/{plan.verb}")
-        shards = dict.fromkeys(record.shard for record in records if record.counts.get("bad_records"))
-        reason = quarantine.commonest(folder, shards)
-        raise BadRecordBudgetError(
-            f"{plan.verb}: {excess}.{reason} Look at {folder}/, mend the input or allow more.",
-            bad=summary.counts.get("bad_records", 0),
-            rows=summary.counts.get("documents_in", 0),
-            summary=summary,
-        )
+    there = totals(known[name] for name in units)
+    return excess_of(each.plan, totals(each.records.values())) or excess_of(each.plan, there)

@@ -12,7 +12,9 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import byte_size, counted, listed
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, journals
-from dolma_dask.questions.status.question import COLUMNS, Listing, StatusRow, status_of
+from dolma_dask.questions.status.inputs import Listing
+from dolma_dask.questions.status.question import COLUMNS, status_of
+from dolma_dask.questions.status.rows import StatusRow
 from dolma_dask.results import notebook
 from dolma_dask.results.table import Column, Table
 

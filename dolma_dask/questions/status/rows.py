@@ -1,0 +1,215 @@
+"""Rows of status: what each verb has done of each of its outputs, from the records of its journal and a listing."""
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dolma_dask.display import counted
+from dolma_dask.formats import layout
+from dolma_dask.journal import Journal, Record, RunRecord, is_there
+from dolma_dask.ownership import Ownership, void_claims
+from dolma_dask.questions.status.inputs import CHANGED, GONE, TOUCHED, Listing, Origins, reads_files
+
+
+@dataclass(frozen=True)
+class StatusRow:
+    """State of one verb and one of its outputs."""
+
+    verb: str  # its name
+    writes: str  # folder or file, relative to the dataset
+    done: int  # shards that are finished, with outputs that are there and inputs that are what was read
+    # shards that failed, were left out or were never begun; None if the last run was stopped and nothing tells how many there are
+    left: int | None
+    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse; the same command makes them again
+    changed: int
+    # of `done`: shards whose inputs have the same sizes and other time stamps; the same command compares their bytes
+    touched: int
+    bad_rows: int  # records that were set aside
+    bytes: int  # stored bytes of what it wrote
+    seconds: float  # work of all shards, in seconds of one worker
+    # when the last run began, and when the last shard was finished; seconds since 1970
+    started: float | None
+    finished: float | None
+    stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
+    is_origin_gone: bool = False  # none of the files that it was made from is there any more
+    over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
+    left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
+    problems: Mapping[str, int] = field(default_factory=dict)
+    """Problems by kind that the newest check has found, of `validate`."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the same command would do anything."""
+        return (
+            self.stopped or bool(self.left) or self.left is None or self.changed > 0 or bool(self.over_budget)
+        )
+
+    @property
+    def state(self) -> str:
+        """Word or two for a person."""
+        if self.stopped:
+            return "stopped or running"
+        if self.over_budget:
+            return "over budget"
+        if self.is_open:
+            return "to do"
+        return counted(sum(self.problems.values()), "problem") if self.problems else "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row with its state as JSON-able values."""
+        return {**vars(self), "state": self.state}
+
+
+def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
+    """Yield a row for each thing that a verb writes: what its runs have announced."""
+    void, owned = void_claims(journal, listed.files), Ownership(journal)
+    runs = [run for run in journal.runs if run.writes not in void]
+    prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
+    groups: dict[str, list[Record]] = {}
+    sums: list[Record] = []
+    for record in (one for one in journal.records.values() if not one.is_forgotten):
+        if _is_sum(record):
+            sums.append(record)
+        else:
+            groups.setdefault(owned.prefix_of(record.unit), []).append(record)
+    for run in runs:
+        begun = any(prefix in groups for prefix in run.writes)
+        for prefix in run.writes:
+            if prefix.endswith("/") or not begun:
+                groups.setdefault(prefix, [])
+    for name, records in sorted(groups.items()):
+        mine = [record for record in sums if _is_about(record, name, prefixes)]
+        yield _row(journal, name, records if name else _newest(records), mine, listed)
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """Return the newest record of each shard, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+    newest = {record.shard: record for record in sorted(records, key=lambda record: record.finished)}
+    return list(newest.values())
+
+
+def _is_sum(record: Record) -> bool:
+    """Tell whether a record sums up others, such as that of an attribute set: its name is none of a file."""
+    return "." not in posixpath.basename(record.unit)
+
+
+def _of(path: str, prefixes: Sequence[str]) -> str:
+    """Return the longest announced prefix of a path."""
+    return next((prefix for prefix in prefixes if path.startswith(prefix)), "")
+
+
+def _is_about(record: Record, name: str, prefixes: Sequence[str]) -> bool:
+    """Tell whether a record that sums up others speaks of what is counted under `name`."""
+    paths = (record.unit, *(file.path for file in record.files))
+    found = {_of(path, prefixes) for path in paths} - {""}
+    return not found or name in found
+
+
+def _row(
+    journal: Journal, name: str, shards: Sequence[Record], sums: Sequence[Record], listed: Listing
+) -> StatusRow:
+    runs = [run for run in journal.runs if _concerns(run, name)]
+    origins = Origins(listed, runs, [*shards, *sums])
+    there = [record for record in shards if is_there(record, listed.files)]
+    states = Counter(origins.state(record) for record in there if reads_files(record))
+    above = Counter(origins.state(record) for record in sums if reads_files(record) and name)
+    known = states + above
+    is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
+    changed = states[CHANGED] + (0 if is_gone else states[GONE])
+    if (above[CHANGED] or above[GONE]) and not is_gone:
+        changed = len(there)
+    changed = max(changed, _unbelieved(there, [record for record in sums if record.unit == name]))
+    newest = runs[-1] if runs else None
+    ended = {run.writes: run for run in runs if run.finished}
+    return StatusRow(
+        verb=journal.verb,
+        writes=_shown(name, shards),
+        done=len(there) - changed,
+        left=_left(shards, there, runs, origins),
+        changed=changed,
+        touched=min(states[TOUCHED], len(there) - changed),
+        bad_rows=_bad_rows([*shards, *sums], listed),
+        bytes=sum(file.bytes for record in shards for file in record.files if file.path in listed.files),
+        seconds=sum(record.seconds for record in shards),
+        started=newest.started if newest else None,
+        finished=max((record.finished for record in shards), default=0.0) or None,
+        stopped=_is_stopped(runs),
+        is_origin_gone=is_gone,
+        over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
+        left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
+        problems=_problems(sums),
+    )
+
+
+def _unbelieved(shards: Sequence[Record], sums: Sequence[Record]) -> int:
+    """Return how many shards have attributes of another run than the one whose attributes readers believe, such as those of a list that was refused."""
+    keys = {record.info["key"] for record in sums if "key" in record.info}
+    made = [record for record in shards if record.info.get("dataset_wide") is True]
+    return sum(record.key not in keys for record in made) if keys else 0
+
+
+def _problems(sums: Sequence[Record]) -> dict[str, int]:
+    """Return the problems by kind of the newest report of a check."""
+    reports = [record for record in sums if "valid" in record.info]
+    newest = max(reports, key=lambda record: record.finished, default=None)
+    found = newest.info.get("problems") if newest else None
+    try:
+        return {kind: item.count for kind, item in msgspec.convert(found or {}, dict[str, _Count]).items()}
+    except msgspec.ValidationError:
+        return {}  # no record of ours
+
+
+class _Count(Struct):
+    """The part of the problems of a kind that is counted."""
+
+    count: int
+
+
+_LEFT_OUT = {"missing", "broken"}
+"""Keys in the record of an object that was not fetched."""
+
+
+def _shown(name: str, shards: Sequence[Record]) -> str:
+    """Return a prefix as people write it: ``part-*`` for files whose names begin so."""
+    is_beginning = name and not name.endswith("/") and any(record.unit != name for record in shards)
+    return f"{name}*" if is_beginning else name
+
+
+def _concerns(run: RunRecord, name: str) -> bool:
+    """Tell whether a run would write what is counted under `name`."""
+    return not run.writes or name in run.writes
+
+
+def _is_stopped(runs: Sequence[RunRecord]) -> bool:
+    """Tell whether the newest of some runs, which went over the same again, has not ended by itself."""
+    return bool(runs) and not runs[-1].finished
+
+
+def _left(
+    records: Sequence[Record], there: Sequence[Record], runs: Sequence[RunRecord], origins: Origins
+) -> int | None:
+    """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
+    shards = origins.of(None).shards
+    is_by_shard = not any(record.unit == record.shard for record in records)
+    if shards and is_by_shard:
+        return len(shards - {layout.stem_of(record.shard) for record in there})
+    if _is_stopped(runs):
+        return None
+    newest = {run.writes: run for run in runs}
+    return len(records) - len(there) + sum(run.missing for run in newest.values())
+
+
+def _bad_rows(records: Iterable[Record], listed: Listing) -> int:
+    """Count the records in quarantine files that are still there."""
+    prefix = f"{layout.QUARANTINE}/"
+    return sum(
+        file.rows
+        for record in records
+        for file in record.files
+        if file.path.startswith(prefix) and file.path in listed.files
+    )
