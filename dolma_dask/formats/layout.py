@@ -46,8 +46,15 @@ _OTHERS = re.compile(
 )
 """Names that end with a compression, and say that something else is in it."""
 
-_MARKERS = ("_*", "README*", "LICENSE*", "*.crc")
-"""Names of files that hold no documents, as Spark, Hadoop and people leave them beside documents: ``_SUCCESS``, ``_metadata``. Hidden files are not listed at all."""
+_WRITTEN_BESIDE = (
+    *("_SUCCESS", "_metadata", "_common_metadata", "_committed_*", "_started_*"),
+    *("Thumbs.db", "desktop.ini", "MD5SUMS", "SHA1SUMS", "SHA256SUMS", "SHA512SUMS"),
+    *("*.crc", "*.md5", "*.sha1", "*.sha256", "*.sha512"),
+)
+"""Names of files that writers and systems leave beside others, and that hold no records. Hidden files are not listed at all."""
+
+_BESIDE_DOCUMENTS = ("_*", "README*", "LICENSE*", *_WRITTEN_BESIDE)
+"""The same below ``documents/``, where what people write is no document either; among raw files it may be one."""
 
 FileFormat = Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = ("jsonl.gz", "jsonl.zst", "jsonl", "parquet")
@@ -68,10 +75,11 @@ def suffix_of(path: str) -> str | None:
     return None if suffix in _COMPRESSED and _OTHERS.search(path) else suffix
 
 
-def is_marker(path: str) -> bool:
-    """Tell whether a file that is not one of documents is known to hold none."""
+def is_marker(path: str, *, is_raw: bool = False) -> bool:
+    """Tell whether a file is known to hold no documents, or among raw files no records."""
     name = path.rpartition("/")[2]
-    return any(fnmatchcase(name, pattern) for pattern in _MARKERS)
+    patterns = _WRITTEN_BESIDE if is_raw else _BESIDE_DOCUMENTS
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def is_named(path: str, patterns: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.clusters import cluster_examples
-from dolma_dask.pages.findings import beyond_published
+from dolma_dask.pages.highlights import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.names import shown_names

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from dolma_dask import display
 from dolma_dask.figures import interactive
 from dolma_dask.pages import markup, story, views
-from dolma_dask.pages.findings import findings
+from dolma_dask.pages.highlights import highlights
 from dolma_dask.pages.markup import visible
 from dolma_dask.pages.model import ReportData
 from dolma_dask.pages.names import key_name, shown_names, with_short_names
@@ -38,7 +38,7 @@ FORMAT, FORMAT_VERSION = "dolma_dask.report", 1
 def render(data: ReportData) -> str:
     """Draw the report as one self-contained HTML page; write it as UTF-8."""
     names = shown_names([signal.key for signal in data.signals] + [one.signal for one in data.examples])
-    found = findings(data, names)
+    found = highlights(data, names)
     data = with_short_names(data, names)
     drawn = [signal for signal in data.signals if is_drawn(signal)]
     drawn_results = [table.plot for table in data.results if table.plot]

@@ -123,12 +123,6 @@ _KINDS: dict[str, Kind] = {
 _MAILDIR = re.compile(r"(?:.*/)?(?:(?:cur|new)/[0-9]+\.[^/]+|[0-9]+\.[^/]+:2,[A-Za-z]*)")
 """Messages of a maildir have names without a suffix; those that were seen have flags."""
 
-_MARKERS = re.compile(
-    r"(?:.*/)?(?:_SUCCESS|_metadata|_common_metadata|_committed_[^/]*|_started_[^/]*|Thumbs\.db|desktop\.ini"
-    r"|(?:MD5|SHA1|SHA256|SHA512)SUMS|[^/]*\.(?:crc|md5|sha1|sha256|sha512))"
-)
-"""Files that writers and systems leave beside records, which hold none."""
-
 _CONTAINERS = ("parquet", "tar")  # compressed inside; `.jsonl.zst.tar` is a tar of .jsonl.zst
 
 
@@ -173,16 +167,11 @@ def sorted_out(infos: Sequence[FileInfo], skip: Sequence[str]) -> Listing:
     for info in infos:
         if layout.is_named(info.path, skip):
             continue
-        if is_marker(info.path):
+        if layout.is_marker(info.path, is_raw=True):
             listing.markers.append(info)
         else:
             (listing.known if is_known(info.path) else listing.odd).append(info)
     return listing
-
-
-def is_marker(path: str) -> bool:
-    """Tell whether a file is known to hold no records."""
-    return _MARKERS.fullmatch(path) is not None
 
 
 def is_known(path: str) -> bool:

@@ -25,7 +25,7 @@ from dolma_dask.sources.csv import read_csv
 from dolma_dask.sources.functions import DOCUMENTS
 from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.mbox import read_mbox
-from dolma_dask.sources.naming import SINGLE, RawName, is_marker, split_suffix
+from dolma_dask.sources.naming import SINGLE, RawName, split_suffix
 from dolma_dask.sources.text import add_text
 
 _KINDS = {
@@ -114,7 +114,7 @@ def _reason_to_skip(member: tarfile.TarInfo, skip: Sequence[str]) -> str:
             "skipped by name"
             if layout.is_named(member.name, skip)
             else "marker"
-            if is_marker(member.name)
+            if layout.is_marker(member.name, is_raw=True)
             else ""
         )
     return "" if member.isdir() else _KINDS.get(member.type, f"type {member.type!r}")

@@ -14,7 +14,7 @@ from dolma_dask.display import isolated
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
-from dolma_dask.pages.findings import beyond_published, findings
+from dolma_dask.pages.highlights import beyond_published, highlights
 from dolma_dask.pages.history import Step
 from dolma_dask.pages.model import (
     Beyond,
@@ -140,7 +140,7 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
         sources=[*DATA.sources, SourceRow("it's", 10, 700, 1, 50, None, (2, 7, 0))],
         beyond=[Beyond("g__g__word_count", ">=", 50.0, 9, 0.13), Beyond("symbols", "<=", 0.1, 2, 0.03)],
     )
-    lost, costly, junk, more = findings(data, {"g__g__word_count": "word_count"})
+    lost, costly, junk, more = highlights(data, {"g__g__word_count": "word_count"})
     rule = "words >= 50 and fuzzy is None and length < 9"
     assert lost.text == (
         "Source it's nearly vanishes: 1 of 10 documents are kept (10.0 %); most fall to “fuzzy is None” (7)."
@@ -168,26 +168,26 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
     assert "symbols <= 0.1 (2)" in more.text
     shown = page.render(data)
     assert shown.index('id="findings"') < shown.index('id="sources"')
-    unlooked = findings(replace(data, results=[], beyond=[], sources=DATA.sources), {})[-1]
+    unlooked = highlights(replace(data, results=[], beyond=[], sources=DATA.sources), {})[-1]
     assert unlooked.command == "dolma-dask dedupe corpus/v0 --how fuzzy"
-    left = findings(replace(data, where="words >= 50", rules=RULES[:1], sources=DATA.sources), {})[1]
+    left = highlights(replace(data, where="words >= 50", rules=RULES[:1], sources=DATA.sources), {})[1]
     assert left.text == "fuzzy marks 15 documents as copies, and no rule drops them."
     spelled_by_group = replace(
         DATA, rules=[replace(RULES[0], rule="length within regular by source"), RULES[1]]
     )
-    assert [one.command for one in findings(spelled_by_group, {})] == [
+    assert [one.command for one in highlights(spelled_by_group, {})] == [
         "dolma-dask what-if d --to what_if.html"
     ]
     empty = replace(DATA, sources=[replace(row, kept_documents=0) for row in DATA.sources])
-    assert findings(empty, {})[0].text == "Nothing is kept of 100 documents."
-    assert findings(ReportData("t", "d", "c", "v"), {}) == []
+    assert highlights(empty, {})[0].text == "Nothing is kept of 100 documents."
+    assert highlights(ReportData("t", "d", "c", "v"), {}) == []
 
 
 def test_each_command_makes_a_version_of_its_own():
     beyond = [Beyond("g__g__word_count", ">=", 50.0, 9, 0.13)]
     lost = SourceRow("law", 10, 700, 1, 50, None, (2, 7, 0))
     data = replace(DATA, dataset="corpus/v1", origin="v0", sources=[*DATA.sources, lost], beyond=beyond)
-    commands = [shlex.split(one.command) for one in findings(data, {}) if "mix" in one.command]
+    commands = [shlex.split(one.command) for one in highlights(data, {}) if "mix" in one.command]
     assert [words[-1] for words in commands] == ["corpus/v2", "corpus/v3", "corpus/v4"]
 
 
@@ -196,7 +196,7 @@ def test_what_was_wrong_is_among_the_findings():
     failed = Table("v0", (), (), "2 problems.", section="Checks", is_alarm=True)
     passed = Table("v1", (), (), "Nothing is wrong.", section="Checks")
     stages = [replace(stage, bad_records=3, failed=1), *others]
-    found = findings(replace(DATA, stages=stages, results=[*DATA.results, failed, passed]), {})
+    found = highlights(replace(DATA, stages=stages, results=[*DATA.results, failed, passed]), {})
     assert [one.text for one in found[:3]] == [
         "1 shard failed: see what was wrong.",
         "3 records could not be read and are not among the documents.",
@@ -206,7 +206,7 @@ def test_what_was_wrong_is_among_the_findings():
 
 def test_a_rule_that_costs_no_text_is_no_finding():
     empty = replace(RULES[0], dropped_bytes=0, only_bytes=0)
-    assert not any("costs most text" in one.text for one in findings(replace(DATA, rules=[empty]), {}))
+    assert not any("costs most text" in one.text for one in highlights(replace(DATA, rules=[empty]), {}))
 
 
 def test_bounds_that_hold_together_with_other_conditions_are_said():

@@ -51,7 +51,7 @@ MAX_RULE = 600
 """Characters of a rule that a command repeats."""
 
 
-class Finding(Struct, frozen=True):
+class Highlight(Struct, frozen=True):
     """A sentence, and the command that changes what it says; without one there is nothing to type."""
 
     text: str
@@ -75,7 +75,7 @@ def beyond_published(
     return sorted(found, key=lambda one: (-one.documents, one.key))
 
 
-def findings(data: ReportData, names: Mapping[str, str]) -> list[Finding]:
+def highlights(data: ReportData, names: Mapping[str, str]) -> list[Highlight]:
     """Return what a reader should look at first; `names` are those of the signals on the page."""
     found = [
         *_wrong(data),
@@ -84,7 +84,7 @@ def findings(data: ReportData, names: Mapping[str, str]) -> list[Finding]:
         *_copies_left(data),
         *_beyond(data, names),
     ]
-    targets, version = list[Finding](), data.dataset
+    targets, version = list[Highlight](), data.dataset
     for one in found:
         if one.where is not None:  # each makes a version of its own: the second of one name would be refused
             version = _next(version)
@@ -96,51 +96,53 @@ def findings(data: ReportData, names: Mapping[str, str]) -> list[Finding]:
 # ------------------------------------------------------------------------------------------------ what was lost
 
 
-def _wrong(data: ReportData) -> Iterator[Finding]:
+def _wrong(data: ReportData) -> Iterator[Highlight]:
     """Yield what makes the other numbers incomplete: failed shards, bad records, and checks that have found something."""
     total = totals(data)
     if total.failed:
-        yield Finding(f"{counted(total.failed, 'shard')} failed: see what was wrong.")
+        yield Highlight(f"{counted(total.failed, 'shard')} failed: see what was wrong.")
     if total.bad:
         are = "is" if total.bad == 1 else "are"
-        yield Finding(f"{counted(total.bad, 'record')} could not be read and {are} not among the documents.")
+        yield Highlight(
+            f"{counted(total.bad, 'record')} could not be read and {are} not among the documents."
+        )
     for table in data.results:
         if table.section == "Checks" and table.is_alarm:
-            yield Finding(f"Checks of {table.title} have found something: {table.caption}")
+            yield Highlight(f"Checks of {table.title} have found something: {table.caption}")
 
 
-def _vanished(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+def _vanished(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     """Yield the sources of which little is left, those with most documents first."""
     rows = [row for row in data.sources if row.kept_documents is not None and row.documents]
     kept, every = sum(row.kept_documents or 0 for row in rows), sum(row.documents for row in rows)
     if every and not kept:
-        yield Finding(f"Nothing is kept of {counted(every, 'document')}.")
+        yield Highlight(f"Nothing is kept of {counted(every, 'document')}.")
     limit = min(VANISHING, kept / every / 2) if every else 0
     lost = [row for row in rows if kept and (row.kept_documents or 0) <= limit * row.documents]
     for row in sorted(lost, key=lambda row: -row.documents)[:MAX_SOURCES]:
         yield _vanishing(data, row, names)
     if len(lost) > MAX_SOURCES:
-        yield Finding(
+        yield Highlight(
             f"{counted(len(lost) - MAX_SOURCES, 'more source')} vanish too: the table of sources has them."
         )
 
 
-def _vanishing(data: ReportData, row: SourceRow, names: Mapping[str, str]) -> Finding:
+def _vanishing(data: ReportData, row: SourceRow, names: Mapping[str, str]) -> Highlight:
     what = "vanishes" if not row.kept_documents else "nearly vanishes"
     text = f"Source {isolated(short(row.source)) or '(none)'} {what}: {row.kept_documents:,} of {counted(row.documents, 'document')} are kept ({percent(row.kept_documents, row.documents)})"
     conditions = _conditions(data)
     if not row.dropped or not any(row.dropped):
-        return Finding(f"{text}.")
+        return Highlight(f"{text}.")
     place = int(np.argmax(row.dropped))
     rule = data.rules[place]
     text = f"{text}; most fall to {_quoted(rule, names)} ({row.dropped[place]:,})."
     if not conditions or not row.source:
-        return Finding(text)
+        return Highlight(text)
     excepted = f"({conditions[place]} or source == {row.source!r})"
-    return Finding(text, where=_rule(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
+    return Highlight(text, where=_rule(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
 
 
-def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     """Yield the rule without which most text would come back."""
     rules = [row for row in data.rules if row.dropped]
     if not rules:
@@ -159,20 +161,20 @@ def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Fin
     text = f"{shown} costs most text: {byte_size(size)} ({percent(size, every)} of what came in){how}."
     others = [one for one, rule in zip(conditions, data.rules, strict=False) if rule is not row]
     if others and alone:
-        yield Finding(f"{text} Without it:", where=_rule(data, others))
+        yield Highlight(f"{text} Without it:", where=_rule(data, others))
     else:
-        yield Finding(f"{text} With other bounds:", _what_if(data))
+        yield Highlight(f"{text} With other bounds:", _what_if(data))
 
 
 # ------------------------------------------------------------------------------------------------ what is left
 
 
-def _copies_left(data: ReportData) -> Iterator[Finding]:
+def _copies_left(data: ReportData) -> Iterator[Highlight]:
     """Yield what is known of copies among the documents that are left."""
     tables = [table for table in data.results if table.columns == BY_SOURCE]
     if not tables:
         if data.stages and data.sources:
-            yield Finding(
+            yield Highlight(
                 "Nobody has looked for copies.", f"dolma-dask dedupe {shlex.quote(_origin(data))} --how fuzzy"
             )
         return
@@ -181,10 +183,10 @@ def _copies_left(data: ReportData) -> Iterator[Finding]:
         copies = sum(int(row[2] or 0) for row in table.rows)
         if copies and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", data.where or ""):
             text = f"{isolated(name)} marks {counted(copies, 'document')} as copies, and no rule drops them."
-            yield Finding(text, where=_rule(data, [*_conditions(data), f"{name} is None"]))
+            yield Highlight(text, where=_rule(data, [*_conditions(data), f"{name} is None"]))
 
 
-def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
+def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     """Yield the published bounds beyond which most of the kept documents are."""
     is_kept = any(row.kept_documents is not None for row in data.sources)
     for one in data.beyond[:MAX_BEYOND]:
@@ -195,14 +197,14 @@ def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Finding]:
             f"{counted(one.documents, 'kept document' if is_kept else 'document')} ({percent(one.share)}) {'has' if one.documents == 1 else 'have'} "
             f"{isolated(name)} {side} {real(one.bound)}, the bound of the Gopher paper. Read some, or drop them:"
         )
-        yield Finding(text, where=_rule(data, [*_conditions(data), condition]))
+        yield Highlight(text, where=_rule(data, [*_conditions(data), condition]))
     if len(data.beyond) > MAX_BEYOND:
         rest = data.beyond[MAX_BEYOND : MAX_BEYOND + 4]
         others = [
             f"{isolated(names.get(one.key, one.key))} {one.sign} {real(one.bound)} ({one.documents:,})"
             for one in rest
         ]
-        yield Finding(f"Further bounds of that paper, with the documents beyond each: {listed(others)}.")
+        yield Highlight(f"Further bounds of that paper, with the documents beyond each: {listed(others)}.")
 
 
 # ------------------------------------------------------------------------------------------------ commands
