@@ -84,7 +84,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format"
     @property
     def is_forgotten(self) -> bool:
         """True if nothing is to be made or missed of the unit."""
-        return not self.key and not self.files
+        return not (self.key or self.files or self.info)
 
 
 def sum_drops(records: Sequence[Record]) -> "Tally | None":
