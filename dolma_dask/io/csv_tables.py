@@ -3,12 +3,13 @@
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, count, islice
 from typing import Protocol, Self
 
 import pyarrow as pa
 
 from dolma_dask.errors import BadRecordError, CorruptFileError
+from dolma_dask.formats.csv_quotes import QuoteScan
 from dolma_dask.io.stored import PieceReader
 
 _HEAD_BYTES = 1 << 20
@@ -32,11 +33,12 @@ class CsvTable:
     def __init__(self, url: str, pieces: Iterator[bytes], delimiter: str) -> None:
         self._url = url
         self._delimiter = delimiter
-        self._quotes = 0
+        self._quotes = QuoteScan(delimiter)
+        self._torn = dict[int, int]()
         head = b""
         while len(head) < _HEAD_BYTES and (piece := next(pieces, b"")):
             head += piece
-        self._pieces = self._counted(chain([head], pieces))
+        self._pieces = self._scanned(chain([head], pieces))
         text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
         self._given: list[str] | None = None
         self.names: list[str] = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
@@ -46,9 +48,9 @@ class CsvTable:
         self._given = list(names)
         return self
 
-    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._quotes += piece.count(b'"')
+    def _scanned(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for number, piece in enumerate(pieces):
+            self._torn.update(self._quotes.torn(piece if number else piece.removeprefix(_BYTE_ORDER_MARK)))
             yield piece
 
     def batches(
@@ -59,19 +61,22 @@ class CsvTable:
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns (large_string) of all rows.
 
-        A row with another number of cells is left out and told to `on_bad_row`, with its number from 0, what was expected and its bytes; without that it is an error. Raises
-        `BadRecordError`: that, or a row is longer than a block, or not UTF-8. Raises `CorruptFileError`: a quote is never closed.
+        A row with another number of cells, or with text behind the quote that closes several lines, is left out and told to `on_bad_row`, with its number from 0, what was
+        expected and its bytes; without that it is an error. Raises `BadRecordError`: that, or a row is longer than a block, or not UTF-8. Raises `CorruptFileError`: a
+        quote is never closed.
         """
         from pyarrow import csv as table
+
+        skipped = set[int]()
 
         def refuse(row: InvalidRow) -> str:
             if on_bad_row is None:
                 return "error"
-            number = row.number - (1 if self._given else 2)
-            on_bad_row(number, _expected(row), row.text.encode())
+            skipped.add(row.number - 1)
+            on_bad_row(row.number - 1 - self._first, _expected(row), row.text.encode())
             return "skip"
 
-        last = ""
+        numbers = (row for row in count(self._first) if row not in skipped)
         try:
             reader = table.open_csv(
                 pa.PythonFile(PieceReader(self._pieces), mode="r"),
@@ -88,19 +93,47 @@ class CsvTable:
                 ),
             )
             for batch in reader:
-                if batch.num_rows and batch.num_columns:
-                    last = batch.column(batch.num_columns - 1)[-1].as_py()
-                yield batch
+                rows = list(islice(numbers, batch.num_rows))
+                yield self._whole(batch, rows, on_bad_row) if self._torn else batch
         except pa.ArrowInvalid as error:
             raise BadRecordError(
                 f"{self._url}: {' '.join(str(error).split())}; expected rows as the heading says, in UTF-8, of at most {block_bytes:,} bytes.",
                 url=self._url,
             ) from error
-        if self._quotes % 2 and "\n" in last:
+        if self._quotes.is_open:
             raise CorruptFileError(
                 f"{self._url}: the last row begins a cell with a quote that is never closed; expected one at its end. Mend the file.",
                 url=self._url,
             )
+
+    @property
+    def _first(self) -> int:
+        """Number of the first row behind the heading."""
+        return 0 if self._given else 1
+
+    def _whole(
+        self,
+        batch: pa.RecordBatch,
+        rows: Sequence[int],
+        on_bad_row: Callable[[int, str, bytes], None] | None,
+    ) -> pa.RecordBatch:
+        """Return the rows of a batch, of these numbers, without those that are torn."""
+        for index, row in enumerate(rows):
+            if row in self._torn:
+                expected = f"a cell that ends with its quote, found one of {self._torn[row]:,} lines and text behind it"
+                if on_bad_row is None:
+                    raise BadRecordError(
+                        f"{self._url}, row {row - self._first}: {expected}. {_TORN}.", url=self._url
+                    )
+                cells = io.StringIO()
+                csv.writer(cells, delimiter=self._delimiter).writerow(
+                    batch.slice(index, 1).to_pylist()[0].values()
+                )
+                on_bad_row(row - self._first, f"{expected}; {_TORN}", cells.getvalue().encode())
+        return batch.filter(pa.array([row not in self._torn for row in rows], pa.bool_()))
+
+
+_TORN = "a quote before it is probably never closed, so that rows are lost in the cell, and not counted"
 
 
 def _expected(row: InvalidRow) -> str:

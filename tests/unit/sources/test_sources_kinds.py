@@ -137,6 +137,21 @@ def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
     assert [row["id"] for row in documents(tmp_path / "v0")] == ["1", "5"]
 
 
+def test_rows_that_a_quote_swallows_are_not_lost_in_silence(tmp_path):
+    """The number of cells is right: only the text behind the quote that closes the cell tells."""
+    swallowed = b'2,"b\n3,c\n4,"d\n'
+    raw = written(
+        tmp_path / "raw", {"a.csv": b'id,text\n\n1,"a ""\nb"\n' + swallowed + b'5,"ok" so\n6,5" disk\n'}
+    )
+    with pytest.raises(StageError, match="found one of 3 lines and text behind it; a quote before it"):
+        convert(raw, tmp_path / "v0")
+    summary = convert(raw, tmp_path / "v0", on_bad_record="quarantine", max_bad_fraction=0.5)
+    assert summary.counts["documents_in"] == 4
+    kept = json.loads((tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").read_text())
+    assert (kept["row"], base64.b64decode(kept["raw_base64"])) == (1, b'2,"b\n3,c\n4,d"\r\n')
+    assert [row["text"] for row in documents(tmp_path / "v0")] == ['a "\nb', "ok so", '5" disk']
+
+
 def test_a_row_of_a_table_without_a_document_has_no_place_in_bytes(tmp_path):
     raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n2,b\n"})
     pq.write_table(pa.table({"text": pa.array(["a", None])}), tmp_path / "raw/b.parquet")
