@@ -70,6 +70,9 @@ _decode_any = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BYTE_OF_MESSAGE = re.compile(r"\s*\(byte (\d+)\)$")
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
+"""Escapes in JSON, a surrogate pair as one; a group for half of one."""
+
 _NO_NUMBER = re.compile(rb"NaN|-?Infinity")
 _SPACE = b" \t\r\n"
 _INT64 = range(-(2**63), 2**63)
@@ -135,6 +138,12 @@ def _invalid_json(line: bytes, message: str) -> LineError:
             "invalid_json",
             f"one JSON object per line; {name}, which JSON has not, at byte {offset} (null stands for it)",
             offset,
+        )
+    lone = next((one for one in _ESCAPE.finditer(line) if one[1] and one.end() < len(line)), None)
+    if lone and lone.start() < offset:  # nothing is read behind it
+        found = f"{lone[0].decode()}, one half of a surrogate pair without the other, at byte {lone.start()}"
+        return LineError(
+            "invalid_json", f"one JSON object per line; {found} (\\ufffd stands for it)", lone.start()
         )
     what = _BYTE_OF_MESSAGE.sub("", message).removeprefix("JSON is malformed: ")
     what = "the line ends too early" if what == "Input data was truncated" else what

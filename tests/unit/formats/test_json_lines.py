@@ -57,6 +57,21 @@ def refusal(line: bytes, fields: list[Field]) -> LineError:
             6,
             "one JSON object per line; NaN, which JSON has not, at byte 6 (null stands for it)",
         ),
+        *(
+            (
+                b'{"id":"\\ud83d\\ude00 %s"}' % half,
+                "invalid_json",
+                20,
+                f"one JSON object per line; {half[:6].decode()}, one half of a surrogate pair without the other, at byte 20 (\\ufffd stands for it)",
+            )
+            for half in (b"\\ud800", b"\\uDC00", b"\\ud800 and more", b"\\ud800\\n")
+        ),
+        (
+            b'{"id":"\\ud800',
+            "invalid_json",
+            13,
+            "one JSON object per line; the line ends too early at byte 13",
+        ),
         (b"\xef\xbb\xbf{}", "invalid_json", 0, "one JSON object per line; no byte order mark before it"),
         (b"[" * 3000, "invalid_json", 0, "arrays and objects that are nested less deeply"),
         (b" [1]", "not_an_object", 1, "a JSON object, found an array"),
