@@ -938,6 +938,7 @@ def hdf5(
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
+    engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -1011,6 +1012,9 @@ def hdf5(
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
+    engine : {"auto", "tokenizers", "fastokens"}
+        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
+        tokenizers.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -1554,6 +1558,7 @@ def ragged(
     eos: str | int | None = None,
     name: str | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
+    engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -1593,6 +1598,9 @@ def ragged(
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
+    engine : {"auto", "tokenizers", "fastokens"}
+        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
+        tokenizers.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -2790,6 +2798,7 @@ def write_hdf5(
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
+    engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
@@ -2852,6 +2861,9 @@ def write_hdf5(
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
+    engine : {"auto", "tokenizers", "fastokens"}
+        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
+        tokenizers.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float
@@ -2896,6 +2908,7 @@ def write_ragged(
     bos: str | int | None = None,
     eos: str | int | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
+    engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
     max_bad_fraction: float = 0.01,
     overwrite: bool = False,
@@ -2924,6 +2937,9 @@ def write_ragged(
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
+    engine : {"auto", "tokenizers", "fastokens"}
+        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
+        tokenizers.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float

@@ -10,6 +10,7 @@
             BadRecordBudgetError   more bad records than `max_bad_fraction` allows
             CorruptFileError       a file is truncated, damaged, or not what its name says
             SourceChangedError     a file changed while it was read
+            EngineDiffersError     a faster engine gave other results than the definition
             SchemaError            a column or key has another type than was announced
             AlignmentError         an attribute file does not line up with its document file
                 MissingAttributesError
@@ -75,6 +76,10 @@ class CorruptFileError(DataError):
 
 class SourceChangedError(DataError):
     """An input file has another size or time stamp after reading than before."""
+
+
+class EngineDiffersError(DataError):
+    """A faster engine gave other results than the one that defines them."""
 
 
 class SchemaError(DataError):

@@ -7,6 +7,7 @@ from dolma_dask.errors import UsageError
 EXTRAS = {
     "bokeh": "report",
     "dask_jobqueue": "slurm",
+    "fastokens": "fast",
     "ftfy": "ftfy",
     "jq": "jq",
     "matplotlib": "report",

@@ -293,8 +293,10 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 _PLACES = ("from", "inputs")
 """Parameters that say where the input is: `check_origin` compares it."""
 
-_RESULTS = ("downsampled", "function_version")
-"""Parameters that were not requested, but follow from others, the input and the source of a function: one that was edited does its work again."""
+_RESULTS = ("downsampled", "function_version", "distrusts")
+"""Parameters that were not requested, but follow from others, the input, the source of a function (one that was edited does its work again), or a fast engine that gave
+other ids.
+"""
 
 
 def _brief(*values: object) -> list[str]:

@@ -210,6 +210,8 @@ class TokenizerRecord(Struct, frozen=True):
     # what stands before and after every document
     bos: SpecialToken | None = None
     eos: SpecialToken | None = None
+    # an engine that was used in its place until it gave other ids, and for which text
+    distrusts: str | UnsetType = UNSET
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -88,6 +88,7 @@ class RaggedOutput(Struct, frozen=True):
             shown={
                 "tokenizer": self.engine.file_name,
                 "tokenizer_fingerprint": self.engine.fingerprint,
+                "distrusts": self.engine.distrusts or None,
                 "special_tokens_in_text": None if self.engine.in_text == "text" else self.engine.in_text,
                 "bos": bos and bos.token,
                 "eos": eos and eos.token,
@@ -99,7 +100,7 @@ class RaggedOutput(Struct, frozen=True):
             reads=(".data.npy", ".len.npy"),
             beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
             own_names=own_names(names),
-            notes=(*plan.notes, *self._others(names)),
+            notes=(*plan.notes, *self.engine.notes, *self._others(names)),
         )
 
     def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:

@@ -20,25 +20,24 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from msgspec.structs import replace
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
 
 import numpy as np
 import pyarrow as pa
 import xxhash
+from msgspec import structs
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from dolma_dask.errors import DataError, DolmaDaskError, SourceChangedError, UsageError
+from dolma_dask.errors import DataError, DolmaDaskError, EngineDiffersError, SourceChangedError, UsageError
 from dolma_dask.formats.findings import LOST, SPELLED
-from dolma_dask.formats.ragged import token_dtype
+from dolma_dask.formats.ragged import check_lengths, token_dtype
 from dolma_dask.tokens.alphabet import Alphabet, find_alphabet
 from dolma_dask.tokens.cuts import Cutter, find_cutter
 from dolma_dask.tokens.encoding import (
@@ -50,6 +49,7 @@ from dolma_dask.tokens.encoding import (
     replaced,
     rows_with,
 )
+from dolma_dask.tokens.fast import Engine, FastTokenizer, Proof, fast_version, keep, kept, proof_of
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _EXPECTED = (
@@ -75,6 +75,11 @@ class TokenEngine:
     config: bytes | None = field(default=None, compare=False, repr=False)
     # what becomes of special tokens that texts spell out; as the library, unless an output asks for something else
     in_text: InText = field(default="encode", compare=False)
+    fast: str = field(
+        default="", compare=False
+    )  # versions of the engine that makes ids in its place; empty: none
+    # an engine that was used for the tokenizer until it gave other ids, and for which text
+    distrusts: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -103,7 +108,17 @@ class TokenEngine:
     def params(self) -> dict[str, Any]:
         """Return what decides the ids of texts, for keys."""
         in_text = {} if self.in_text == "encode" else {"special_tokens_in_text": self.in_text}
-        return {"tokenizer": self.fingerprint, **in_text}
+        distrusts = {"distrusts": self.distrusts} if self.distrusts else {}  # all that it made is made anew
+        return {"tokenizer": self.fingerprint, **in_text, **distrusts}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        return (
+            (f"{self.distrusts}; so tokenizers makes all ids, and what was made before is made anew",)
+            if self.distrusts
+            else ()
+        )
 
     @property
     def max_id(self) -> int:
@@ -163,12 +178,26 @@ class TokenEngine:
     def _encode(self, texts: pa.LargeStringArray) -> Tokens:
         check_texts(texts)
         vocabulary = build(self)
-        tokens = encode_all(vocabulary.tokenizer, texts, self.dtype, vocabulary.cutter)
+        tokens = self._fast_ids(texts) or encode_all(
+            vocabulary.tokenizer, texts, self.dtype, vocabulary.cutter
+        )
         if self.in_text != "encode" and vocabulary.added is not None:
             tokens = self._spelled_as_text(tokens, texts, vocabulary.added)
         if vocabulary.alphabet is None:
             return tokens
-        return replace(tokens, findings=(*tokens.findings, *self._losses(texts, vocabulary.alphabet)))
+        return structs.replace(tokens, findings=(*tokens.findings, *self._losses(texts, vocabulary.alphabet)))
+
+    def _fast_ids(self, texts: pa.LargeStringArray) -> Tokens | None:
+        """Return ids by the fast engine; None if it is not used here, or cannot encode some text: the definition says which."""
+        fast = build_fast(self) if self.fast else None
+        try:
+            found = None if fast is None else fast.encode(texts)
+        except EngineDiffersError as error:
+            refute(self, str(error))
+            raise
+        except Exception:  # noqa: BLE001  the library raises nothing more precise
+            return None
+        return None if found is None else Tokens(found[0].astype(self.dtype), check_lengths(found[1]))
 
     def _losses(self, texts: pa.LargeStringArray, alphabet: Alphabet) -> Iterator[Finding]:
         """Yield the documents of which characters are lost."""
@@ -273,6 +302,49 @@ def build(engine: TokenEngine) -> Vocabulary:
     max_id = max(vocabulary.values())
     added, alphabet = find_added(tokenizer, content, max_id + 1), find_alphabet(tokenizer, content)
     return Vocabulary(tokenizer, max_id, added, alphabet, find_cutter(content))
+
+
+@lru_cache(maxsize=8)
+def build_fast(engine: TokenEngine) -> FastTokenizer | None:
+    """Return the fast engine for a tokenizer; None where other versions are installed than those that were compared."""
+    if engine.fast != fast_version():
+        return None
+    return FastTokenizer(engine.read(), build(engine).tokenizer, engine.fingerprint)
+
+
+@lru_cache(maxsize=8)
+def _proof(engine: TokenEngine) -> Proof:
+    return proof_of(engine.fingerprint, engine.read(), build(engine).tokenizer)
+
+
+def refute(engine: TokenEngine, message: str) -> None:
+    """Remember that the fast engine, which was used for a tokenizer, gives other ids, as the message of `EngineDiffersError` says."""
+    keep(
+        engine.fingerprint,
+        Proof(
+            engine.fast,
+            message.removeprefix(f"{engine.fast} ").split(f" (tokenizer {engine.fingerprint})")[0],
+            was_used=True,
+        ),
+    )
+    _proof.cache_clear()
+
+
+def choose(engine: TokenEngine, wanted: Engine) -> TokenEngine:
+    """Return the tokenizer with the engine that makes its ids; see `dolma_dask.tokens.fast`.
+
+    Raises `UsageError`: the fast engine is asked for by its name, and is not equal.
+    """
+    is_slow = wanted == "tokenizers" or fast_version() is None
+    proof = kept(engine.fingerprint) if is_slow else _proof(engine)
+    if wanted == "fastokens" and proof is not None and proof.differs is not None:
+        raise UsageError(
+            f"engine=fastokens: for the tokenizer {engine.name} {proof.engine} {proof.differs}; expected engine=auto or tokenizers."
+        )
+    if proof is not None and proof.was_used:
+        return replace(engine, distrusts=f"{proof.engine} {proof.differs}")
+    is_usable = not is_slow and proof is not None and proof.differs is None
+    return replace(engine, fast=fast_version() or "") if is_usable else engine
 
 
 @lru_cache(maxsize=8)

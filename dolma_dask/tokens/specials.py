@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
@@ -96,7 +96,14 @@ class Framing(Struct, frozen=True):
 
     def record(self, engine: TokenEngine) -> TokenizerRecord:
         """Return what a shard's sidecar says about the tokenizer and this framing."""
-        return TokenizerRecord(engine.fingerprint, engine.file_name, engine.vocab_size, self.bos, self.eos)
+        return TokenizerRecord(
+            engine.fingerprint,
+            engine.file_name,
+            engine.vocab_size,
+            self.bos,
+            self.eos,
+            engine.distrusts or UNSET,
+        )
 
 
 EOS_NAMES = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")

@@ -11,6 +11,7 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.outputs.kept import FileOptions, make_files
 from dolma_dask.outputs.ragged import ArrayOptions
+from dolma_dask.outputs.tokenizing import by_definition_if_engines_differ
 from dolma_dask.results.summary import Summary
 
 
@@ -39,4 +40,7 @@ def ragged(
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
     documents = options.documents(options.open(dataset))
-    return make_files(options.output(to).plan(documents, options.name, options.policy), options)
+    return by_definition_if_engines_differ(
+        [options],
+        lambda: make_files(options.output(to).plan(documents, options.name, options.policy), options),
+    )

@@ -168,7 +168,7 @@ class RowOptions(TokenizingOptions):
         """Return the values in force, by ModelZoo's sections."""
         shared = ("max_seq_length", "short_seq_prob", "seed", "tail", "compat")
         specials = ("eos", "pad", "eos_id", "pad_id")
-        target = ("tokenizer", "mode", "max_rows_per_file")
+        target = ("tokenizer", "engine", "mode", "max_rows_per_file")
         own = {f.name: getattr(self, f.name) for f in fields_of(RowOptions) if f.name not in target}
         known = {**own, "use_ftfy": self.repairs, "min_sequence_len": self.least}
         known["special_tokens_in_text"] = self.in_text
@@ -190,8 +190,9 @@ def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordP
     tokens = rows.opened()
     sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
+    known |= {"distrusts": tokens.distrusts} if tokens.distrusts else {}
     return Hdf5Job(
-        replace(documents, notes=(*documents.notes, *rows.notes())),
+        replace(documents, notes=(*documents.notes, *rows.notes(), *tokens.notes)),
         files.normalize(to),
         rows.lm_data(tokens),
         rows.max_rows_per_file,

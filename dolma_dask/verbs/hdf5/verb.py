@@ -20,6 +20,7 @@ from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.raw import RawTexts, raw_documents
 from dolma_dask.outputs.kept import FileOptions
+from dolma_dask.outputs.tokenizing import by_definition_if_engines_differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,10 @@ def hdf5(
     is kept all the same; ModelZoo loses it: tail="drop".
     """
     documents = _documents(dataset, options)
+    return by_definition_if_engines_differ([options], lambda: _made(documents, to, options))
+
+
+def _made(documents: DocumentList, to: str, options: Hdf5Options) -> Hdf5Summary:
     job = make_job(documents, to, options, options.policy)
     check_outside(job.root, documents.origin)
     if not documents.parts:

@@ -3,7 +3,7 @@
 Everything that can be wrong with them is checked before a document is read or written: a mix takes hours, a tokenizer a second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.kept import documents_of, make_files
 from dolma_dask.outputs.ragged import ArrayOptions
+from dolma_dask.outputs.tokenizing import S, by_definition_if_engines_differ
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
@@ -59,6 +60,11 @@ class TokenOptions(Struct, frozen=True):
             return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
         assert self.hdf5 is not None
         return self.hdf5.opened(), 0
+
+    def encoding(self, make: Callable[[], S]) -> S:
+        """Run work that makes them; see `by_definition_if_engines_differ`."""
+        outputs = [one for one in (self.ragged, self.hdf5) if one is not None]
+        return by_definition_if_engines_differ(outputs, make)
 
     @property
     def roots(self) -> tuple[str, ...]:

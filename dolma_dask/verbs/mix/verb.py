@@ -60,7 +60,14 @@ def mix(dataset: WithAttributes, /, *, options: MixOptions) -> MixSummary:
     UsageError
         An argument is unknown, or has a value that it cannot have; no row has an attribute that a filter names.
     """
-    opened, tokens, attributes = options.open(dataset), _token_options(options), tuple(options.attributes)
+    opened, tokens = options.open(dataset), _token_options(options)
+    if tokens is None:
+        return _mixed(opened, options, None)
+    return tokens.encoding(lambda: _mixed(opened, options, tokens))
+
+
+def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") -> MixSummary:
+    attributes = tuple(options.attributes)
     outputs = requested(opened.root, options, tokens)
     narrowed = narrow(opened, options)
     of_rule = tuple(dict.fromkeys((*attributes, *narrowed.names))) if attributes else ()
