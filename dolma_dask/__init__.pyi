@@ -24,6 +24,7 @@ from dolma_dask.questions.cluster_members import ClusterView
 from dolma_dask.questions.lengths import Lengths
 from dolma_dask.questions.look.question import Look
 from dolma_dask.questions.schema import Schema
+from dolma_dask.questions.show_tokenizer import TokenizerAnswer
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
@@ -968,7 +969,8 @@ def hdf5(
     to : str
         Output folder or URL.
     tokenizer : str
-        Path of a complete tokenizer JSON (Hugging Face tokenizers).
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
     mode : str
         LMData: documents as a stream of tokens, each predicted from those before it.
     max_seq_length : int
@@ -1588,7 +1590,8 @@ def ragged(
     to : str
         Flat output folder.
     tokenizer : str
-        Path of a complete tokenizer JSON (Hugging Face tokenizers).
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
@@ -1989,6 +1992,26 @@ def show_cluster(
         There is no such set or document, the document is in no cluster, or documents of several sources have the id.
     DataError
         The documents are not those that were deduplicated.
+    """
+
+def show_tokenizer(tokenizer: str, /) -> TokenizerAnswer:
+    """Tell what a tokenizer is: vocabulary, special tokens, what ends documents, bytes per token, and which engine makes its ids.
+
+    Example: dolma-dask show-tokenizer tokenizer.json
+
+    Parameters
+    ----------
+    tokenizer : str
+        A tokenizer.json, a folder that has one, or a model on the hub: EleutherAI/pythia-70m.
+
+    Returns
+    -------
+    TokenizerAnswer
+
+    Raises
+    ------
+    UsageError
+        The tokenizer cannot be read.
     """
 
 def sign(
@@ -2817,7 +2840,8 @@ def write_hdf5(
     to : str
         Output folder or URL.
     tokenizer : str
-        Path of a complete tokenizer JSON (Hugging Face tokenizers).
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
     mode : str
         LMData: documents as a stream of tokens, each predicted from those before it.
     max_seq_length : int
@@ -2929,7 +2953,8 @@ def write_ragged(
     name : str, optional
         Beginning of the file names; by default the last part of `to`.
     tokenizer : str
-        Path of a complete tokenizer JSON (Hugging Face tokenizers).
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional

@@ -198,6 +198,11 @@ COMMANDS = VERBS | _by_name(
         "List the fields of documents, their kinds, and how often they are null.",
     ),
     Verb(
+        "show-tokenizer",
+        "dolma_dask.questions.show_tokenizer:show_tokenizer",
+        "Tell what a tokenizer is, what ends documents, and how many bytes its tokens hold.",
+    ),
+    Verb(
         "what-if",
         "dolma_dask.questions.what_if.question:what_if",
         "Tell which rule of some thresholds drops what, and what a stricter level would cost.",

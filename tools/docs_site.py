@@ -56,6 +56,7 @@ PYTHON_GROUPS = {
         "what_if",
         "status",
         "show_cluster",
+        "show_tokenizer",
         "estimate",
         "list_taggers",
         "get_tagger",

@@ -36,7 +36,12 @@ VERSION = 1
 class ArrayOptions(TokenizingOptions):
     """Options that decide token arrays, as `ragged`, the mixes that make them and `write_ragged` take them."""
 
-    tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
+    tokenizer: Annotated[
+        str,
+        Opt(
+            "A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind @."
+        ),
+    ]
     bos: Annotated[
         str | int | None, Opt("Token to put before each document; by default none. In Python also its id.")
     ] = None

@@ -7,7 +7,6 @@ default of the command line. How to run and what this package adds goes under it
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,7 +56,7 @@ OPTIONS: Mapping[str, Any] = {
 _WITHOUT_EFFECT = {
     "output_name": "files are called part-<n>-<i>.h5",
     "write_remainder": "the last tokens are kept: --tail",
-    "auth_token": "nothing is downloaded",
+    "auth_token": "take the variable HF_TOKEN, or hf auth login",
 }
 """Options that are taken and do nothing here, and why; others of the kind decide about memory or speed there."""
 
@@ -181,13 +180,7 @@ def _tokenizer(given: Mapping[str, Any]) -> str:
         return load_gpt2(_needed(given, "vocab_file", kind), _needed(given, "encoder_file", kind)).read()
     if kind == "NeoXTokenizer":
         return str(_needed(given, "encoder_file", kind))
-    name = _needed(given, "huggingface_tokenizer", kind)
-    if not Path(name).expanduser().exists():
-        raise UsageError(
-            f"huggingface_tokenizer={name!r} is no file or folder here, and nothing is downloaded; expected the folder with tokenizer.json and "
-            "tokenizer_config.json. Fetch both once, for example with huggingface-cli download NAME --local-dir FOLDER."
-        )
-    return str(name)
+    return _needed(given, "huggingface_tokenizer", kind)
 
 
 def _needed(given: Mapping[str, Any], name: str, kind: str) -> str:

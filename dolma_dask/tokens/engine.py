@@ -50,6 +50,7 @@ from dolma_dask.tokens.encoding import (
     rows_with,
 )
 from dolma_dask.tokens.fast import Engine, FastTokenizer, Proof, fast_version, keep, kept, proof_of
+from dolma_dask.tokens.foreign import HEAD_BYTES, advice, advice_for_folder
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _EXPECTED = (
@@ -375,11 +376,22 @@ def _made(engine: TokenEngine, change: Callable[[str], str]) -> tuple[Tokenizer,
         raise
     except Exception as error:  # the library raises nothing more precise
         raise UsageError(
-            f"tokenizer {engine.name} cannot be read: {error}; {_EXPECTED}", tokenizer=engine.name
+            f"tokenizer {engine.name} cannot be read: {_foreign(engine) or error}; {_EXPECTED}",
+            tokenizer=engine.name,
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer, content
+
+
+def _foreign(engine: TokenEngine) -> str | None:
+    """Say what a file is that is no tokenizer of the library; None if that is not known."""
+    head = (
+        _find_file(engine.path).read_bytes()[:HEAD_BYTES]
+        if engine.path
+        else (engine.json or "").encode()[:HEAD_BYTES]
+    )
+    return advice(head, engine.name)
 
 
 def _check_deterministic(tokenizer: Tokenizer, name: str) -> None:
@@ -399,11 +411,12 @@ def _find_file(text: str) -> Path:
             f"tokenizer {text} is not a local file; read it and pass the JSON text", tokenizer=text
         )
     path = Path(text.removeprefix("file://")).expanduser().absolute()
+    others = ""
     if path.is_dir():
-        path = path / "tokenizer.json"
+        others, path = advice_for_folder(path), path / "tokenizer.json"
     if not path.is_file():
         raise UsageError(
-            f"tokenizer file {path} does not exist; {_EXPECTED}. Where workers cannot see the path, pass the JSON text",
+            f"tokenizer file {path} does not exist; {_EXPECTED}.{others} Where workers cannot see the path, pass the JSON text",
             tokenizer=str(path),
         )
     return path

@@ -34,7 +34,12 @@ MIN_TOKENS = {None: 10, MODELZOO: 6}
 class RowOptions(TokenizingOptions):
     """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them."""
 
-    tokenizer: Annotated[str, Opt("Path of a complete tokenizer JSON (Hugging Face tokenizers).")]
+    tokenizer: Annotated[
+        str,
+        Opt(
+            "A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind @."
+        ),
+    ]
     mode: Annotated[
         str, Opt("LMData: documents as a stream of tokens, each predicted from those before it.")
     ] = "LMData"

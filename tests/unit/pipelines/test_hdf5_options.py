@@ -111,14 +111,15 @@ def test_gpt2_pads_with_the_end_of_a_document(world):
     assert (found["eos_id"], found["pad_id"]) == (7, 7)
 
 
-def test_huggingface_tokenizers_are_folders(world):
+def test_huggingface_tokenizers_are_folders_or_models(world, monkeypatch):
     Path("folder").mkdir()
     Path("folder/tokenizer.json").write_text(Path("neox.json").read_text())
     Path("folder/tokenizer_config.json").write_text('{"eos_token": "a", "pad_token": "b"}')
     words = ("--tokenizer_type", "HuggingFaceTokenizer", "--huggingface_tokenizer")
     found = run(*words, "folder")["post-process"]
     assert found["eos_id"] != found["pad_id"] != 0
-    with pytest.raises(UsageError, match="nothing is downloaded"):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match=r"tiiuae/falcon-7b is no file or folder here.*HF_HUB_OFFLINE asks"):
         run(*words, "tiiuae/falcon-7b")
 
 
