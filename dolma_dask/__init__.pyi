@@ -58,6 +58,7 @@ def attach(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -93,6 +94,8 @@ def attach(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -150,6 +153,7 @@ def block(
     exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     allow_unmatched: bool = False,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
@@ -188,6 +192,8 @@ def block(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -461,6 +467,7 @@ def dedupe(
     shuffle: Literal["files", "dask"] = "files",
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -554,6 +561,8 @@ def dedupe(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -819,6 +828,7 @@ def filter(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -862,6 +872,8 @@ def filter(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -942,6 +954,7 @@ def hdf5(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1019,6 +1032,8 @@ def hdf5(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1080,6 +1095,7 @@ def histogram(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1115,6 +1131,8 @@ def histogram(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1266,6 +1284,7 @@ def mix(
     unit: str = "documents",
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     allow_unmatched: bool = False,
     include: Sequence[str] = (),
@@ -1351,6 +1370,8 @@ def mix(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1440,6 +1461,7 @@ def quantiles(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1496,6 +1518,8 @@ def quantiles(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1558,6 +1582,7 @@ def ragged(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1601,6 +1626,8 @@ def ragged(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1653,6 +1680,7 @@ def report(
     examples: int = 3,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1686,6 +1714,8 @@ def report(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1735,6 +1765,7 @@ def rule_overlap(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1764,6 +1795,8 @@ def rule_overlap(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1873,6 +1906,7 @@ def schema(
     *,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1896,6 +1930,8 @@ def schema(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1943,6 +1979,7 @@ def show_cluster(
     max_record_bytes: int = 64000000,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
@@ -1967,6 +2004,8 @@ def show_cluster(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1993,6 +2032,7 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2028,6 +2068,8 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2084,6 +2126,7 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2118,6 +2161,8 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2169,6 +2214,7 @@ def status(
     *,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
@@ -2183,6 +2229,8 @@ def status(
         Name of the folder of a source; with `version`.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2209,6 +2257,7 @@ def tag(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2245,6 +2294,8 @@ def tag(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2303,6 +2354,7 @@ def transform(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2345,6 +2397,8 @@ def transform(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2407,6 +2461,7 @@ def validate(
     max_record_bytes: int = 64000000,
     shuffle: Literal["files", "dask"] = "files",
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2448,6 +2503,8 @@ def validate(
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2541,6 +2598,7 @@ def what_if(
     seed: int = 0,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2585,6 +2643,8 @@ def what_if(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2638,6 +2698,7 @@ def write_attributes(
     progress: bool = True,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> Summary | Delayed:
     """Write columns of a Dask dataframe or bag beside the documents that it was read from, as an attribute set.
@@ -2677,6 +2738,8 @@ def write_attributes(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
