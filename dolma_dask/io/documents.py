@@ -177,9 +177,9 @@ class DocumentFile:
                 continue
             strange = name in STRINGS and types and not (is_string(types[0]) or pa.types.is_null(types[0]))
             if strange or (name == METADATA and types and is_bytes(types[0])):
-                advice = f" ({NUMBERS_AS_IDS})" if is_number else ""
+                advice = NUMBERS_AS_IDS if is_number else "Convert the file: dolma-dask convert"
                 raise SchemaError(
-                    f"{self.url}: column {name!r} has type {types[0]}; expected strings{advice}. Convert the file: dolma-dask convert.",
+                    f"{self.url}: column {name!r} has type {types[0]}; expected strings. {advice}.",
                     url=self.url,
                 )
 
