@@ -217,6 +217,8 @@ class ClusterReader(Struct, frozen=True, dict=True):
                 row = left.pop(0)
                 at = row - block.first_row
                 found, text = (block.batch.column(name)[at].as_py() for name in ("id", "text"))
+                for record in (bad for bad in block.bad if bad.row == row):
+                    raise record.error("Read the documents as dedupe did.")
                 if found != wanted[row]:
                     raise _changed(path, row, found, wanted[row])
                 yield row, text

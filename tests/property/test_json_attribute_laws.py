@@ -278,7 +278,9 @@ def read_row(
     is_error = (
         identity is not None and identity.kind == "null" and error is not None and error.kind == "string"
     )
-    name = None if identity is None or not (ids_as_text or identity.kind == "string") else identity_of(identity)
+    name = (
+        None if identity is None or not (ids_as_text or identity.kind == "string") else identity_of(identity)
+    )
     require(is_error or name is not None)
     require(source is None or source.kind in ("string", "null"))
     holder = row.last("attributes")

@@ -101,7 +101,7 @@ CRAFTED = [
     *(
         b'{"text":"t","id":%s%s' % (number, end)
         for number in (
-            b"17 0 -3 -0 017 -017 00 - +1 1. 1.0 1e3 1E3 -1e-3 .5 0x1 1_0 1a 1\"x 17true NaN true 1".split()
+            b'17 0 -3 -0 017 -017 00 - +1 1. 1.0 1e3 1E3 -1e-3 .5 0x1 1_0 1a 1"x 17true NaN true 1'.split()
         )
         for end in (b"}", b" }\r", b'\t,"z":1}', b"", b'"}', b"]}", b" 1}")
     ),
