@@ -261,7 +261,7 @@ class SampledKeys(Struct, frozen=True):
     mixed: dict[str, str] = {}  # of values of several kinds, which no column can hold, and what these are
 
 
-def sample_keys(url: str) -> SampledKeys:
+def sample_keys(url: str, *, ids_as_text: bool = False) -> SampledKeys:
     """Find the keys of an attribute file from its first rows; none for an empty file. Rows that cannot be read are left to
     `AttributeFile`, which names them: at once if no row has a key.
     """
@@ -278,7 +278,7 @@ def sample_keys(url: str) -> SampledKeys:
     shapes = sample_shapes(lines, guess_form(lines))
     kinds = kinds_of_shapes(shapes)
     if not kinds:
-        with closing(iter(AttributeFile(url, {}))) as blocks:
+        with closing(iter(AttributeFile(url, {}, ids_as_text=ids_as_text))) as blocks:
             next(blocks, None)
     return SampledKeys(kinds, mixed_values(shapes))
 

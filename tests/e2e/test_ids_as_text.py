@@ -1,6 +1,9 @@
 """The law of --ids-as-text: what any verb makes of documents and attributes whose ids are numbers, it makes of those whose ids are the same as text."""
 
+import contextlib
 import gzip
+import io
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +12,7 @@ import pyarrow as pa
 import pytest
 from small_world import TAGGERS, Verbs, run_here, store
 
+from dolma_dask import cli
 from dolma_dask.testing.verb_laws import tree
 
 OWN_IDS = ("convert", "combined", "download", "sign", "signals", "attach", "published")
@@ -79,6 +83,14 @@ def both(tmp_path_factory) -> tuple[Path, Path]:
     return worlds[0], worlds[1]
 
 
+def is_left(words: list[str]) -> bool:
+    """Tell whether a command that was finished without an option has something to do with it, or refuses to replace what is there."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        status = cli.main([*words, "--dry-run", "--json", "--no-progress"])
+    return status == 2 or bool(json.loads(out.getvalue())["planned"])
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("name", [name for name in Verbs.cases if name not in OWN_IDS])
 def test_numbers_as_ids_are_their_text(name, both, tmp_path):
@@ -86,6 +98,7 @@ def test_numbers_as_ids_are_their_text(name, both, tmp_path):
     text, numbers = (case.copy_world(world, tmp_path / world.parent.name / "world") for world in both)
     assert run_here(case.command(text)) == 0
     made = tree(text, case.writes)
+    assert is_left(case.command(text, "--ids-as-text"))  # it is in the key
     refused = case.command(numbers)
     assert run_here(refused) == 1  # nothing is read as text unless it is asked for
     assert run_here([*refused, "--ids-as-text"]) == 0

@@ -154,6 +154,26 @@ def test_ids_align_whichever_side_has_numbers(tmp_path: Path) -> None:
     assert "36" in str(answer)
 
 
+def test_a_set_whose_first_rows_have_no_key(tmp_path: Path) -> None:
+    root = numbered(tmp_path, 1200)
+    rows = [{"id": 7 * n, "source": "s", "attributes": {}} for n in range(1200)]
+    path = tmp_path / "attributes/mine/a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert dk.validate(root, ids_as_text=True, progress=False).exit_status == 0
+    frame = dk.read_dataframe(root, ["id"], attributes=["mine"], ids_as_text=True)
+    assert len(frame.compute(scheduler="synchronous")) == 1200
+    with pytest.raises(BadRecordError, match=WITHOUT):
+        dk.read_dataframe(root, ["id"], attributes=["mine"]).compute(scheduler="synchronous")
+
+
+def test_a_check_names_the_rows_that_are_bad_and_no_others(tmp_path: Path) -> None:
+    root = numbered(tmp_path)
+    attributes(tmp_path, [7 * n if n != 5 else 3.5 for n in range(12)])
+    found = dk.validate(root, ids_as_text=True, progress=False).found
+    assert {kind: item.count for kind, item in found.items()} == {"bad_attribute_row": 1}
+    assert "a number that is not whole" in str(found["bad_attribute_row"].first)
+
+
 def test_a_number_and_its_text_are_one_id(tmp_path: Path) -> None:
     root = documents(tmp_path, [LINES[0], '{"id":"17","text":"b","source":"s"}'])
     answer = dk.validate(root, ids_as_text=True, progress=False)
