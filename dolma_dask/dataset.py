@@ -31,14 +31,12 @@ class Shard(Struct, frozen=True):
     path: str  # relative to ``documents/``
     bytes: int  # stored size
     stamp: str  # see `dolma_dask.io.files.FileInfo`
-    ids_as_text: bool = (
-        False  # see `Dataset`; here because whoever reads documents or attributes has their shard
-    )
+    ids_as_text: bool = False  # see `Dataset`; who reads documents or attributes has their shard
 
     @property
     def params(self) -> dict[str, Any]:
-        """What decides how it is read, besides its bytes, for keys and journals; nothing if it is read as usual."""
-        return {"ids_as_text": True} if self.ids_as_text else {}
+        """What decides how it is read, besides its bytes, for keys."""
+        return _form_of_ids(self.ids_as_text)
 
 
 class Dataset(Struct, frozen=True, weakref=True):
@@ -72,8 +70,8 @@ class Dataset(Struct, frozen=True, weakref=True):
 
     @property
     def params(self) -> dict[str, Any]:
-        """What decides how its documents are read, besides their bytes: for keys and journals."""
-        return {"source": self.source, **Shard("", 0, "", self.ids_as_text).params}
+        """What decides how its documents are read, besides their bytes, for keys and journals."""
+        return {"source": self.source, **_form_of_ids(self.ids_as_text)}
 
     @property
     def bytes(self) -> int:
@@ -252,6 +250,11 @@ def open_dataset(
         skip=tuple(skip),
     )
     return dataset.with_ids_as_text() if ids_as_text else dataset
+
+
+def _form_of_ids(ids_as_text: bool) -> dict[str, Any]:
+    """Return the form of ids as a parameter: none where it is the usual one, so that keys stay as they were before there was another."""
+    return {"ids_as_text": True} if ids_as_text else {}
 
 
 def as_recorded(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,9 +37,9 @@ seen in; whether a row without a value for it is declined."""
 ROOT = 0
 """Row of the key table that stands for "before the first key"."""
 
-SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE, IDENTITY, EXACT, EXACT_DOCUMENT = range(
-    12
-)
+(
+    SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE, IDENTITY, EXACT, EXACT_DOCUMENT,
+) = range(12)  # fmt: skip
 """Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser, EXACT does so
 with numbers from `LIMIT` on; IDENTITY takes a string, or the digits of a whole number."""
 
@@ -168,14 +168,15 @@ def walk_line(
                     at, _ = skip_string(first)
                     extents[target, 0, row] = first - origin
                     extents[target, 1, row] = at - 1 - origin
-                elif action in (RAW, IDENTITY):
+                elif action == RAW:
                     first = at
-                    # a fraction or an exponent stands where a comma must follow
-                    at = (
-                        skip_integer(first)
-                        if action == IDENTITY
-                        else skip_value(first, MAX_LEVELS - 1 - level)
-                    )
+                    at = skip_value(first, MAX_LEVELS - 1 - level)
+                    extents[target, 0, row] = first - origin
+                    extents[target, 1, row] = at - origin
+                elif action == IDENTITY:
+                    first = at
+                    # behind it a fraction or an exponent is no comma, which declines the line
+                    at = skip_integer(first)
                     extents[target, 0, row] = first - origin
                     extents[target, 1, row] = at - origin
                 elif action == ENTER:
