@@ -59,6 +59,7 @@ def attach(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -94,6 +95,8 @@ def attach(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -151,6 +154,7 @@ def block(
     exchange: bool | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     allow_unmatched: bool = False,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
@@ -189,6 +193,8 @@ def block(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -462,6 +468,7 @@ def dedupe(
     shuffle: Literal["files", "dask"] = "files",
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -555,6 +562,8 @@ def dedupe(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -820,6 +829,7 @@ def filter(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -863,6 +873,8 @@ def filter(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -944,6 +956,7 @@ def hdf5(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1025,6 +1038,8 @@ def hdf5(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1086,6 +1101,7 @@ def histogram(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1121,6 +1137,8 @@ def histogram(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1272,6 +1290,7 @@ def mix(
     unit: str = "documents",
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     allow_unmatched: bool = False,
     include: Sequence[str] = (),
@@ -1357,6 +1376,8 @@ def mix(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1446,6 +1467,7 @@ def quantiles(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1502,6 +1524,8 @@ def quantiles(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1565,6 +1589,7 @@ def ragged(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -1612,6 +1637,8 @@ def ragged(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1664,6 +1691,7 @@ def report(
     examples: int = 3,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1697,6 +1725,8 @@ def report(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1746,6 +1776,7 @@ def rule_overlap(
     to: str | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1775,6 +1806,8 @@ def rule_overlap(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1884,6 +1917,7 @@ def schema(
     *,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -1907,6 +1941,8 @@ def schema(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -1954,6 +1990,7 @@ def show_cluster(
     max_record_bytes: int = 64000000,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> ClusterView:
     """Show the documents that dedupe found to be similar to one: the survivor, and how the others differ from it.
@@ -1978,6 +2015,8 @@ def show_cluster(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2024,6 +2063,7 @@ def sign(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2059,6 +2099,8 @@ def sign(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2115,6 +2157,7 @@ def signals(
     attributes: Sequence[str] = (),
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2149,6 +2192,8 @@ def signals(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2200,6 +2245,7 @@ def status(
     *,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> StatusSummary:
     """Tell what is done, left and changed in a dataset: a row per verb and what it writes.
@@ -2214,6 +2260,8 @@ def status(
         Name of the folder of a source; with `version`.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2240,6 +2288,7 @@ def tag(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2276,6 +2325,8 @@ def tag(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2334,6 +2385,7 @@ def transform(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
@@ -2376,6 +2428,8 @@ def transform(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2438,6 +2492,7 @@ def validate(
     max_record_bytes: int = 64000000,
     shuffle: Literal["files", "dask"] = "files",
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2479,6 +2534,8 @@ def validate(
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2572,6 +2629,7 @@ def what_if(
     seed: int = 0,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
     only: Sequence[str] | None = None,
     share: str | None = None,
@@ -2616,6 +2674,8 @@ def what_if(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
@@ -2669,6 +2729,7 @@ def write_attributes(
     progress: bool = True,
     source: str | None = None,
     version: str | None = None,
+    ids_as_text: bool = False,
     skip: Sequence[str] = (),
 ) -> Summary | Delayed:
     """Write columns of a Dask dataframe or bag beside the documents that it was read from, as an attribute set.
@@ -2708,6 +2769,8 @@ def write_attributes(
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.

@@ -5,8 +5,8 @@ Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per sha
 
 import fnmatch
 import posixpath
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +31,12 @@ class Shard(Struct, frozen=True):
     path: str  # relative to ``documents/``
     bytes: int  # stored size
     stamp: str  # see `dolma_dask.io.files.FileInfo`
+    ids_as_text: bool = False  # see `Dataset`; who reads documents or attributes has their shard
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What decides how it is read, besides its bytes, for keys."""
+        return _form_of_ids(self.ids_as_text)
 
 
 class Dataset(Struct, frozen=True, weakref=True):
@@ -50,6 +56,8 @@ class Dataset(Struct, frozen=True, weakref=True):
         Files below ``documents/`` whose suffix is not one of documents: data that nobody reads. Markers such as ``_SUCCESS`` are not among them.
     skip : tuple of str
         Names of files that are left out as if they were not there.
+    ids_as_text : bool
+        Ids that are whole numbers, of documents and in attributes, are read as their decimal text.
     """
 
     root: str
@@ -58,6 +66,12 @@ class Dataset(Struct, frozen=True, weakref=True):
     source: str | None = None
     ignored: tuple[FileInfo, ...] = ()
     skip: tuple[str, ...] = ()
+    ids_as_text: bool = False
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What decides how its documents are read, besides their bytes, for keys and journals."""
+        return {"source": self.source, **_form_of_ids(self.ids_as_text)}
 
     @property
     def bytes(self) -> int:
@@ -105,6 +119,12 @@ class Dataset(Struct, frozen=True, weakref=True):
 
         every = tuple(dict.fromkeys((*self.skip, *skip)))
         return replace(self, shards=kept(self.shards), ignored=kept(self.ignored), skip=every)
+
+    def with_ids_as_text(self) -> "Dataset":
+        """Return the dataset with `ids_as_text`."""
+        return replace(
+            self, ids_as_text=True, shards=tuple(replace(shard, ids_as_text=True) for shard in self.shards)
+        )
 
     def holds(self, path: str) -> bool:
         """Tell whether a file below ``documents/`` is one of documents, and not left out."""
@@ -178,7 +198,12 @@ def share_of(items: Sequence[Item], share: str | None) -> Sequence[Item]:
 
 
 def open_dataset(
-    url: str, *, source: str | None = None, version: str | None = None, skip: Sequence[str] = ()
+    url: str,
+    *,
+    source: str | None = None,
+    version: str | None = None,
+    skip: Sequence[str] = (),
+    ids_as_text: bool = False,
 ) -> Dataset:
     """List a dataset.
 
@@ -192,6 +217,8 @@ def open_dataset(
         The dataset is ``sources/<source>/<version>`` below `url`, or ``<source>/<version>`` where only that is there.
     skip : sequence of str
         Files below ``documents/`` that are left out: names, paths or shell patterns.
+    ids_as_text : bool
+        Read ids that are whole numbers as their decimal text, in documents and attributes.
 
     Returns
     -------
@@ -212,7 +239,7 @@ def open_dataset(
         raise UsageError(
             f"{root}/{layout.DOCUMENTS} {found}; expected {layout.SUFFIXES_SHOWN} below it. {_hint(url)}"
         )
-    return Dataset(
+    dataset = Dataset(
         root=root,
         shards=tuple(Shard(info.path, info.bytes, info.stamp) for info in documents),
         attributes=_attribute_sets(root),
@@ -222,6 +249,17 @@ def open_dataset(
         ),
         skip=tuple(skip),
     )
+    return dataset.with_ids_as_text() if ids_as_text else dataset
+
+
+def _form_of_ids(ids_as_text: bool) -> dict[str, Any]:
+    """Return the form of ids as a parameter: none where it is the usual one, so that keys stay as they were before there was another."""
+    return {"ids_as_text": True} if ids_as_text else {}
+
+
+def as_recorded(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `open_dataset` for reading documents as a run did, by the parameters that its journal keeps."""
+    return {"source": params.get("source"), "ids_as_text": bool(params.get("ids_as_text"))}
 
 
 def version_root(url: str, source: str | None, version: str | None) -> str:

@@ -69,6 +69,15 @@ def with_source(batch: pa.RecordBatch, source: str | None) -> pa.RecordBatch:
     return batch.set_column(position, batch.schema.field(position), filled)
 
 
+def with_text_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` with whole numbers in its column ``id`` as their decimal text."""
+    position = batch.schema.get_field_index("id")
+    if position < 0 or not pa.types.is_integer(batch.schema.field(position).type):
+        return batch
+    texts = batch.column(position).cast(pa.large_string())
+    return batch.set_column(position, pa.field("id", texts.type), texts)
+
+
 def text_bytes(text: pa.LargeStringArray) -> int:
     """Return the UTF-8 bytes of a text column."""
     return int(pc.sum(pc.binary_length(text)).as_py() or 0)

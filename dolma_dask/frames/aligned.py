@@ -163,6 +163,7 @@ class AttributesWriter(Struct, frozen=True):
             files.join(self.root, document),
             _PROVED,
             source=self.source,
+            ids_as_text=shard.ids_as_text,
             max_record_bytes=self.policy.max_record_bytes,
         )
         quarantine, digests = Quarantine(self.policy), DocumentDigests()

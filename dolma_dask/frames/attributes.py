@@ -221,14 +221,14 @@ def _plan(
     def path(shard: Shard) -> str:
         return layout.attribute_path(name, shard.path, file_format)
 
-    params = {"set": name, "source": opened.source, "max_record_bytes": policy.max_record_bytes}
+    params = {"set": name, **opened.params, "max_record_bytes": policy.max_record_bytes}
     key = work_key(VERB, VERSION, params)
     layout.check_no_collision([layout.with_format(shard.path, file_format) for shard in opened.shards])
     tasks = [
         Task(shard.path, (Unit(path(shard), key),), inputs_of(opened.root, [shard_info(shard)]))
         for shard in selected.shards
     ]
-    shown = {"name": name, "format": file_format, "source": opened.source, "keys": list(keys)}
+    shown = {"name": name, "format": file_format, **opened.params, "keys": list(keys)}
     every = list(map(path, opened.shards))
     stage = MoveStage(VERB, opened.root)
     plan = attribute_plan(stage, opened, (name,), tasks, every, without_empty(shown), notes=notes)

@@ -16,6 +16,7 @@ from dolma_dask.frames.naming import FrameColumn, select_columns, words_of
 from dolma_dask.frames.reading import OnBadRow, PartitionSource
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.options.base import check_truth
 from dolma_dask.ownership import check_budget
 from dolma_dask.results.summary import Summary
 
@@ -41,6 +42,7 @@ def read_dataframe(
     only: Sequence[str] = (),
     prune: int | None = None,
     skip: Sequence[str] = (),
+    ids_as_text: bool = False,
 ) -> "DataFrame":
     """Return documents and attributes side by side as a lazy Dask DataFrame, a row per document, in the order of the files.
 
@@ -83,6 +85,8 @@ def read_dataframe(
         Only the first so many shards.
     skip : list of str
         Files below documents/ that are left out as if they were not there: names, paths or shell patterns.
+    ids_as_text : bool
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17".
 
     Returns
     -------
@@ -137,12 +141,14 @@ def _prepare(
     only: Sequence[str],
     prune: int | None,
     skip: Sequence[str],
+    ids_as_text: bool,
 ) -> tuple[Partitions, PartitionSource]:
     """Return partitions and what reads them; see `read_dataframe`."""
     if on_bad_record not in get_args(OnBadRow):
         raise UsageError(f"on_bad_record={on_bad_record!r}; expected one of {', '.join(get_args(OnBadRow))}.")
     RecordPolicy(max_record_bytes=max_record_bytes)  # refuses what is no size
     listed = _opened(dataset, source, version, words_of("skip", skip))
+    listed = listed.with_ids_as_text() if check_truth("ids_as_text", ids_as_text) else listed
     listed.check_all_read(words_of("only", only))
     check_budget(listed.root)
     opened = listed.select(words_of("only", only), prune)
@@ -182,6 +188,7 @@ def read_bag(
     only: Sequence[str] = (),
     prune: int | None = None,
     skip: Sequence[str] = (),
+    ids_as_text: bool = False,
 ) -> "Bag":
     """Return documents and attributes side by side as a lazy Dask Bag, a dict per document, in the order of the files.
 
@@ -189,7 +196,7 @@ def read_bag(
 
     Parameters
     ----------
-    dataset, columns, attributes, prefix, short, spans, partition_bytes, source, version, on_bad_record, max_record_bytes, only, prune
+    dataset, columns, attributes, prefix, short, spans, partition_bytes, source, version, on_bad_record, max_record_bytes, only, prune, skip, ids_as_text
         As for `read_dataframe`.
 
     Returns

@@ -208,11 +208,11 @@ def check_keyless(dataset: Dataset, sets: AttributeSets) -> None:
     for name in [name for name, kinds in sets.kinds.items() if not kinds]:
         for shard in dataset.shards:
             (source,) = [source for source in sets.sources(shard, ()) if source.name == name]
-            if _is_empty(dataset.url(source.info.path)):
+            if _is_empty(dataset.url(source.info.path), dataset.ids_as_text):
                 alone = AlignedShard(dataset.root, shard, sources=(source,), default_source=dataset.source)
                 alone.open().read_all()  # raises at the first row of the documents
 
 
-def _is_empty(url: str) -> bool:
-    with closing(iter(AttributeFile(url, {}))) as blocks:
+def _is_empty(url: str, ids_as_text: bool) -> bool:
+    with closing(iter(AttributeFile(url, {}, ids_as_text=ids_as_text))) as blocks:
         return not any(len(block.ids) for block in blocks)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats.documents import is_string
+from dolma_dask.formats.documents import is_string, with_text_ids
 from dolma_dask.formats.exact_numbers import as_exact
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.formats.json.attributes import (
@@ -29,7 +29,7 @@ from dolma_dask.formats.json.attributes import (
     sample_shapes,
     scan_attributes,
 )
-from dolma_dask.formats.json.exact import Field
+from dolma_dask.formats.json.exact import NUMBERS_AS_IDS, Field
 from dolma_dask.formats.json.lines import SPAN, Lines, scan
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io.parquet import open_parquet, read_batches
@@ -95,7 +95,7 @@ class AttributeFile:
     """One attribute file as an iterable of blocks; each iteration reads it anew.
 
     `kinds` are the keys to read and what their values must be; `with_objects` adds the column `OBJECT` (JSON lines only), `exact` makes numbers
-    `dolma_dask.formats.exact_numbers.EXACT`. A row longer
+    `dolma_dask.formats.exact_numbers.EXACT`, `ids_as_text` reads whole numbers as ids. A row longer
     than `max_record_bytes` is an error. Reading begins at `start`, a member or row group; rows from there up to `first_row` are skipped,
     lines without being parsed. After the last block ``stored.checksum`` says which file was read, unless reading began later than at its
     start.
@@ -111,6 +111,7 @@ class AttributeFile:
         *,
         with_objects: bool = False,
         exact: bool = False,
+        ids_as_text: bool = False,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
         start: Member = START,
@@ -120,6 +121,7 @@ class AttributeFile:
         self.kinds = dict(kinds)
         self.with_objects = with_objects
         self.exact = exact
+        self.ids_as_text = ids_as_text
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
         self.first_row = first_row
@@ -159,6 +161,7 @@ class AttributeFile:
                 max_bytes=self.max_record_bytes,
                 mend=_MEND,
             ):
+                batch = with_text_ids(batch) if self.ids_as_text else batch
                 columns = {key: self._column(batch, key, kind) for key, kind in self.kinds.items()}
                 ids, sources = (self._column(batch, name, "string") for name in ("id", "source"))
                 block = AttributeBlock(ids, sources, columns, row)
@@ -201,8 +204,9 @@ class AttributeFile:
         return column
 
     def _wrong_type(self, key: str, actual: pa.DataType, expected: str) -> SchemaError:
+        advice = f" ({NUMBERS_AS_IDS})" if key == "id" and pa.types.is_integer(actual) else ""
         return SchemaError(
-            f"{self.url}: column {key!r} is {actual}; expected {expected}. Make the attributes again.",
+            f"{self.url}: column {key!r} is {actual}; expected {expected}{advice}. Make the attributes again.",
             url=self.url,
             key=key,
         )
@@ -220,7 +224,14 @@ class AttributeFile:
                 continue
             self._check(lines, {})  # of a line that is too long only the head is there
             form = form or guess_form(lines)
-            batch = scan_attributes(lines.data, lines.starts, self.kinds, form, exact=self.exact)
+            batch = scan_attributes(
+                lines.data,
+                lines.starts,
+                self.kinds,
+                form,
+                exact=self.exact,
+                ids_as_text=self.ids_as_text,
+            )
             self._check(lines, {row: (error.reason, error.expected) for row, error in batch.errors})
             columns = batch.columns
             if self.with_objects:
@@ -250,7 +261,7 @@ class SampledKeys(Struct, frozen=True):
     mixed: dict[str, str] = {}  # of values of several kinds, which no column can hold, and what these are
 
 
-def sample_keys(url: str) -> SampledKeys:
+def sample_keys(url: str, *, ids_as_text: bool = False) -> SampledKeys:
     """Find the keys of an attribute file from its first rows; none for an empty file. Rows that cannot be read are left to
     `AttributeFile`, which names them: at once if no row has a key.
     """
@@ -267,7 +278,7 @@ def sample_keys(url: str) -> SampledKeys:
     shapes = sample_shapes(lines, guess_form(lines))
     kinds = kinds_of_shapes(shapes)
     if not kinds:
-        with closing(iter(AttributeFile(url, {}))) as blocks:
+        with closing(iter(AttributeFile(url, {}, ids_as_text=ids_as_text))) as blocks:
             next(blocks, None)
     return SampledKeys(kinds, mixed_values(shapes))
 

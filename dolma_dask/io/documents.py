@@ -30,11 +30,13 @@ from dolma_dask.formats.documents import (
     raw_lines,
     schema_of,
     with_source,
+    with_text_ids,
     without_rows,
 )
-from dolma_dask.formats.json.exact import Field
-from dolma_dask.formats.json.lines import scan_documents
+from dolma_dask.formats.json.exact import INTEGER, NUMBERS_AS_IDS, Field, FieldKind, id_kind
+from dolma_dask.formats.json.lines import Lines, scan_documents
 from dolma_dask.formats.layout import format_of
+from dolma_dask.io.attributes import member_texts
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.io.stored import WHOLE
@@ -48,7 +50,7 @@ from dolma_dask.io.stream import (
     compression_of,
     read_lines,
 )
-from dolma_dask.text.columns import large_bytes
+from dolma_dask.text.columns import join_texts, large_bytes
 
 _OR_ONCE = " (or give the source once for the whole dataset: source=..., --source)"
 
@@ -57,7 +59,8 @@ class DocumentFile:
     """One document file, or a section of it, as an iterable of blocks; each iteration reads it anew.
 
     `columns` are any of ``id text source added created`` (large_string), ``metadata`` (its JSON text) and ``raw`` (the line,
-    large_binary); `source` is that of documents which lack the field. Lines longer than `max_record_bytes`, newline included, are bad
+    large_binary); `source` is that of documents which lack the field. With `ids_as_text`, an id that is a whole number is its decimal text, in
+    ``raw`` too. Lines longer than `max_record_bytes`, newline included, are bad
     records (``too_large``) and never held in memory; in a table the text counts, and a row group that must hold more at once is refused. `checksum` decides whether all stored bytes of a table are read for its checksum,
     which a section never has; lines are hashed on the way. ``stored`` says which file was read: its ``info``, and after the last block
     its ``checksum``.
@@ -72,6 +75,7 @@ class DocumentFile:
         columns: Sequence[str] = ("id", "text", "source"),
         *,
         source: str | None = None,
+        ids_as_text: bool = False,
         section: Section | None = None,
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
@@ -80,6 +84,7 @@ class DocumentFile:
         self.url = url
         self.columns = check_columns(columns)
         self.source = source
+        self.ids_as_text = ids_as_text
         self.max_record_bytes = max_record_bytes
         self.block_bytes = block_bytes
         self.section = section or WHOLE
@@ -89,10 +94,15 @@ class DocumentFile:
         given = () if source is None else ("source",)
         self._required = [name for name in self.columns if name in REQUIRED and name not in given]
         self._fields = [
-            Field(name, "raw" if name == METADATA else "string", required=name in self._required)
+            Field(name, self._kind(name), required=name in self._required)
             for name in self.columns
             if name != RAW
         ]
+
+    def _kind(self, name: str) -> FieldKind:
+        if name == "id":
+            return id_kind(self.ids_as_text)
+        return "raw" if name == METADATA else "string"
 
     def __iter__(self) -> Iterator[Block]:
         if self.stored.position != self.stored.section.start.offset:
@@ -132,6 +142,7 @@ class DocumentFile:
         if RAW not in self.columns:
             return batch
         raw = large_bytes(lines.starts, lines.data)
+        raw = _with_text_ids(raw, lines) if self.ids_as_text else raw
         arrays = [raw if name == RAW else batch.column(name) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
@@ -147,6 +158,7 @@ class DocumentFile:
             for batch in read_batches(
                 self.url, file, read, self.block_bytes, self.section, max_bytes=self.max_record_bytes
             ):
+                batch = with_text_ids(batch) if self.ids_as_text else batch
                 yield self._block_of_table(_decoded(batch), first_row)
                 first_row += batch.num_rows
 
@@ -160,10 +172,14 @@ class DocumentFile:
                     "Convert the file: dolma-dask convert.",
                     url=self.url,
                 )
+            is_number = name == "id" and bool(types) and pa.types.is_integer(types[0])
+            if is_number and self.ids_as_text:
+                continue
             strange = name in STRINGS and types and not (is_string(types[0]) or pa.types.is_null(types[0]))
             if strange or (name == METADATA and types and is_bytes(types[0])):
+                advice = NUMBERS_AS_IDS if is_number else "Convert the file: dolma-dask convert"
                 raise SchemaError(
-                    f"{self.url}: column {name!r} has type {types[0]}; expected strings. Convert the file: dolma-dask convert.",
+                    f"{self.url}: column {name!r} has type {types[0]}; expected strings. {advice}.",
                     url=self.url,
                 )
 
@@ -206,6 +222,19 @@ class DocumentFile:
             return []
         sizes = np.asarray(pc.fill_null(pc.binary_length(batch.column("text")), 0))
         return [(int(row), int(sizes[row])) for row in np.flatnonzero(sizes > self.max_record_bytes)]
+
+
+def _with_text_ids(raw: pa.LargeBinaryArray, lines: LineBlock) -> pa.LargeBinaryArray:
+    """Return lines in which ids that are whole numbers are strings; the others as they are."""
+    from dolma_dask.rules.splicing import Edit, splice  # rarely needed kernels
+
+    written = member_texts(Lines(lines.data, lines.starts), "id")
+    numbers = pc.fill_null(pc.match_substring_regex(written, f"^{INTEGER.pattern.decode()}$"), False)
+    if not pc.any(numbers).as_py():
+        return raw
+    ids = pc.replace_substring_regex(written.filter(numbers), "^-0$", "0")
+    edit = Edit("id", join_texts('"', ids, '"'))
+    return pc.replace_with_mask(raw, numbers, splice(raw.filter(numbers), [edit]))
 
 
 def _with_hint(reason: str, expected: str) -> str:

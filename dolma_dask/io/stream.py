@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from dolma_dask.formats.json.exact import NUMBERS_AS_IDS
 from dolma_dask.formats.json.strings import line_starts
 from dolma_dask.io.decompress import Compression, compression_of, read_pieces
 from dolma_dask.io.files import READ_BYTES
@@ -108,7 +109,7 @@ def bad_lines(
             "" if position[1] else no_lines(raw[:QUARANTINE_HEAD].tobytes(), "then `dolma-dask convert` it")
         )
         if expected.startswith(_NUMBER_AS_ID):
-            advice = " (`dolma-dask convert` makes a dataset with the numbers as text)"
+            advice = f" ({NUMBERS_AS_IDS})"
         bad.append(BadRecord(url, *position, reason, expected, raw.tobytes(), advice))
     return tuple(bad)
 

@@ -129,7 +129,27 @@ class SkipOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetOptions(SkipOptions):
+class IdOptions(Options):
+    """The form of the ids of documents."""
+
+    group = WHAT
+
+    ids_as_text: Annotated[
+        bool,
+        Opt(
+            'Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.',
+            is_flag=True,
+        ),
+    ] = False
+
+    def params(self, **others: Any) -> dict[str, Any]:
+        """Return the options as journals keep them; ids are not mentioned unless numbers among them are read."""
+        known = super().params(**others)
+        return known if self.ids_as_text else {k: v for k, v in known.items() if k != "ids_as_text"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions(IdOptions, SkipOptions):
     """Options for the origin of a dataset's documents."""
 
     group = WHAT
@@ -150,7 +170,11 @@ class DatasetOptions(SkipOptions):
 
     def open(self, dataset: DatasetLike) -> Dataset:
         """Return a dataset for what a call names; refuse files that nobody reads, and one that is over its budget of bad records."""
-        return as_dataset(dataset, self.source, self.version, self.skip, getattr(self, "only", None) or ())
+        return self.beside(dataset, self.version, getattr(self, "only", None) or ())
+
+    def beside(self, dataset: DatasetLike, version: str | None = None, only: Sequence[str] = ()) -> Dataset:
+        """Return another dataset of the call, read in the same way."""
+        return as_dataset(dataset, self.source, version, self.skip, only, ids_as_text=self.ids_as_text)
 
 
 Format = Annotated[
@@ -194,11 +218,14 @@ def as_dataset(
     version: str | None = None,
     skip: Sequence[str] = (),
     only: Sequence[str] = (),
+    *,
+    ids_as_text: bool = False,
 ) -> Dataset:
     """Return a dataset for a URL, a dataset, or the summary of the verb that wrote it; refuse files that nobody reads, among those that `only` asks
     for, and one that is over its budget of bad records.
     """
     opened = _opened(of_version(dataset, source, version), source, skip)
+    opened = opened.with_ids_as_text() if ids_as_text else opened
     opened.check_all_read(only)
     check_budget(opened.root)
     return opened

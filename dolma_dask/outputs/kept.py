@@ -27,7 +27,7 @@ class FileOptions(KeptOptions, RecordOptions):
     def documents(self, dataset: Dataset) -> DocumentList:
         """Return the documents of a dataset that are to be written."""
         mixture = make_mixture(select(self.selected(dataset), self.where, self.attributes))
-        shown = {"where": None if self.where is None else str(self.where), "source": dataset.source}
+        shown = {"where": None if self.where is None else str(self.where), **dataset.params}
         return documents_of(mixture, dataset, mixture.params(), shown)
 
 

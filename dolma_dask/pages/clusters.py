@@ -3,12 +3,12 @@
 Cost: the table of clusters is read twice in columns for each cluster, and the shards of its first members up to their rows.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from dolma_dask.dataset import open_dataset
+from dolma_dask.dataset import as_recorded, open_dataset
 from dolma_dask.display import counted, isolated, without_blank_lines
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.journal import Record
@@ -36,7 +36,7 @@ class SimilarSet(Struct, frozen=True):
     """An attribute set of near duplicates."""
 
     root: str  # of its dataset
-    source: str | None
+    reading: Mapping[str, Any]  # how its documents are read, see `open_dataset`
     name: str
     minhash: "MinHash"
     record: Record  # of the whole set
@@ -64,7 +64,7 @@ def _sets(step: Step) -> Iterator[SimilarSet]:
         clusters = summarize(Summary("dedupe", step.root), records, listing).clusters
         chosen = [one for one in clusters if one.similarity is None or one.similarity < 1][:MAX_CLUSTERS]
         minhash = comparison_of(whole.info["comparison"]).minhash
-        yield SimilarSet(step.root, step.params.get("source"), name, minhash, whole, tuple(chosen))
+        yield SimilarSet(step.root, as_recorded(step.params), name, minhash, whole, tuple(chosen))
 
 
 def cluster_examples(sets: tuple[SimilarSet, ...]) -> list[ClusterExample]:
@@ -77,7 +77,7 @@ def _example(similar: SimilarSet, cluster: "ClusterRow") -> ClusterExample:
 
     title = f"{counted(cluster.size, 'document')} in {isolated(similar.name)}"
     try:
-        dataset = open_dataset(similar.root, source=similar.source)
+        dataset = open_dataset(similar.root, **similar.reading)
         places = tuple(place for place, _ in datasets_in(similar.record))
         reader = ClusterReader(dataset, similar.name, similar.minhash, places)
         found = reader.find(shard=cluster.shard, row=cluster.row)

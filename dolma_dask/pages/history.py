@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.dataset import Dataset, as_recorded, open_dataset
 from dolma_dask.display import UNKNOWN, counted, last_name, shown_name
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -325,7 +325,8 @@ def find_origin(listed: Dataset, history: History, source: str | None) -> Origin
         return _of_tokens(listed, _selecting_step(listed, history))
     if history.parent is None:
         return Origin(listed)
-    parent = open_dataset(history.parent, source=source or step.params.get("source"))
+    reading = as_recorded(step.params)
+    parent = open_dataset(history.parent, **reading | ({"source": source} if source else {}))
     names = shown_name(parent.root), shown_name(listed.root)
     if _is_cut(step) and not step.packed:
         why = "its files are not all there as one mix has written them: which documents they are of {} cannot be told"

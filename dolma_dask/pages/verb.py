@@ -27,7 +27,6 @@ from dolma_dask.options.groups import (
     DatasetLike,
     DatasetOptions,
     ShardOptions,
-    as_dataset,
     check_outside,
     of_version,
     same,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 class ReportOptions(DatasetOptions, ShardOptions):
     """Options of `report`."""
 
-    unrecorded = frozenset({"source"})
+    unrecorded = frozenset({"source", "ids_as_text"})
 
     to: Annotated[str, Opt("Path or URL of the page, ending in .html.", group=OUTPUT, convert=target_of)]
     compare: Annotated[
@@ -145,7 +144,7 @@ def _opened(dataset: DatasetLike, target: str, options: ReportOptions) -> Iterat
     given = of_version(dataset, options.source, options.version)
     for one in (options.compare, given):
         if one is not None:
-            opened = as_dataset(one, options.source, skip=options.skip)
+            opened = options.beside(one)
             check_outside(target, opened.root)
             yield _Shown(opened, _name(one, opened))
 
@@ -165,7 +164,13 @@ def _key(shown: Sequence[_Shown], options: ReportOptions) -> str:
     chosen = ("title", "examples", "source", "only", "share", "prune")
     choices: dict[str, Any] = {name: recorded(getattr(options, name)) for name in chosen}
     choices["datasets"] = [
-        [public_name(name), one.source, [shard.path for shard in one.shards]] for one, name in shown
+        [
+            public_name(name),
+            one.source,
+            [shard.path for shard in one.shards],
+            *([True] if one.ids_as_text else []),
+        ]
+        for one, name in shown
     ]
     roots = [root for one in shown for root in lineage(one.dataset.root)[0]]
     return page_key(choices, [*roots, *map(files.normalize, options.tokens)])

@@ -23,7 +23,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
 from dolma_dask.options.base import OWN, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import same
+from dolma_dask.options.groups import IdOptions, same
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
@@ -179,7 +179,7 @@ class ToolkitReferences(References):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigOptions(RecordOptions):
+class ConfigOptions(IdOptions, RecordOptions):
     """Options of `mix_config`."""
 
     group = OWN
@@ -312,6 +312,7 @@ def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
         packing=packing,
         input_format=input_format,
         output_format=output_format,
+        ids_as_text=chosen.ids_as_text,
     )
 
 

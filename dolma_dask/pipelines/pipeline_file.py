@@ -41,6 +41,7 @@ from dolma_dask.io.yaml_files import (
     read_yaml,
     scalar,
 )
+from dolma_dask.options.groups import IdOptions
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.pipelines.signatures import Argument, arguments_of, shared_arguments
 from dolma_dask.pipelines.stages import StagePlan, absolute, is_in, named
@@ -103,9 +104,8 @@ class _Stages:
 
     def __init__(self, defaults: Node, mistakes: Mistakes) -> None:
         self.mistakes, self.wrong = mistakes, mistakes.add
-        shared = {
-            name: one for name, one in shared_arguments(RecordOptions).items() if name not in NOT_SHARED
-        }
+        every = shared_arguments(IdOptions) | shared_arguments(RecordOptions)
+        shared = {name: one for name, one in every.items() if name not in NOT_SHARED}
         self.defaults = self._values("defaults", defaults, defaults, shared)[0]
 
     def _values(

@@ -200,6 +200,7 @@ def _in_no_cluster(reader: ClusterReader, id: str) -> UsageError:
             dataset.url(f"{layout.DOCUMENTS}/{shard.path}"),
             ("id",),
             source=dataset.source,
+            ids_as_text=dataset.ids_as_text,
             max_record_bytes=limit,
         )
     )

@@ -28,7 +28,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
-from dolma_dask.io.attributes import sample_keys
+from dolma_dask.io.attributes import SampledKeys, sample_keys
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
@@ -377,7 +377,7 @@ class Catalog(Struct, frozen=True, dict=True):
             kinds, proof = self._recorded(info), self._proofs.get(path)
             if not kinds and proof and proof.file.bytes != info.bytes:
                 raise not_as_written(proof, self._records[path][1].shard, info)
-            self._declared[path] = kinds or sample_keys(self.dataset.url(path)).kinds
+            self._declared[path] = kinds or self._sampled(path).kinds
         return self._declared[path]
 
     def mixed(self, name: str, ending: str) -> str:
@@ -385,10 +385,13 @@ class Catalog(Struct, frozen=True, dict=True):
         listed = (_inside(name, info) for info in self._list(name).values() if layout.suffix_of(info.path))
         for info in islice((info for info in listed if not self._recorded(info)), MAX_DESCRIBED):
             with suppress(DataError):
-                for key, found in sample_keys(self.dataset.url(info.path)).mixed.items():
+                for key, found in self._sampled(info.path).mixed.items():
                     if f"__{key}".endswith(f"__{ending}"):
                         return f"{name} has {key!r} of several kinds, which no column can hold: {found} of {info.path}"
         return ""
+
+    def _sampled(self, path: str) -> SampledKeys:
+        return sample_keys(self.dataset.url(path), ids_as_text=self.dataset.ids_as_text)
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
         known = self._records[info.path][1].info if info.path in self._records else {}

@@ -194,7 +194,8 @@ class ClusterReader(Struct, frozen=True, dict=True):
     def _opened(self, place: str) -> Dataset:
         if place == OWN:
             return self.dataset
-        return open_dataset(self._roots[place], source=self.dataset.source, skip=self.dataset.skip)
+        own = self.dataset
+        return open_dataset(self._roots[place], source=own.source, skip=own.skip, ids_as_text=own.ids_as_text)
 
     def _read(self, dataset: Dataset, shard: str, wanted: Mapping[int, str]) -> Iterator[tuple[int, str]]:
         """Yield the texts of some rows of a shard, whose ids are known."""
@@ -204,12 +205,20 @@ class ClusterReader(Struct, frozen=True, dict=True):
                 f"{dataset.root}: there is no document file {path!r}, which the table of clusters names. Run dedupe again."
             )
         limit = self.max_record_bytes
-        file = DocumentFile(dataset.url(path), ("id", "text"), source=dataset.source, max_record_bytes=limit)
+        file = DocumentFile(
+            dataset.url(path),
+            ("id", "text"),
+            source=dataset.source,
+            ids_as_text=dataset.ids_as_text,
+            max_record_bytes=limit,
+        )
         for block in file:
             while left and left[0] < block.first_row + block.num_rows:
                 row = left.pop(0)
                 at = row - block.first_row
                 found, text = (block.batch.column(name)[at].as_py() for name in ("id", "text"))
+                for record in (bad for bad in block.bad if bad.row == row):
+                    raise record.error("Read the documents as dedupe did.")
                 if found != wanted[row]:
                     raise _changed(path, row, found, wanted[row])
                 yield row, text

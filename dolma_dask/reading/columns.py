@@ -114,7 +114,7 @@ class Columns(Struct, frozen=True):
         return {
             "columns": list(self.names),
             "attributes": sets,
-            "source": self.dataset.source,
+            **self.dataset.params,
             **({"computed": computed} if computed else {}),
         }
 

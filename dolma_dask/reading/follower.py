@@ -58,6 +58,7 @@ class Follower:
             kinds,
             with_objects=source.with_objects,
             exact=exact,
+            ids_as_text=shard.ids_as_text,
             max_record_bytes=max_record_bytes,
             block_bytes=block_bytes,
             start=source.start,

@@ -319,6 +319,7 @@ class AlignedReader(Struct):
             work.url,
             columns,
             source=work.default_source,
+            ids_as_text=work.shard.ids_as_text,
             section=work.range.section if work.range else None,
             max_record_bytes=self.max_record_bytes,
             block_bytes=self.block_bytes,

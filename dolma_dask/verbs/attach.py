@@ -235,6 +235,7 @@ class DocumentsWithTable(Struct, frozen=True):
             "component": self.output.component.name,
             "name": self.output.name,
             "source": self.documents.default_source,
+            **self.documents.shard.params,
             "max_record_bytes": policy.max_record_bytes,
             "missing": None if self.tables and is_complete else self.missing,
         }

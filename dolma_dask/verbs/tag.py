@@ -115,7 +115,7 @@ def tag(
     outputs = tuple(TagOutput(opened.root, name, own, options.format, used) for name, own in sets.items())
     stage = TagStage(outputs, options.policy, "tag")
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
-    keys = [output.key(opened.source, options.policy) for output in outputs]
+    keys = [output.key(opened, options.policy) for output in outputs]
     tasks = []
     for shard in options.selected(opened).shards:
         units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
@@ -189,7 +189,7 @@ class TagOutput(Struct, frozen=True):
         """Return where the set of a shard is written."""
         return layout.attribute_path(self.name, shard.path, self.file_format)
 
-    def key(self, source: str | None, policy: RecordPolicy) -> str:
+    def key(self, dataset: Dataset, policy: RecordPolicy) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
         taggers = [
             [tagger.name, str(tagger.version), tagger.params, list(tagger.types)] for tagger in self.taggers
@@ -201,7 +201,7 @@ class TagOutput(Struct, frozen=True):
             **({"span_groups": ROW_GROUP_SPANS} if has_spans else {}),
             "set": self.name,
             "taggers": taggers,
-            "source": source,
+            **dataset.params,
             "max_record_bytes": policy.max_record_bytes,
         }
         return work_key(self.verb, VERSION, params)

@@ -213,6 +213,15 @@ plain_texts = st.one_of(
 )
 
 
+def identity_of(value: Value) -> str | None:
+    """Return the id that a string or a whole number is; None for another value."""
+    if value.kind == "string":
+        return str(value.meaning)
+    if value.kind == "number" and set(value.raw) <= set("-0123456789"):
+        return "0" if value.raw == "-0" else value.raw
+    return None
+
+
 @st.composite
 def strings(draw: st.DrawFn, texts: st.SearchStrategy[str] = plain_texts) -> str:
     """Write a string as JSON, each character in one of the ways that JSON allows."""

@@ -14,6 +14,7 @@ from json_oracle import (
     broken,
     damaged,
     deep_values,
+    identity_of,
     numbers,
     objects,
     read_line,
@@ -109,7 +110,7 @@ def rows(draw: st.DrawFn) -> bytes:
         pairs = [
             f"{key}:{value}" for key, value in draw(st.lists(st.tuples(keys, attribute_values), max_size=4))
         ]
-    identity = draw(st.one_of(strings(), strings(), st.sampled_from(["null", "1"])))
+    identity = draw(st.one_of(strings(), strings(), st.sampled_from(["null", "1", "-0", "1e2"]), numbers))
     fields = [f'"id":{identity}', f'"source": {draw(st.one_of(strings(), st.just("null"), st.just("{}")))}']
     fields = fields[: draw(st.sampled_from([2, 2, 2, 1, 0]))]
     if draw(st.integers(0, 3)):
@@ -202,6 +203,9 @@ CRAFTED = [
         '{"attributes":{"z":[1], %, "score": 7.5} ,"source":"s","id":"i","en":"x"}',
         '{"attributes":{%, "a__spans": [[5,6,7.0]]},"id":"i","source":null}',
         '{"id":"i","source":"s",%}',
+        '{"id":17 ,"source":"s","attributes":{%}}',
+        '{"attributes":{%},"id":-17}',
+        '{"id":17.0,%}',
         '{"id":null,"attributes":{%},"error":"why"}',
         '{"source":"s","attributes":{%}}',
         '{"id":"i","attributes":{%},"attributes":{"score":3}}',
@@ -259,7 +263,9 @@ def as_kind(value: Value | None, kind: AttributeKind) -> object:
     return found[0]["score"] if found else None
 
 
-def read_row(line: bytes, keys: dict[str, AttributeKind], form: Form) -> list[object]:
+def read_row(
+    line: bytes, keys: dict[str, AttributeKind], form: Form, *, ids_as_text: bool = False
+) -> list[object]:
     """Return id, source and the values by the oracle.
 
     Raises
@@ -272,7 +278,10 @@ def read_row(line: bytes, keys: dict[str, AttributeKind], form: Form) -> list[ob
     is_error = (
         identity is not None and identity.kind == "null" and error is not None and error.kind == "string"
     )
-    require(is_error or (identity is not None and identity.kind == "string"))
+    name = (
+        None if identity is None or not (ids_as_text or identity.kind == "string") else identity_of(identity)
+    )
+    require(is_error or name is not None)
     require(source is None or source.kind in ("string", "null"))
     holder = row.last("attributes")
     if form == "nested":
@@ -289,12 +298,14 @@ def read_row(line: bytes, keys: dict[str, AttributeKind], form: Form) -> list[ob
             require(value is None or value.kind in ("null", "object"))
             value = value.last(inner) if value is not None and value.kind == "object" else None
         found.append(as_kind(value, "number" if kind == "dict" else kind))
-    return [identity.meaning if identity else None, source.meaning if source else None, *found]
+    return [name, source.meaning if source else None, *found]
 
 
-def expected(line: bytes, keys: dict[str, AttributeKind], form: Form) -> list[object] | None:
+def expected(
+    line: bytes, keys: dict[str, AttributeKind], form: Form, *, ids_as_text: bool = False
+) -> list[object] | None:
     try:
-        return read_row(line, keys, form)
+        return read_row(line, keys, form, ids_as_text=ids_as_text)
     except (RejectedLineError, WrongRowError):
         return None
 
@@ -317,32 +328,34 @@ def as_rows(batch: AttributeBatch) -> list[list[object]]:
     return [list(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
 
 
-@given(lines, KEY_LISTS, FORMS)
-@example(b'{"id":"a","attributes":{"score":1e400}}', {"score": "number"}, "nested")
-@example(b'{"id":"a","attributes":{"a__doc":[[0,9223372036854775808,1]]}}', KEYS, "nested")
-@example(b'{"id":null,"attributes":{},"error":"gone"}', KEYS, "nested")
-@example(b'{"id":null,"attributes":{},"error":"gone"}', KEYS, "flat")
+@given(lines, KEY_LISTS, FORMS, st.booleans())
+@example(b'{"id":"a","attributes":{"score":1e400}}', {"score": "number"}, "nested", False)
+@example(b'{"id":"a","attributes":{"a__doc":[[0,9223372036854775808,1]]}}', KEYS, "nested", False)
+@example(b'{"id":null,"attributes":{},"error":"gone"}', KEYS, "nested", True)
+@example(b'{"id":null,"attributes":{},"error":"gone"}', KEYS, "flat", False)
 def test_the_exact_parser_accepts_what_the_oracle_accepts(
-    line: bytes, keys: dict[str, AttributeKind], form: Form
+    line: bytes, keys: dict[str, AttributeKind], form: Form, ids_as_text: bool
 ) -> None:
-    right = expected(line, keys, form)
+    right = expected(line, keys, form, ids_as_text=ids_as_text)
     try:
-        found = parse_row(line, row_fields(keys, form))
+        found = parse_row(line, row_fields(keys, form, ids_as_text=ids_as_text))
     except LineError:
         assert right is None
     else:
         assert found == right
 
 
-@given(st.lists(lines, max_size=6), KEY_LISTS, FORMS)
-@example(CRAFTED, KEYS, "nested")
-@example(CRAFTED, KEYS, "flat")
-@example(CRAFTED[:], {"a__spans": "spans", "lang.en": "dict"}, "nested")
+@given(st.lists(lines, max_size=6), KEY_LISTS, FORMS, st.booleans())
+@example(CRAFTED, KEYS, "nested", False)
+@example(CRAFTED, KEYS, "flat", False)
+@example(CRAFTED, KEYS, "nested", True)
+@example(CRAFTED, KEYS, "flat", True)
+@example(CRAFTED[:], {"a__spans": "spans", "lang.en": "dict"}, "nested", False)
 def test_a_scan_reads_every_valid_row_and_names_every_other(
-    rows: list[bytes], keys: dict[str, AttributeKind], form: Form
+    rows: list[bytes], keys: dict[str, AttributeKind], form: Form, ids_as_text: bool
 ) -> None:
-    batch = scan_attributes(*as_block(rows), keys, form)
-    rights = [expected(line, keys, form) for line in rows]
+    batch = scan_attributes(*as_block(rows), keys, form, ids_as_text=ids_as_text)
+    rights = [expected(line, keys, form, ids_as_text=ids_as_text) for line in rows]
     assert [row for row, _ in batch.errors] == [row for row, right in enumerate(rights) if right is None]
     nothing = [None] * (2 + len(keys))
     assert as_rows(batch) == [nothing if right is None else right for right in rights]

@@ -9,6 +9,8 @@ from json_oracle import (
     damaged,
     deep_objects,
     deep_values,
+    identity_of,
+    numbers,
     objects,
     read_line,
     scalars,
@@ -32,7 +34,8 @@ FIELDS = [
     Field(LONG_NAME),
     Field('quo"te', "raw"),
 ]
-FIELD_LISTS = st.sampled_from([FIELDS, FIELDS[:1], FIELDS[1:3], []])
+NUMBERS_AS_IDS = [Field("id", "identity"), *FIELDS[1:]]
+FIELD_LISTS = st.sampled_from([FIELDS, FIELDS[:1], FIELDS[1:3], [], NUMBERS_AS_IDS, NUMBERS_AS_IDS[:1]])
 NAMES = [field.name for field in FIELDS]
 
 keys = st.one_of(
@@ -51,7 +54,7 @@ good_lines = st.builds(
 )
 ordinary_lines = st.builds(
     lambda name, text, more: f'{{"id": {name}, "text": {text}, "metadata": {more}}}'.encode(),
-    strings(),
+    st.one_of(strings(), numbers),
     strings(),
     values,
 )
@@ -95,6 +98,19 @@ CRAFTED = [
     b'{"idx":"a","i":"b"}',
     b'{"id" "a"}',
     b'{"id":"a" "text":"b"}',
+    *(
+        b'{"text":"t","id":%s%s' % (number, end)
+        for number in (
+            b'17 0 -3 -0 017 -017 00 - +1 1. 1.0 1e3 1E3 -1e-3 .5 0x1 1_0 1a 1"x 17true NaN true 1'.split()
+        )
+        for end in (b"}", b" }\r", b'\t,"z":1}', b"", b'"}', b"]}", b" 1}")
+    ),
+    b'{"id":%s}' % (b"9" * 500),
+    b'{"id":-%s,"text":"t"}' % (b"9" * 70),
+    b'{"id":17,"id":"17"}',
+    b'{"id":"17","id":17}',
+    b'{"\\u0069d":17}',
+    b'{"id":[17]}',
     b'{"id":"a",}',
     b'{,"id":"a"}',
     b'{"id":}',
@@ -160,7 +176,12 @@ def expected(line: bytes, fields: list[Field]) -> dict[str, str | None] | None:
         if value is not None and value.kind != "null":
             if field.kind == "string" and value.kind != "string":
                 return None
-            row[field.name] = value.raw if field.kind == "raw" else str(value.meaning)
+            if field.kind == "identity" and identity_of(value) is None:
+                return None
+            if field.kind == "identity":
+                row[field.name] = identity_of(value)
+            else:
+                row[field.name] = value.raw if field.kind == "raw" else str(value.meaning)
         elif field.required:
             return None
     return row
@@ -177,7 +198,11 @@ def is_declined(line: bytes, fields: list[Field]) -> bool:
         for field in fields
         if field.kind == "string" and field.name == key.meaning
     )
-    return any(key.escaped for key, _ in found.pairs) or twice or wrong_before or found.levels > MAX_LEVELS
+    zero_below = any(field.kind == "identity" for field in fields) and any(
+        value.raw == "-0" for _, value in found.pairs
+    )
+    unusual = any(key.escaped for key, _ in found.pairs) or twice or wrong_before or zero_below
+    return unusual or found.levels > MAX_LEVELS
 
 
 def parsed(line: bytes, fields: list[Field]) -> list[Value] | LineError:
@@ -216,6 +241,7 @@ def test_the_exact_parser_accepts_what_the_oracle_accepts(
 
 @given(st.lists(lines, max_size=6), FIELD_LISTS)
 @example(CRAFTED, FIELDS)
+@example(CRAFTED, NUMBERS_AS_IDS)
 @example(CRAFTED, FIELDS[1:3])
 @example(CRAFTED, [])
 def test_the_kernel_accepts_only_what_it_reads_right_and_declines_only_what_is_listed(
@@ -236,6 +262,7 @@ def test_the_kernel_accepts_only_what_it_reads_right_and_declines_only_what_is_l
 
 @given(st.lists(lines, max_size=6), FIELD_LISTS)
 @example(CRAFTED, FIELDS)
+@example(CRAFTED, NUMBERS_AS_IDS)
 @example(CRAFTED, FIELDS[1:3])
 @example(CRAFTED, [])
 def test_a_scan_reads_every_valid_line_and_names_every_other(rows: list[bytes], fields: list[Field]) -> None:

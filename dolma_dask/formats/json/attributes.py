@@ -30,6 +30,7 @@ from dolma_dask.formats.json.exact import (
     FieldKind,
     LineError,
     Value,
+    id_kind,
     kind_of,
     parse_object,
     read_spans,
@@ -112,14 +113,15 @@ def scan_attributes(
     form: Form = "nested",
     *,
     exact: bool = False,
+    ids_as_text: bool = False,
 ) -> AttributeBatch:
     """Read some attributes of all rows of a block, uint8[n], whose lines begin at `starts`; see `dolma_dask.formats.json.strings.line_starts`.
 
-    With `exact`, numbers are `dolma_dask.formats.exact_numbers.EXACT`.
+    With `exact`, numbers are `dolma_dask.formats.exact_numbers.EXACT`; with `ids_as_text`, whole numbers are ids too.
     Raises `SchemaError`: `keys` contradict each other or the form.
     """
     (ids, sources, *columns), errors = scan(
-        Lines(block, starts), row_fields(keys, form, exact=exact), parse_row
+        Lines(block, starts), row_fields(keys, form, exact=exact, ids_as_text=ids_as_text), parse_row
     )
     return AttributeBatch(ids, sources, dict(zip(keys, columns, strict=True)), errors)
 
@@ -133,7 +135,9 @@ def scan_objects(
     return dict(zip(keys, columns, strict=True)), errors
 
 
-def row_fields(keys: Mapping[str, AttributeKind], form: Form, *, exact: bool = False) -> list[Field]:
+def row_fields(
+    keys: Mapping[str, AttributeKind], form: Form, *, exact: bool = False, ids_as_text: bool = False
+) -> list[Field]:
     """Return the fields of a row: id and source, then a column for each of `keys`.
 
     Raises `SchemaError`: `keys` contradict each other or the form.
@@ -141,7 +145,7 @@ def row_fields(keys: Mapping[str, AttributeKind], form: Form, *, exact: bool = F
     _check_keys(keys, form)
     scope = 1 if form == "nested" else 0
     holder = Field("attributes", "object", required=True, inside=scope)
-    identity = Field("id", required=True), Field("source")
+    identity = Field("id", id_kind(ids_as_text), required=True), Field("source")
     return [*identity, holder if scope else Field("attributes", "none"), *_key_fields(keys, scope, exact)]
 
 

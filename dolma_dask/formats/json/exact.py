@@ -42,12 +42,31 @@ class LineError(Exception):
 
 
 FieldKind = Literal[
-    "string", "raw", "number", "exact", "bool", "document", "exact_document", "spans", "object", "none"
+    "string",
+    "identity",
+    "raw",
+    "number",
+    "exact",
+    "bool",
+    "document",
+    "exact_document",
+    "spans",
+    "object",
+    "none",
 ]
-"""Kind of the values of a field. ``string``: decoded; ``raw``: the JSON text as it stands in the line, of any type; ``number``: float64; ``bool``;
+"""Kind of the values of a field. ``string``: decoded; ``identity``: the same, and whole numbers as their decimal text; ``raw``: the JSON text as it stands in the line, of any type; ``number``: float64; ``bool``;
 ``spans``: a list ``[[start, end, score], ...]``; ``document``: the score of its one span ``[[0, n, x]]``, as float64; ``exact`` and ``exact_document``: the same numbers as
 `dolma_dask.formats.exact_numbers.EXACT`; ``object``: gives no
 column, other fields stand in it; ``none``: gives no column and may not be there."""
+
+
+NUMBERS_AS_IDS = "`--ids-as-text` reads whole numbers as text, `dolma-dask convert` makes a dataset with the numbers as text"
+"""What to do about ids that are numbers, for messages."""
+
+
+def id_kind(ids_as_text: bool) -> FieldKind:
+    """Return the kind of the field ``id``: whether whole numbers are ids, as their decimal text."""
+    return "identity" if ids_as_text else "string"
 
 
 class Field(Struct, frozen=True):
@@ -72,6 +91,9 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BYTE_OF_MESSAGE = re.compile(r"\s*\(byte (\d+)\)$")
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
 """Escapes in JSON, a surrogate pair as one; a group for half of one."""
+
+INTEGER = re.compile(rb"-?[0-9]+")
+"""JSON text of a whole number, as ids of some datasets are; -0 is 0."""
 
 _NO_NUMBER = re.compile(rb"NaN|-?Infinity")
 _SPACE = b" \t\r\n"
@@ -185,7 +207,7 @@ def read_values(members: dict[str, bytes], fields: Sequence[Field]) -> list[Valu
             raw = None
         elif field.kind == "none":
             raise LineError("wrong_type", f"attributes among the row's own keys, found a {where}")
-        elif field.kind != "raw" and kind_of(raw) != _TYPES[field.kind]:
+        elif field.kind != "raw" and kind_of(raw) != _TYPES[field.kind] and not _is_number_as_id(field, raw):
             raise _wrong(_expected(field.kind), where, raw)
         if field.kind == "object":
             objects[field.inside] = parse_object(raw) if raw else {}
@@ -194,8 +216,13 @@ def read_values(members: dict[str, bytes], fields: Sequence[Field]) -> list[Valu
     return values
 
 
+def _is_number_as_id(field: Field, raw: bytes) -> bool:
+    return field.kind == "identity" and INTEGER.fullmatch(raw) is not None
+
+
 _TYPES = {
     "string": "a string",
+    "identity": "a string",
     "number": "a number",
     "exact": "a number",
     "bool": "a boolean",
@@ -207,12 +234,22 @@ _TYPES = {
 
 
 def _expected(kind: FieldKind) -> str:
-    found = _TYPES.get(kind, "a value")
+    found = "a string or a whole number" if kind == "identity" else _TYPES.get(kind, "a value")
     return "a list of spans" if found == "an array" else found
 
 
 def _wrong(expected: str, where: str, raw: bytes) -> LineError:
-    return LineError("wrong_type", f"{expected} in {where}, found {kind_of(raw)}")
+    found = kind_of(raw)
+    if expected == _expected("identity") and found == "a number":
+        found = "a number that is not whole"
+    return LineError("wrong_type", f"{expected} in {where}, found {found}")
+
+
+def quoted_id(raw: bytes) -> bytes:
+    """Return the JSON text of an id as a string, if it is a whole number; else as it is."""
+    if INTEGER.fullmatch(raw):
+        return b'"0"' if raw == b"-0" else b'"%b"' % raw
+    return raw
 
 
 def _number(raw: bytes, where: str) -> float:
@@ -268,6 +305,7 @@ def _document(raw: bytes, where: str, read: Callable[[bytes, str], Any] = _numbe
 
 _READERS: dict[FieldKind, Callable[[bytes, str], Value]] = {
     "string": lambda raw, _: _decode_string(raw),
+    "identity": lambda raw, _: _decode_string(quoted_id(raw)),
     "raw": lambda raw, _: raw.decode("utf-8"),
     "number": _number,
     "bool": lambda raw, _: raw == b"true",

@@ -31,6 +31,7 @@ from dolma_dask.formats.json.walk import (
     ENTER,
     EXACT,
     EXACT_DOCUMENT,
+    IDENTITY,
     MAX_KEY,
     NUMBER,
     RAW,
@@ -56,6 +57,7 @@ SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float
 _TEXTS, _NUMBERS, _LISTS, _NOTHING = range(4)
 _KINDS = {
     "string": (STRING, _TEXTS),
+    "identity": (IDENTITY, _TEXTS),
     "raw": (RAW, _TEXTS),
     "number": (NUMBER, _NUMBERS),
     "bool": (BOOLEAN, _NUMBERS),
@@ -139,7 +141,7 @@ class Lines:
         columns = []
         for field, group, at in zip(fields, groups, targets, strict=True):
             if group == _TEXTS:
-                columns.append(self._strings(extents[at], unescape=field.kind == "string"))
+                columns.append(self._strings(extents[at], unescape=field.kind in ("string", "identity")))
             elif group == _NUMBERS:
                 column = _numbers(numbers[at], present[at] != 0, is_bool=field.kind == "bool")
                 columns.append(as_exact(column) if field.kind.startswith("exact") else column)

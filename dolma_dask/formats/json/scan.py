@@ -143,6 +143,17 @@ def skip_digits(at: int) -> int:
 
 
 @kernel
+def skip_integer(at: int) -> int:
+    """Return the address after the digits of the whole number at `at`, 0 if there are none or they break the grammar; it is also 0 for -0."""
+    is_negative = byte_at(at) == 0x2D
+    first = at + is_negative
+    at = skip_digits(first)
+    if at == first or (byte_at(first) == 0x30 and (is_negative or at - first > 1)):
+        return 0
+    return at
+
+
+@kernel
 def skip_number(at: int) -> int:
     """Return the address after the number at `at`, 0 if it breaks the grammar."""
     if byte_at(at) == 0x2D:

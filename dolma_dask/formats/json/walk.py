@@ -20,6 +20,7 @@ from dolma_dask.formats.json.numbers import read_integer, read_number
 from dolma_dask.formats.json.scan import (
     MAX_LEVELS,
     same_bytes,
+    skip_integer,
     skip_literal,
     skip_space,
     skip_string,
@@ -36,9 +37,11 @@ seen in; whether a row without a value for it is declined."""
 ROOT = 0
 """Row of the key table that stands for "before the first key"."""
 
-SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE, EXACT, EXACT_DOCUMENT = range(11)
+(
+    SKIP, STRING, RAW, NUMBER, BOOLEAN, DOCUMENT, SPANS, ENTER, DECLINE, IDENTITY, EXACT, EXACT_DOCUMENT,
+) = range(12)  # fmt: skip
 """Actions. ENTER looks for requested keys inside the object that is the value; DECLINE leaves the line to the exact parser, EXACT does so
-with numbers from `LIMIT` on."""
+with numbers from `LIMIT` on; IDENTITY takes a string, or the digits of a whole number."""
 
 MAX_KEY = 512
 """Bytes of the longest key that is learned; requested keys may be longer."""
@@ -158,9 +161,7 @@ def walk_line(
                 at += 4
             else:
                 n_met += keys[key, REQUIRED]
-                if action == STRING:
-                    if byte_at(at) != _QUOTE:
-                        return 0, 0
+                if action in (STRING, IDENTITY) and byte_at(at) == _QUOTE:
                     first = at + 1
                     # a bad string gives 0 and a wrong extent: the check of 0 below declines the line, which
                     # takes the extent back
@@ -170,6 +171,12 @@ def walk_line(
                 elif action == RAW:
                     first = at
                     at = skip_value(first, MAX_LEVELS - 1 - level)
+                    extents[target, 0, row] = first - origin
+                    extents[target, 1, row] = at - origin
+                elif action == IDENTITY:
+                    first = at
+                    # behind it a fraction or an exponent is no comma, which declines the line
+                    at = skip_integer(first)
                     extents[target, 0, row] = first - origin
                     extents[target, 1, row] = at - origin
                 elif action == ENTER:

@@ -31,6 +31,7 @@ _DEPTH = 3
 def overview(dataset: Dataset) -> str:
     """Return what a notebook shows of a dataset, as HTML."""
     others = [f"source: {dataset.source}"] if dataset.source is not None else []
+    others += ["ids that are whole numbers are read as text"] if dataset.ids_as_text else []
     if dataset.ignored:
         others.append(f"{counted(len(dataset.ignored), 'file')} below documents/ left out: not of documents")
     head = f"Dataset {dataset.root}: {_amount(dataset.shards)}"

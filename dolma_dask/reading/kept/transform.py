@@ -300,7 +300,7 @@ class Mixture(Struct, frozen=True):
         return {
             "where": None if rule is None else rule.canonical(),
             "attributes": list(self.sets.files) if self.sets else [],
-            "source": self.dataset.source,
+            **self.dataset.params,
             **self.recipe.options.recipe_params(),
             **({} if cuts is None else cuts.params()),
         }

@@ -85,7 +85,7 @@ class Blocking(Exchange):
             "list": self.facts.checksum,
             "format": self.facts.format,
             "entries": [self.facts.bare, self.facts.pairs],
-            "source": self.dataset.source,
+            **self.dataset.params,
             "max_record_bytes": self.policy.max_record_bytes,
         }
         return work_key(self.verb, self.version, params)

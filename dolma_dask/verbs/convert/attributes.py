@@ -16,7 +16,7 @@ from dolma_dask.engine import Task, Unit, attribute_plan, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
-from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.exact import LineError, parse_object, quoted_id
 from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord
 from dolma_dask.io.stream import LineBlock, StoredFile, compression_of, read_lines
@@ -120,6 +120,7 @@ class AttributeFormStage(Struct, frozen=True):
         start, stop = block.starts[row : row + 2]
         try:
             members = parse_object(block.data[start:stop].tobytes())
+            members |= {"id": quoted_id(members["id"].strip())} if "id" in members else {}
             return _nested(members) if self.form == "nested" else _flat(members)
         except LineError as error:
             position = (url, block.first_row + row, block.byte_offset + int(start))

@@ -285,7 +285,8 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
 def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOptions) -> Summary:
     """Convert an attribute set; refuse what is for raw files."""
     raw = [given for given in options.given() if given not in _OF_ATTRIBUTES]
-    dataset = as_dataset(check_convertible(inputs, raw), options.source, skip=options.skip)
+    folder = check_convertible(inputs, raw)
+    dataset = as_dataset(folder, options.source, skip=options.skip, ids_as_text=True)
     if layout.dataset_root(files.normalize(options.to)) != dataset.root:
         raise UsageError(
             f"attributes are converted inside their dataset {dataset.root}; expected --to {dataset.root}, found {options.to}."

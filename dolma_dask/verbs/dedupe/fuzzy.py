@@ -229,7 +229,7 @@ class FuzzyDeduplication(Deduplication):
         published = self.published
         key = signature_key(
             self.minhash,
-            self.dataset.source,
+            self.dataset,
             self.policy.max_record_bytes,
             published=self._is_published,
         )

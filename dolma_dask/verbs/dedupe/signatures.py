@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dolma_dask.dataset import Dataset
 from dolma_dask.engine import Input, Task, Unit, group_name, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagedShard, document_rows, from_batch, to_batch
@@ -56,10 +57,10 @@ def folder_of(minhash: MinHash, *, published: bool = False) -> str:
 
 
 def signature_key(
-    minhash: MinHash, source: str | None, max_record_bytes: int, *, published: bool = False
+    minhash: MinHash, dataset: Dataset, max_record_bytes: int, *, published: bool = False
 ) -> str:
     """Return the key of every file."""
-    params = {"minhash": minhash.params(), "source": source, "max_record_bytes": max_record_bytes}
+    params = {"minhash": minhash.params(), **dataset.params, "max_record_bytes": max_record_bytes}
     return work_key("signatures", VERSION, {**params, "published": True} if published else params)
 
 

@@ -17,7 +17,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import Documents, as_dataset
+from dolma_dask.options.groups import Documents
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
@@ -68,7 +68,7 @@ def dedupe(
     """
     datasets = [
         options.open(dataset),
-        *(as_dataset(one, options.source, skip=options.skip) for one in options.others),
+        *map(options.beside, options.others),
     ]
     _check_datasets(datasets)
     for one in datasets:

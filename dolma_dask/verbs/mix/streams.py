@@ -48,6 +48,7 @@ class Stream(Struct, frozen=True):
     """Cut of output files, with the name as their prefix; None: there is one for each input file."""
     input_format: FileFormat | None = None  # None: that of each input file
     output_format: FileFormat | None = None  # None: the same, and for files that are cut by size jsonl.gz
+    ids_as_text: bool = False  # see `dolma_dask.dataset.Dataset`
 
     def params(self) -> dict[str, Any]:
         """Return the options for the journal."""
@@ -59,6 +60,7 @@ class Stream(Struct, frozen=True):
                 "max_size": self.packing and self.packing.max_bytes,
                 "format": self.output_format,
                 "shuffle": self.packing and self.packing.seed,
+                "ids_as_text": self.ids_as_text or None,
                 **self.options.recipe_params(),
             }
         )
@@ -97,7 +99,8 @@ def _parts(stream: Stream, options: ShardOptions) -> tuple[list[Part], tuple[str
     mixtures = {}
     for root, own in datasets.items():
         check_apart(root, stream.path)
-        dataset = Dataset(root, tuple(own), source="").with_current_attributes()
+        dataset = Dataset(root, tuple(own), source="", ids_as_text=stream.ids_as_text)
+        dataset = dataset.with_current_attributes()
         mixtures[root] = make_mixture(
             Selection(dataset, None, None), stream.options, stream.attributes, in_order=True
         )
@@ -120,7 +123,7 @@ def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
         for url, info in urls:
             root, path = _split(url)
             _check_format(url, stream.input_format)
-            shards.setdefault((root, path), Shard(path, info.bytes, info.stamp))
+            shards.setdefault((root, path), Shard(path, info.bytes, info.stamp, stream.ids_as_text))
     if not shards:
         raise UsageError(
             f"stream {stream.name!r}: no file matches {', '.join(stream.documents) or 'its documents, of which there are none'}; expected "

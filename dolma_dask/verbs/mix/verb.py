@@ -82,6 +82,7 @@ def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") 
         {
             "where": None if narrowed.where is None else str(narrowed.where),
             "attributes": list(attributes),
+            **opened.params,
             "source": options.source,
             **recipe.recipe_params(),
             **({} if draw is None else draw.wanted.params()),
@@ -143,7 +144,7 @@ def _flag(dataset: Dataset, url: str, name: str, options: MixOptions) -> Any:
     passed = options.given(RecordOptions) | options.given(ListedOptions)
     # flags of files that are gone stand in the way without it; what another verb has made is not the mix's to replace
     passed["overwrite"] = options.overwrite and Catalog(dataset).makers.get(name) == "block"
-    return VERBS["block"].load()(dataset, url, name=name, source=dataset.source, **passed)
+    return VERBS["block"].load()(dataset, url, name=name, **dataset.params, **passed)
 
 
 def _token_options(options: MixOptions) -> "TokenOptions | None":

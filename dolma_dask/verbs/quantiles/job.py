@@ -142,7 +142,7 @@ class Quantiles(Struct, frozen=True, dict=True):
             stage=_PublishStage(self.root, folder, self.request.signals),
             root=self.root,
             tasks=[Task(path, (Unit(path, self.key),), self.inputs, work)],
-            params=without_empty({**self.parameters(), "source": self.dataset.source}),
+            params=without_empty({**self.parameters(), **self.dataset.params}),
             writes=(path,),
             bad_is_loss=True,
             max_bad_fraction=budget(self.policy),

@@ -58,6 +58,7 @@ class AttributeCheck:
         self._root = root
         self._path = source.info.path
         self._url = files.join(root, source.info.path)
+        self._ids_as_text = shard.ids_as_text
         self._problems = problems
         self._row = 0
         self._input: InputRecord | None = None
@@ -80,7 +81,7 @@ class AttributeCheck:
 
     def _sampled_kinds(self) -> dict[str, AttributeKind]:
         """Return the kinds of keys as the first rows show them; those of several kinds, which no reader finds, are a problem."""
-        found = sample_keys(self._url)
+        found = sample_keys(self._url, ids_as_text=self._ids_as_text)
         for key, values in found.mixed.items():
             self._problems.add("schema", self._path, f"key {key!r} is {values}", expected=ONE_KIND)
         return found.kinds
@@ -165,29 +166,35 @@ class AttributeCheck:
             add_error(self._problems, self._root, self._path, error)
             return
         try:
-            for row, offset, reason, expected in unreadable_rows(self._url, self._read_kinds):
+            for row, offset, reason, expected in unreadable_rows(
+                self._url, self._read_kinds, self._ids_as_text
+            ):
                 found = f"{reason.replace('_', ' ')} at byte {offset}"
                 self._problems.add("bad_attribute_row", self._path, found, row=row, expected=expected)
         except DataError as other:
             add_error(self._problems, self._root, self._path, other)
 
 
-def unreadable_rows(url: str, kinds: Mapping[str, AttributeKind]) -> Iterator[tuple[int, int, str, str]]:
+def unreadable_rows(
+    url: str, kinds: Mapping[str, AttributeKind], ids_as_text: bool
+) -> Iterator[tuple[int, int, str, str]]:
     """Yield row, byte offset, reason and what was expected for every row of an attribute file that cannot be read."""
     stored = StoredFile(url)
     try:
         for lines in read_lines(stored, compression_of(url)):
-            yield from _unreadable(lines, kinds)
+            yield from _unreadable(lines, kinds, ids_as_text)
     finally:
         stored.close()
 
 
-def _unreadable(lines: LineBlock, kinds: Mapping[str, AttributeKind]) -> Iterator[tuple[int, int, str, str]]:
+def _unreadable(
+    lines: LineBlock, kinds: Mapping[str, AttributeKind], ids_as_text: bool
+) -> Iterator[tuple[int, int, str, str]]:
     if lines.oversize_bytes:
         expected = too_large(lines.oversize_bytes, MAX_RECORD_BYTES)
         yield lines.first_row, lines.byte_offset, TOO_LARGE, expected
         return
-    batch = scan_attributes(lines.data, lines.starts, kinds, guess_form(lines))
+    batch = scan_attributes(lines.data, lines.starts, kinds, guess_form(lines), ids_as_text=ids_as_text)
     for row, error in batch.errors:
         yield lines.first_row + row, lines.byte_offset + int(lines.starts[row]), error.reason, error.expected
 

@@ -101,16 +101,16 @@ class Identities(Struct, frozen=True):
         info = shard_info(shard)
         url, size = self.dataset.url(info.path), self.stage.max_record_bytes
         if record is None:
-            return KeyFile(url, info, number, self.stage.source, size)
+            return KeyFile(url, shard, info, number, self.stage.source, size)
         known = next(item for item in record.inputs if item.path == info.path)
         keys = self.dataset.url(f"{kept}/{shard.path}.keys")
-        return KeyFile(url, info, number, self.stage.source, size, keys, record.info["keys"], known)
+        return KeyFile(url, shard, info, number, self.stage.source, size, keys, record.info["keys"], known)
 
     def _theirs(self, shard: Shard) -> KeyFile:
         assert self.earlier is not None
         info = shard_info(shard)
         url, named = self.earlier.url(info.path), replace(info, path=_EARLIER + info.path)
-        return KeyFile(url, named, 0, self.earlier.source, self.stage.max_record_bytes)
+        return KeyFile(url, shard, named, 0, self.earlier.source, self.stage.max_record_bytes)
 
     def _problems(
         self, result: Mapping[str, Any], works: Sequence[KeyWork]

@@ -60,10 +60,12 @@ class Check(Struct, frozen=True, dict=True):
         earlier = self.identities.earlier
         params = {
             "source": self.stage.source,
+            **self.dataset.params,
             "keep": self.stage.keep,
             "max_record_bytes": self.stage.max_record_bytes,
             "same_names": self.identities.is_sample,
             "earlier_source": earlier.source if earlier else None,
+            **({"earlier_ids_as_text": True} if earlier and earlier.ids_as_text else {}),
         }
         return work_key(f"{self.verb} ids", VERSION, params)
 

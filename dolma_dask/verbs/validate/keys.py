@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from dolma_dask.dataset import Shard
 from dolma_dask.engine import Input, Task
 from dolma_dask.errors import DataError, SourceChangedError
 from dolma_dask.exchange.contract import Emitted, Records, key_dtype, keyed, locations, to_words
@@ -53,6 +54,7 @@ class KeyFile(Struct, frozen=True):
     """The documents of one shard, to be read as keys."""
 
     url: str  # of the document file
+    shard: Shard
     info: FileInfo  # the file as it was listed, by the path under which a record names it
     number: int  # of the shard in its listing
     source: str | None  # of documents that lack the field
@@ -65,6 +67,16 @@ class KeyFile(Struct, frozen=True):
         """Return the file as an input of a task."""
         return Input(self.url, self.info)
 
+    def open(self) -> DocumentFile:
+        """Return the documents with their identities."""
+        return DocumentFile(
+            self.url,
+            ("id", "source"),
+            source=self.source,
+            ids_as_text=self.shard.ids_as_text,
+            max_record_bytes=self.max_record_bytes,
+        )
+
     def read(self, inputs: list[InputRecord]) -> Iterator[Keys]:
         """Yield the keys of all rows in blocks; at the end, the file as it was read is appended to `inputs`.
 
@@ -74,9 +86,7 @@ class KeyFile(Struct, frozen=True):
             yield from self._read_kept()
             inputs.append(self.known)
             return
-        documents = DocumentFile(
-            self.url, ("id", "source"), source=self.source, max_record_bytes=self.max_record_bytes
-        )
+        documents = self.open()
         try:
             for block in documents:
                 yield row_keys(block.batch.column("id"), block.batch.column("source"))
@@ -178,10 +188,7 @@ class IdentityStage(Struct, frozen=True):
         item, rows = task.work
         requested = sorted(rows)
         found: dict[int, tuple[str, str]] = {}
-        documents = DocumentFile(
-            item.url, ("id", "source"), source=item.source, max_record_bytes=item.max_record_bytes
-        )
-        for block in documents:
+        for block in item.open():
             ids, sources = block.batch.column("id"), block.batch.column("source")
             for row in requested[len(found) :]:
                 if row >= block.first_row + block.num_rows:

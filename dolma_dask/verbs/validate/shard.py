@@ -70,6 +70,7 @@ class ValidateStage(Struct, frozen=True):
         """Return the work on a shard; what journals say of its files belongs to its key."""
         params = {
             "source": self.source,
+            **work.shard.params,
             "keep": self.keep,
             "max_record_bytes": self.max_record_bytes,
             "sources": [_known(source) for source in work.sources],
@@ -132,6 +133,7 @@ class ShardCheck:
             files.join(stage.root, self._path),
             COLUMNS,
             source=stage.source,
+            ids_as_text=self._work.shard.ids_as_text,
             max_record_bytes=stage.max_record_bytes,
         )
         needs_digests = any(source.proof for source in self._work.sources)

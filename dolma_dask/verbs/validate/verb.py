@@ -22,7 +22,7 @@ from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.options.base import ABOVE_0, BAD, OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions, as_dataset, same
+from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions, same
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
@@ -179,7 +179,7 @@ def _open_against(
     if isinstance(against, str) and options.version and options.source and "/" not in against:
         earlier = _open(dataset, dataclasses.replace(options, version=against))
     else:
-        earlier = as_dataset(against, found.source, skip=options.skip)
+        earlier = dataclasses.replace(options, source=found.source).beside(against)
     if files.resolved(earlier.root) == files.resolved(found.root):
         raise UsageError(
             f"{found.root} cannot be compared with itself; expected an earlier version in `against`, such as the dataset that it was "

@@ -104,7 +104,7 @@ def test_numbers_as_ids_are_text_after_convert(tmp_path: Path) -> None:
     (tmp_path / "v0/documents").mkdir(parents=True)
     (tmp_path / "v0/documents/a.jsonl").write_text('{"id": 17, "text": "x", "source": "s"}\n')
     root, new = str(tmp_path / "v0"), str(tmp_path / "v1")
-    advice = r"found a number \(`dolma-dask convert` makes a dataset with the numbers as text\)"
+    advice = r"found a number \(`--ids-as-text` reads whole numbers as text, `dolma-dask convert` makes a dataset with the numbers as text\)"
     with pytest.raises(dk.errors.DolmaDaskError, match=advice):
         dk.read_dataframe(root, ["id"]).compute(scheduler="synchronous")
     with pytest.raises(dk.errors.DolmaDaskError, match=advice):
