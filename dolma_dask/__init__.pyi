@@ -1989,6 +1989,7 @@ def sign(
     /,
     *,
     component: Literal["minhash", "duplicates"] = "minhash",
+    signatures: str | None = None,
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -2020,6 +2021,9 @@ def sign(
     component : {"minhash", "duplicates"}
         What to write. Duplicates are documents for which `where` holds, in .duplicates.parquet files: --where "exact is not None" for those
         that dedupe has flagged.
+    signatures : str, optional
+        Folder or URL of MinHash tables, from which signatures are taken instead of making them of the texts, as in dedupe: the tables of all
+        files that convert has combined in a shard become one table. Documents without a row there get none.
     where : str, optional
         Only documents for which this holds, as in mix.
     attributes : list of str, optional
@@ -2060,18 +2064,20 @@ def sign(
     Returns
     -------
     Summary
+        With `signatures` its counts tell documents without a row in the tables, and rows without a document.
 
     Raises
     ------
     StageError
         Some shards failed; one with other ids does.
     UsageError
-        Published files were combined in the shards; duplicates lack a rule; or an argument is unknown, or has a value that it cannot have.
+        Duplicates lack a rule, or are of shards in which published files were combined; there are no such tables; or an argument is unknown, or has
+        a value that it cannot have.
 
     Notes
     -----
-    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. Tables are of published files, one each: of a
-    dataset in which `convert` has combined them there are none. `dedupe` needs no tables.
+    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. A table has the documents of a shard: of one published file,
+    or of those that `convert` has combined there, which its metadata lists. `dedupe` needs no tables.
     """
 
 def signals(
