@@ -1100,7 +1100,8 @@ def histogram(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     signal : str
-        Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document.
+        Attribute key (a unique ending is enough, set/ending for one of several sets), metadata.<field>, or a metric such as number_of_words,
+        with one number per document.
     where : str, optional
         Rule, as in mix, or thresholds: what it keeps stands before all values, and its bounds of this signal are dashed lines.
     attributes : list of str, optional
@@ -1325,8 +1326,9 @@ def mix(
         Format of the new documents; by default that of each input file.
     where : str, optional
         Keep documents for which this holds: id, source, added, created, metadata.<field> (at any depth: metadata.page.hash) and attribute keys
-        (a unique ending is enough), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or,
-        not. A comparison with a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
+        (a unique ending is enough; of one of several sets with the key: `set/ending` in backticks), numbers and 'strings', joined by == != < <=
+        > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A comparison with a missing value is false. Numbers are compared
+        exactly, arithmetic is in double precision.
     attributes : list of str, optional
         Attribute sets to read; by default those that rules and filters need. For filters, later ones win where two have one key.
     block : list of str, optional
@@ -1463,7 +1465,8 @@ def quantiles(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it. The result is written to its quantiles/.
     signals : list of str, optional
-        Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
+        Attribute keys (a unique ending is enough, set/ending for one of several sets) or metadata.<field>, with one number per document; by
+        default every such attribute key.
     by : list of str
         Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools
         or few numbers; at most 1,000 groups. Those of several columns are named as in en/head. "none" makes no groups. The group "all" is

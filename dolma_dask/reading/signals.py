@@ -11,7 +11,7 @@ from dolma_dask.reading.selection import select
 from dolma_dask.rules.labels import BETWEEN, Labels
 from dolma_dask.rules.rules import Missing, Rule, all_of
 from dolma_dask.rules.thresholds import By
-from dolma_dask.rules.values import Name
+from dolma_dask.rules.values import Name, once_each
 from dolma_dask.rules.where import parse
 
 NO_GROUPS = "none"
@@ -90,8 +90,8 @@ def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(
             f"{dataset.root} has no attributes, so there are no signals. Make them: dolma-dask tag; or name fields: --signals metadata.<field>."
         )
-    kinds = Catalog(dataset).open(names).kinds
-    found = tuple(key for keys in kinds.values() for key, kind in keys.items() if kind in NUMERIC)
+    opened = Catalog(dataset).open(names)
+    found = tuple(name for name in once_each(opened.columns) if opened.kind(name) in NUMERIC)
     if not found:
         raise UsageError(
             f"no key of the attribute sets {', '.join(names)} has one number per document; expected one or more. Tag with others: dolma-dask tag."
