@@ -456,6 +456,7 @@ def dedupe(
     audit: bool = False,
     others: Sequence[str | Dataset | Summary] = (),
     name: str | None = None,
+    key: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     attributes: Sequence[str] = (),
     shuffle: Literal["files", "dask"] = "files",
@@ -544,6 +545,8 @@ def dedupe(
         of its own. Flags hold while none of the datasets changes or is gone.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
+    key : str, optional
+        Key of the flags, and beginning of the others; by default the name of the set.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     attributes : list of str, optional

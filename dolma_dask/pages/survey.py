@@ -336,14 +336,15 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     sets, notes = _open_sets(shown, needed)
     rule_names = selection.rule.names if selection.rule is not None else frozenset()
     kinds = {key: sets.kind(key) for key in _signals(sets, rule_names)} if sets else {}
+    flags = sets.flags if sets else {}
     levels = [key for key, kind in kinds.items() if kind == "level" and key in rule_names]
-    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC and key not in flags] + levels
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     read = [key for key in keys if key in rule_names]
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *read, *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
-    plain = tuple(dropped_by(part, sets.makers if sets else {}) for part in parts)
+    plain = tuple(dropped_by(part, flags) for part in parts)
     survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
 
@@ -352,15 +353,6 @@ def _signals(sets: AttributeSets, rule_names: frozenset[str]) -> list[str]:
     """Return a name of each column: that in the rule, else the shortest."""
     in_rule = {sets.columns[name]: name for name in rule_names & sets.columns.keys()}
     return [in_rule.get(sets.columns[name], name) for name in once_each(sets.columns)]
-
-
-def _is_flag(key: str, sets: AttributeSets | None) -> bool:
-    """Tell whether a key is the flag of a set of duplicates or listed documents, which has no distribution."""
-    return (
-        sets is not None
-        and sets.columns[key] == (key, key)
-        and sets.makers.get(key) in ("dedupe", "block", "attach")
-    )
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stored import START, Member
 from dolma_dask.registry import IN_PYTHON_ALONE
+from dolma_dask.rules.values import main_keys
 
 CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
@@ -79,6 +80,14 @@ def columns_of(keys: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]
     return columns | {full: place for place in places if (full := "/".join(place)) not in columns}
 
 
+def flag_key(name: str, keys: Collection[str], maker: str | None) -> str | None:
+    """Return the key of the flags in an attribute set of duplicates or listed documents that `maker` made; None: it has no flags."""
+    if maker not in ("dedupe", "attach", "block"):
+        return None
+    whole = main_keys(keys) if maker == "dedupe" else ()
+    return name if name in keys else next(iter(whole), None)
+
+
 class AttributeSets(Struct, frozen=True, dict=True):
     """Attribute sets of a dataset that were opened."""
 
@@ -92,6 +101,13 @@ class AttributeSets(Struct, frozen=True, dict=True):
     def columns(self) -> Mapping[str, tuple[str, str]]:
         """All names of columns, in the order of the sets; see `columns_of`."""
         return columns_of(self.kinds)
+
+    @cached_property
+    def flags(self) -> Mapping[str, str]:
+        """Columns of flags, and the verb that made each."""
+        keys = {name: flag_key(name, kinds, self.makers.get(name)) for name, kinds in self.kinds.items()}
+        places = self.columns.items()
+        return {column: self.makers[name] for column, (name, key) in places if keys[name] == key}
 
     def kind(self, column: str) -> AttributeKind:
         """Return the kind of a column."""

@@ -372,7 +372,7 @@ class Arithmetic(Value, Struct, frozen=True):
 
 
 def endings(name: str, known: Collection[str]) -> list[str]:
-    """Return the columns that a name stands for: itself, else those that end in it behind ``__``; ``set/name`` those of one attribute set.
+    """Return the columns that a name stands for: itself, else those that end in it behind ``__``; ``set/name`` those of one attribute set; ``set`` its `main_keys`.
 
     Columns of attribute sets are known as ``set/key``, and as ``key`` too where no other set has the key.
     """
@@ -381,7 +381,14 @@ def endings(name: str, known: Collection[str]) -> list[str]:
     folder, _, ending = name.partition("/")
     if ending and (own := [column for column in known if column.startswith(f"{folder}/")]):
         return sorted(column for column in own if column.endswith((f"/{ending}", f"__{ending}")))
-    return sorted(column for column in once_each(known) if column.endswith((f"__{name}", f"/{name}")))
+    ends = sorted(column for column in once_each(known) if column.endswith((f"__{name}", f"/{name}")))
+    keys = [column.partition("/")[2] for column in known if not ends and column.startswith(f"{name}/")]
+    return ends or [f"{name}/{key}" for key in main_keys(keys)]
+
+
+def main_keys(keys: Collection[str]) -> list[str]:
+    """Return the key of an attribute set with which all of its keys begin, as with that of the flags of `dedupe`; it may have none."""
+    return [key for key in keys if all(other == key or other.startswith(f"{key}__") for other in keys)]
 
 
 def once_each(known: Collection[str]) -> list[str]:

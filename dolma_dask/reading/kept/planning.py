@@ -171,10 +171,11 @@ class _Planner:
             | {key: to_read[key] for key in keys if name in holders[key]}
             for name in (sets.files if sets else ())
         }
+        flags = sets.flags if sets else {}
         flagging = [
             name
             for name in read
-            if name in read[name] and sets and sets.makers.get(name) in ("dedupe", "attach")
+            if any(flags.get(f"{name}/{key}") in ("dedupe", "attach") for key in read[name])
         ]
         self.notes += duplicate_notes(self.dataset.root, flagging)
         fields = {**self.selection.fields, **(self.beside.fields if self.beside else {})}

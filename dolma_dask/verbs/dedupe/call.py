@@ -47,6 +47,7 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "compared": _compared(dataset, options),
         "columns": columns,
         "name": options.set_name,
+        "own_key": options.own_key,
         "file_format": options.format,
         "policy": options.policy,
         "shuffle": options.shuffle,

@@ -141,6 +141,7 @@ class Deduplication(Exchange):
     """A call of `dedupe` for one dataset, with everything that decides its result."""
 
     choice: Choice
+    own_key: str | None = None  # of the flags; None: the name of the set
     compared: frozenset[str] | None = None  # paths of the shards whose documents take part; None: all
 
     verb = "dedupe"
@@ -149,8 +150,15 @@ class Deduplication(Exchange):
     @property
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
-        compared = {} if self.compared is None else {"compared": sorted(self.compared)}
-        return {**super().requested, **self.choice.params(), **compared}
+        compared = None if self.compared is None else sorted(self.compared)
+        more = {"compared": compared, "flag": self.own_key}
+        own = {name: value for name, value in more.items() if value is not None}
+        return {**super().requested, **self.choice.params(), **own}
+
+    @property
+    def flag(self) -> str:
+        """Key of the flags."""
+        return self.own_key or self.name
 
     def dataset_record(
         self, unit: Unit, inputs: Sequence[InputRecord] = (), made: Sequence[FileRecord] = (), **info: Any
@@ -201,7 +209,7 @@ class ExactDeduplication(Deduplication):
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:
         """See `Exchange`."""
-        return DuplicateOutput(self.root, self.name, reads=self.reads, largest=largest_clusters(infos))
+        return DuplicateOutput(self.root, self.flag, reads=self.reads, largest=largest_clusters(infos))
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -123,6 +123,7 @@ def test_a_report_shows_both(root):
 def test_names():
     known = ["g__n", "a/x", "b/x", "a/g__n", "id"]
     assert once_each(known) == ["g__n", "a/x", "b/x", "id"]
+    assert endings("e", [*known, "e/dup", "e/dup__cluster_size"]) == ["e/dup"], "the flag of a set"
     for name, found in {
         "n": ["g__n"], "a/n": ["a/g__n"], "a/x": ["a/x"], "x": ["a/x", "b/x"], "b/n": [], "c/x": [], "id": ["id"],
     }.items():  # fmt: skip
