@@ -153,6 +153,8 @@ class ExpressionText:
             message = "write and, or, not, in, is in small letters"
         elif error.msg == "invalid syntax":
             message += "; a name that is also a word of Python needs backticks"
+        elif error.msg == "invalid decimal literal":
+            message += "; a name that is no Python name needs backticks, such as `my-set/word_count`"
         return self.error(message, at, at + 1)
 
     def _check_depth(self, tree: ast.expr) -> None:

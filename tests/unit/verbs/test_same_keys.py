@@ -88,6 +88,13 @@ def test_a_name_of_both_is_refused_with_those_that_can_be_written(root, name):
     assert kept(root, f"{name} > 0.4", attributes=["toxicity-1"]) == expected(lambda _, new, other: new > 0.4)
 
 
+def test_spellings_that_are_near(root):
+    with pytest.raises(ExpressionError, match="needs backticks, such as `my-set/word_count`"):
+        kept(root, "toxicity-0.toxicity > 0.4")
+    with pytest.raises(ExpressionError, match=f"near it are: .*`{OLD}`"):
+        kept(root, "`toxicity-0.toxicity` > 0.4")
+
+
 def test_quantiles_what_if_and_thresholds(root):
     """Without names all signals are taken, each by a name of its own."""
     dk.quantiles(str(root), name="all", **HERE)
