@@ -463,6 +463,7 @@ def dedupe(
     audit: bool = False,
     others: Sequence[str | Dataset | Summary] = (),
     name: str | None = None,
+    key: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     attributes: Sequence[str] = (),
     shuffle: Literal["files", "dask"] = "files",
@@ -552,6 +553,8 @@ def dedupe(
         of its own. Flags hold while none of the datasets changes or is gone.
     name : str, optional
         Attribute set to write, and its key; by default "exact" or "fuzzy".
+    key : str, optional
+        Key of the flags, and beginning of the others; by default the name of the set.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     attributes : list of str, optional
@@ -1122,7 +1125,8 @@ def histogram(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it.
     signal : str
-        Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document.
+        Attribute key (a unique ending is enough, set/ending for one of several sets), metadata.<field>, or a metric such as number_of_words,
+        with one number per document.
     where : str, optional
         Rule, as in mix, or thresholds: what it keeps stands before all values, and its bounds of this signal are dashed lines.
     attributes : list of str, optional
@@ -1350,8 +1354,9 @@ def mix(
         Format of the new documents; by default that of each input file.
     where : str, optional
         Keep documents for which this holds: id, source, added, created, metadata.<field> (at any depth: metadata.page.hash) and attribute keys
-        (a unique ending is enough), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or,
-        not. A comparison with a missing value is false. Numbers are compared exactly, arithmetic is in double precision.
+        (a unique ending is enough; of one of several sets with the key: `set/ending` in backticks), numbers and 'strings', joined by == != < <=
+        > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A comparison with a missing value is false. Numbers are compared
+        exactly, arithmetic is in double precision.
     attributes : list of str, optional
         Attribute sets to read; by default those that rules and filters need. For filters, later ones win where two have one key.
     block : list of str, optional
@@ -1491,7 +1496,8 @@ def quantiles(
     dataset : str or Dataset
         Folder or URL with documents/ and attributes/ in it. The result is written to its quantiles/.
     signals : list of str, optional
-        Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key.
+        Attribute keys (a unique ending is enough, set/ending for one of several sets) or metadata.<field>, with one number per document; by
+        default every such attribute key.
     by : list of str
         Column with a value for each group: source, an attribute key or metadata.<field> (at any depth: metadata.page.lang), of strings, bools
         or few numbers; at most 1,000 groups. Those of several columns are named as in en/head. "none" makes no groups. The group "all" is
@@ -2059,6 +2065,7 @@ def sign(
     /,
     *,
     component: Literal["minhash", "duplicates"] = "minhash",
+    signatures: str | None = None,
     where: str | Rule | None = None,
     attributes: Sequence[str] = (),
     source: str | None = None,
@@ -2091,6 +2098,9 @@ def sign(
     component : {"minhash", "duplicates"}
         What to write. Duplicates are documents for which `where` holds, in .duplicates.parquet files: --where "exact is not None" for those
         that dedupe has flagged.
+    signatures : str, optional
+        Folder or URL of MinHash tables, from which signatures are taken instead of making them of the texts, as in dedupe: the tables of all
+        files that convert has combined in a shard become one table. Documents without a row there get none.
     where : str, optional
         Only documents for which this holds, as in mix.
     attributes : list of str, optional
@@ -2133,18 +2143,20 @@ def sign(
     Returns
     -------
     Summary
+        With `signatures` its counts tell documents without a row in the tables, and rows without a document.
 
     Raises
     ------
     StageError
         Some shards failed; one with other ids does.
     UsageError
-        Published files were combined in the shards; duplicates lack a rule; or an argument is unknown, or has a value that it cannot have.
+        Duplicates lack a rule, or are of shards in which published files were combined; there are no such tables; or an argument is unknown, or has
+        a value that it cannot have.
 
     Notes
     -----
-    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. Tables are of published files, one each: of a
-    dataset in which `convert` has combined them there are none. `dedupe` needs no tables.
+    13 words to an n-gram, 128 values, seed 42; a document of fewer words has a row without signature. A table has the documents of a shard: of one published file,
+    or of those that `convert` has combined there, which its metadata lists. `dedupe` needs no tables.
     """
 
 def signals(

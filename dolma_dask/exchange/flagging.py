@@ -13,7 +13,8 @@ def dataset_unit(name: str) -> str:
 def check_written(columns: Columns, name: str) -> None:
     """Refuse to write the attribute set that is read."""
     if columns.sets is not None and name in columns.sets.files:
-        read = [column for column in columns.names if column in columns.sets.kinds[name]]
+        places = columns.sets.columns
+        read = [column for column in columns.names if column in places and places[column][0] == name]
         raise UsageError(
             f"attribute set {name!r} would be written and is read for {' and '.join(read)}; expected another set. Choose another --name."
         )

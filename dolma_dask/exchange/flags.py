@@ -1,6 +1,6 @@
 """Flags of documents as attribute files: a map of the rows of each shard, with what was found out about some of them.
 
-A flag is ``[[0, length, 1]]`` under the name of the set, in code points; other documents have nothing there.
+A flag is ``[[0, length, 1]]`` under its key, in code points; other documents have nothing there. The key is the name of the set, unless it was given.
 """
 
 from bisect import bisect_left
@@ -108,7 +108,7 @@ class FlagOutput:
     """Flags of all documents, beside each shard; see `dolma_dask.sinks.sink.Output`."""
 
     root: str  # of the dataset
-    name: str  # of the attribute set, and of the flag
+    flag: str  # its key
     reads: tuple[str, ...]  # document columns that the flags depend on
     verb: str
     columns: ClassVar[tuple[str, ...]] = ()  # besides those of the source
@@ -119,18 +119,18 @@ class FlagSink(AttributeSink):
 
     def __init__(self, output: FlagOutput, path: str) -> None:
         super().__init__(output.root, path)
-        self._name, self._reads = output.name, output.reads
+        self._flag, self._reads = output.flag, output.reads
 
     def write_flags(self, rows: FlagRows, flags: Mask, more: Iterable[AttributeColumn] = ()) -> None:
         """Append rows with their flags (n,) and further attributes."""
-        columns = [flag_column(self._name, flags), *more]
+        columns = [flag_column(self._flag, flags), *more]
         self.writer.write(rows.ids, rows.sources, rows.lengths, columns, rows.errors)
 
     def info(self, facts: ShardFacts) -> Mapping[str, Any]:
         """Return what readers need to know: flags are right only beside those of the same key."""
-        return {"reads": sorted(self._reads), "kinds": {self._name: "document"}, "dataset_wide": True}
+        return {"reads": sorted(self._reads), "kinds": {self._flag: "document"}, "dataset_wide": True}
 
 
-def flag_column(name: str, flags: Mask) -> AttributeColumn:
+def flag_column(key: str, flags: Mask) -> AttributeColumn:
     """Return flags (n,) as an attribute: 1 where true, nothing elsewhere."""
-    return AttributeColumn(name, "document", pa.array(np.ones(len(flags)), mask=~flags), whole=True)
+    return AttributeColumn(key, "document", pa.array(np.ones(len(flags)), mask=~flags), whole=True)

@@ -113,15 +113,9 @@ class Exchange(ABC):
         """Everything that decides the attributes of this dataset but the bytes of its inputs."""
         return {**self.columns.params(), "name": self.name, "max_record_bytes": self.policy.max_record_bytes}
 
-    @property
-    def emitter(self) -> Emitter:
-        """Emitter of the records of shards, a `dolma_dask.exchange.flag_rows.DocumentEmitter`."""
-        raise NotImplementedError
-
-    @property
-    def reducer(self) -> Reducer:
-        """Reducer of the records, which gives out records with locations."""
-        raise NotImplementedError
+    @abstractmethod
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
+        """Return what is found out about all documents: what `exchanged` tells, unless it takes more passes."""
 
     @abstractmethod
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> Output[Any]:
@@ -276,10 +270,13 @@ class Exchange(ABC):
             ran: Ran = yield part.plan(part.output(found.infos), self.key_in(number, key), sources)
         return ran
 
-    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
-        """Read all shards, and return what the reducer says of their documents."""
+    def exchanged(self, work: WorkDir, emitter: Emitter, reducer: Reducer) -> Generator[Step, Any, Found]:
+        """Read all shards, and return what the reducer says of their documents.
+
+        The emitter is a `dolma_dask.exchange.flag_rows.DocumentEmitter`; the reducer gives out records with locations.
+        """
         exchanged: Exchanged = yield from exchange(
-            work, self.emitter, self.tasks(), self.reducer, shards=self.shard_count, shuffle=self.shuffle
+            work, emitter, self.tasks(), reducer, shards=self.shard_count, shuffle=self.shuffle
         )
         records = exchanged.by_shard
         assert records is not None, "the reducer gives out records"

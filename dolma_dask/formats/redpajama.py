@@ -7,8 +7,15 @@ could not be read, or that are no duplicates.
 A row of a MinHash table has an id, the first eight bytes of its SHA-1, and the signature of 128 values four times: cut into bands for similarities of 1.0, 0.9, 0.8 and 0.7. A band is a binary of
 big-endian uint32; the bands in a row are a prefix of the signature, so that ``signature_sim1.0`` holds everything. Signatures of documents
 of fewer than 13 words are null.
+
+Where `convert` has combined published files in a shard, its MinHash table may have the rows of all of them, one file after another. The metadata of the table lists
+the files.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -48,6 +55,8 @@ MINHASH_SCHEMA = pa.schema(
     ]
 )
 
+_PLACES = b"published_files"
+"""Key of the metadata of a table that has the rows of several published files."""
 
 DUPLICATES_SCHEMA = pa.schema([(name, pa.string()) for name in ("shard_id", "doc_id", "digest")])
 
@@ -154,6 +163,68 @@ class RisingIds:
         return shard_id, rows
 
 
+class RisingPlaces:
+    """Ids of published files, those of a file together and in its order; `where` names the table or the shard in errors."""
+
+    def __init__(self, where: str, listed: Sequence[str] | None = None) -> None:
+        """Expect the files that are `listed`, in this order, or any."""
+        self._where = where
+        self._left = None if listed is None else iter(listed)
+        self._known: set[str] = set()
+        self._place = ""
+        self._ids = RisingIds(where)
+
+    def parts(self, ids: pa.Array) -> Iterator[tuple[int, int, str, Counts]]:
+        """Yield where the next ids of a file begin and end, the name of the file, and its row numbers.
+
+        Raises `DataError`: as `RisingIds.split`, or the ids of a file do not stand together, or it is not listed.
+        """
+        for start, stop, place in runs_of_places(ids):
+            if place and place != self._place:
+                self._begin(place)
+            yield start, stop, *self._ids.split(ids.slice(start, stop - start))
+
+    def _begin(self, place: str) -> None:
+        if place in self._known or (self._left is not None and place not in self._left):
+            raise DataError(
+                f"{self._where}: documents of {place[:_SHOWN]} stand before and behind others, or are not listed; expected those of each published file "
+                "together. Convert the files anew, or make the table again: dolma-dask sign.",
+                url=self._where,
+            )
+        self._known.add(place)
+        self._place, self._ids = place, RisingIds(self._where)
+
+
+def runs_of_places(ids: pa.Array) -> Iterator[tuple[int, int, str | None]]:
+    """Yield where neighbouring documents of one published file begin and end, and its name in their ids; documents that could not be read go with those before them."""
+    places = pc.replace_substring_regex(ids, r"/[^/]*$", "").dictionary_encode()
+    names = places.dictionary.to_pylist()
+    codes = pc.fill_null(pc.fill_null_forward(places.indices), -1).to_numpy(zero_copy_only=False)
+    firsts = np.flatnonzero(np.diff(codes, prepend=-2)).tolist()
+    for start, stop in pairwise([*firsts, len(ids)]):
+        yield start, stop, None if codes[start] < 0 else names[codes[start]]
+
+
+def listed_places(metadata: Mapping[bytes, bytes] | None, where: str) -> tuple[str, ...]:
+    """Return the published files whose rows a table has, in order, as its metadata lists them; nothing: it is of one.
+
+    Raises `DataError`: the metadata holds no list of names; the message names the table `where`.
+    """
+    found = (metadata or {}).get(_PLACES, b"[]")
+    try:
+        return msgspec.json.decode(found, type=tuple[str, ...])
+    except ValueError as error:
+        raise DataError(
+            f"{where}: {found[:_SHOWN]!r} under {_PLACES.decode()} in its metadata ({error}); expected a list of published files. Make it again: dolma-dask sign.",
+            url=where,
+        ) from error
+
+
+def places_metadata(places: Sequence[str]) -> Mapping[bytes, bytes]:
+    """Return the metadata of a table with the rows of these published files."""
+    return {_PLACES: msgspec.json.encode(places)}
+
+
 def _shown(found: pa.Scalar) -> str:
     """Return an id as errors show it; a hostile one may have megabytes."""
     return repr(found.as_py() if not found.is_valid else found.as_py()[:_SHOWN])
@@ -162,7 +233,7 @@ def _shown(found: pa.Scalar) -> str:
 def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
     return DataError(
         f"{where}: id {found[:_SHOWN]!r} beside {other[:_SHOWN]!r}; expected ids of one shard, and rows as plain numbers: {shard_id[:_SHOWN]}/17. RedPajama-V2 has a table "
-        "for each shard. Documents of files that were combined have no such table: make it of files that are not.",
+        "for each shard. Of files that were combined there are MinHash tables alone, made by dolma-dask sign; make others of files that are not.",
         url=where,
     )
 

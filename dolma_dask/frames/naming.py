@@ -14,10 +14,10 @@ from dolma_dask.formats.layout import format_of
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.attributes import AttributeFile
 from dolma_dask.reading.catalog import Catalog
-from dolma_dask.reading.columns import Kind, find_fields, find_keys, find_metrics, full_name
+from dolma_dask.reading.columns import Kind, find_fields, find_keys, find_metrics
 from dolma_dask.reading.reader import AlignedShard
-from dolma_dask.reading.sets import AttributeSets
-from dolma_dask.rules.values import Value
+from dolma_dask.reading.sets import AttributeSets, columns_of
+from dolma_dask.rules.values import Value, endings
 
 DEFAULT = ("id", "source", "text")
 """Columns that are read where none are named."""
@@ -137,13 +137,9 @@ def _address(catalog: Catalog, name: str, selected: Sequence[str]) -> _Address:
     """Return the attribute set and key of a column, or None and the field of documents."""
     if name in (*STRINGS, METADATA) or is_field(name):
         return None, name
-    folder, slash, ending = name.partition("/")
-    if slash and folder in catalog.dataset.with_current_attributes().attributes:
-        return folder, full_name(ending, sorted(catalog.open([folder]).kinds[folder]))
-    known = {key for each in selected for key in catalog.kinds(each)}
-    is_selected = any(key == name or key.endswith(f"__{name}") for key in known)
-    full, sets = find_keys(catalog, [name], selected if is_selected else ())
-    return sets.set_of[full[name]], full[name]
+    known = frozenset(columns_of({each: catalog.kinds(each).keys() for each in selected}))
+    full, sets = find_keys(catalog, [name], selected if endings(name, known) else ())
+    return sets.columns[full[name]]
 
 
 def _name(folder: str, key: str, prefix: bool, short: bool) -> str:

@@ -7,11 +7,20 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
-from dolma_dask.errors import SchemaError, UsageError
+from dolma_dask.errors import DataError, SchemaError, UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.json.exact import Field, LineError
 from dolma_dask.formats.json.lines import Lines, scan
-from dolma_dask.formats.redpajama import BANDS, MINHASH_SCHEMA, RisingIds, signature_values
+from dolma_dask.formats.redpajama import (
+    BANDS,
+    MINHASH_SCHEMA,
+    RisingIds,
+    RisingPlaces,
+    Values,
+    id_numbers,
+    listed_places,
+    signature_values,
+)
 from dolma_dask.formats.redpajama_signals import signal_members
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.stream import (
@@ -32,10 +41,10 @@ _MEND = "Write it anew in smaller pages, with pyarrow.parquet.write_table(..., d
 
 
 class TableBlock(Struct, frozen=True):
-    """Consecutive rows of a table, one or more."""
+    """Consecutive rows of a table, one or more, of one published file."""
 
     shard_id: str  # of all documents
-    rows: Counts  # (n,) row of each document in its shard, from its id
+    rows: Counts  # (n,) row of each document in its published file, from its id
 
 
 class MinHashBlock(TableBlock, frozen=True):
@@ -44,6 +53,7 @@ class MinHashBlock(TableBlock, frozen=True):
     ids: pa.StringArray  # (n,)
     values: npt.NDArray[np.uint32]  # (n, values of the column), 0 where there is no signature
     valid: Bools  # (n,) whether there is one
+    places: tuple[str, ...] = ()  # published files of the whole table; empty: one
 
 
 class SignalBlock(TableBlock, frozen=True):
@@ -53,7 +63,7 @@ class SignalBlock(TableBlock, frozen=True):
     kinds: Mapping[str, AttributeKind]  # of all signals in these rows
 
 
-def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
+def read_minhash(url: str, column: str | None = None, *, whole: bool = False) -> Iterator[MinHashBlock]:
     """Yield the signatures of a table in blocks of some MB; memory does not depend on its size.
 
     Parameters
@@ -61,6 +71,8 @@ def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
     url : str
     column : {"signature_sim1.0", "signature_sim0.9", "signature_sim0.8", "signature_sim0.7"}, optional
         Where signatures are read from; by default the column that holds most values, of those that are there. Each holds a prefix of all 128.
+    whole : bool
+        Hold the other columns against the ids and this one, which then says all that the table does.
 
     Raises
     ------
@@ -71,19 +83,45 @@ def read_minhash(url: str, column: str | None = None) -> Iterator[MinHashBlock]:
     CorruptFileError
         It is damaged, no Parquet file, or not there.
     DataError
-        An id has no row number or is of another shard, row numbers do not rise, or signatures have another shape than their column says.
+        An id has no row number or is of another shard, row numbers do not rise, signatures have another shape than their column says, or columns
+        contradict each other.
     """
     with open_parquet(url) as file:
         name = column or _widest(file.schema_arrow)
         if name not in BANDS:
             raise UsageError(f"column={column!r}; expected one of {', '.join(BANDS)}.")
-        _check_types(url, file.schema_arrow, ("id", name))
-        known = RisingIds(url)
-        for batch in read_batches(url, file, ["id", name], BLOCK_BYTES, mend=_MEND):
-            ids, signatures = (batch.column(key).cast(MINHASH_SCHEMA.field(key).type) for key in ("id", name))
-            if len(ids):
-                shard_id, rows = known.split(ids)
-                yield MinHashBlock(shard_id, rows, ids, *signature_values(signatures, name, url))
+        read = MINHASH_SCHEMA.names if whole else ["id", name]
+        _check_types(url, file.schema_arrow, read)
+        places = listed_places(file.metadata.metadata, url)
+        known, rising = RisingIds(url), RisingPlaces(url, places)
+        for batch in read_batches(url, file, read, BLOCK_BYTES, mend=_MEND):
+            if not batch.num_rows:
+                continue
+            columns = {key: batch.column(key).cast(MINHASH_SCHEMA.field(key).type) for key in read}
+            ids, (values, valid) = columns["id"], signature_values(columns[name], name, url)
+            if whole:
+                _check_agreement(url, columns, values, valid)
+            parts = rising.parts(ids) if places else [(0, len(ids), *known.split(ids))]
+            for start, stop, shard_id, rows in parts:
+                own, part = ids.slice(start, stop - start), slice(start, stop)
+                yield MinHashBlock(shard_id, rows, own, values[part], valid[part], places)
+
+
+def _check_agreement(url: str, columns: Mapping[str, pa.Array], values: Values, valid: Bools) -> None:
+    """Refuse rows whose columns say anything that the ids (n,) and all values (n, 128) do not."""
+    wrong = {"id_int": columns["id_int"].to_numpy(zero_copy_only=False) != id_numbers(columns["id"])}
+    for name in BANDS:
+        found, has_one = signature_values(columns[name], name, url)
+        wrong[name] = (found != values[:, : found.shape[1]]).any(axis=1) | (has_one != valid)
+    for name, rows in wrong.items():
+        if rows.any():
+            identity = columns["id"][int(rows.argmax())].as_py()
+            raise DataError(
+                f"{url}: {name} of {identity} contradicts its id or signature_sim1.0; expected a number of the id, and bands of one signature, as published. Fetch the table "
+                "again.",
+                url=url,
+                column=name,
+            )
 
 
 def read_signals(stored: StoredFile, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[SignalBlock]:
@@ -133,14 +171,14 @@ def _widest(schema: pa.Schema) -> str:
     return next((name for name in widest_first if name in schema.names), widest_first[0])
 
 
-def _check_types(url: str, schema: pa.Schema, names: tuple[str, ...]) -> None:
+def _check_types(url: str, schema: pa.Schema, names: Sequence[str]) -> None:
     for name in names:
         _check_type(url, schema, name, MINHASH_SCHEMA.field(name).type, "MinHash tables")
 
 
 def _check_type(url: str, schema: pa.Schema, name: str, expected: pa.DataType, tables: str) -> None:
     found = schema.field(name).type if schema.names.count(name) == 1 else None
-    if found not in (expected, _LARGE[str(expected)]):
+    if found not in (expected, _LARGE.get(str(expected))):
         raise SchemaError(
             f"{url}: column {name!r} is {found or ('there twice' if name in schema.names else 'missing')}; expected {expected}, as in the {tables} of RedPajama-V2. "
             f"The table has {', '.join(schema.names)}.",

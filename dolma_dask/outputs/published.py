@@ -1,13 +1,13 @@
 """Tables as RedPajama-V2 publishes them, one for each shard of documents, beside those of other components."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.engine.documents import file_plan
+from dolma_dask.engine.documents import DocumentSource, file_plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.redpajama import Component
 from dolma_dask.options.base import Opt
@@ -36,19 +36,19 @@ def write_tables(
     *,
     version: int,
     shown: Mapping[str, Any] | None = None,
+    beside: Callable[[DocumentSource], DocumentSource] | None = None,
 ) -> Summary:
-    """Write a table for each shard, beside those of other components; see `file_plan`, whose `options` are `decided` here.
-
-    Raises `UsageError`: published files were combined in the shards.
-    """
-    _check_not_combined(dataset)
+    """Write a table for each shard, beside those of other components; see `file_plan`, whose `options` are `decided` here."""
     documents = options.documents(dataset)
+    if beside:
+        documents = replace(documents, parts=tuple(map(beside, documents.parts)))
     tables = {shard: component.path(shard) for shard in documents.shards}
     plan = file_plan(output, documents, tables, options.policy, decided, version=version, shown=shown)
     return make_files(replace(plan, reads=component.suffixes), options)
 
 
-def _check_not_combined(dataset: Dataset) -> None:
+def check_not_combined(dataset: Dataset) -> None:
+    """Refuse shards of several published files. Raises `UsageError`."""
     shards = combined_places(dataset.root).keys() & {shard.path for shard in dataset.shards}
     if shards:
         raise UsageError(

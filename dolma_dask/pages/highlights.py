@@ -15,6 +15,7 @@ from dolma_dask.pages.model import Beyond, ReportData, RuleRow, SourceRow
 from dolma_dask.pages.names import shortened
 from dolma_dask.pages.story import totals
 from dolma_dask.pages.words import short
+from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
 
@@ -181,9 +182,10 @@ def _copies_left(data: ReportData) -> Iterator[Highlight]:
     for table in tables:
         name = table.title.rpartition(",")[0].partition(" in ")[0]
         copies = sum(int(row[2] or 0) for row in table.rows)
-        if copies and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", data.where or ""):
+        words = "|".join(map(re.escape, [name, *name.split("/")]))
+        if copies and not re.search(rf"(?<!\w)({words})(?!\w)", data.where or ""):
             text = f"{isolated(name)} marks {counted(copies, 'document')} as copies, and no rule drops them."
-            yield Highlight(text, where=_rule(data, [*_conditions(data), f"{name} is None"]))
+            yield Highlight(text, where=_rule(data, [*_conditions(data), f"{Name(name)} is None"]))
 
 
 def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:

@@ -39,7 +39,7 @@ from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.rules.comparisons import comparison
 from dolma_dask.rules.rules import And, Or, Required, Rule
 from dolma_dask.rules.tally import Tally
-from dolma_dask.rules.values import Name
+from dolma_dask.rules.values import Name, once_each
 from dolma_dask.rules.where import parse
 
 EXCERPT_CHARACTERS = 600
@@ -187,7 +187,7 @@ class Survey(Struct, frozen=True):
     def _shard_without(self, left_out: dict[str, str], work: AlignedShard) -> Findings:
         sources = tuple(source for source in work.sources if source.name not in left_out)
         others = [source for source in work.sources if source.name in left_out]
-        survey = self.without({key for source in others for key in source.kinds})
+        survey = self.without({column for source in others for column in source.columns})
         findings = replace(survey.start(), left_out=left_out)
         rows = replace(work, sources=sources).open()
         for block in rows:
@@ -305,7 +305,7 @@ class View(Struct, frozen=True):
     @property
     def sets_of_keys(self) -> dict[str, str]:
         """Signals and the attribute sets that they are read from."""
-        return {key: self.sets.set_of[key] for key in self.survey.keys} if self.sets else {}
+        return {key: self.sets.columns[key][0] for key in self.survey.keys} if self.sets else {}
 
     def shards(self) -> list[AlignedShard]:
         """Return the shards with the columns that are read."""
@@ -334,25 +334,25 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     selection = select(shown, written, origin.attributes if written is not None else ())
     needed = tuple(selection.sets.files) if selection.sets else ()
     sets, notes = _open_sets(shown, needed)
-    kinds = {key: sets.kinds[name][key] for key, name in sets.set_of.items()} if sets else {}
     rule_names = selection.rule.names if selection.rule is not None else frozenset()
+    kinds = {key: sets.kind(key) for key in _signals(sets, rule_names)} if sets else {}
+    flags = sets.flags if sets else {}
     levels = [key for key, kind in kinds.items() if kind == "level" and key in rule_names]
-    keys = [key for key, kind in kinds.items() if kind in NUMERIC and not _is_flag(key, sets)] + levels
+    keys = [key for key, kind in kinds.items() if kind in NUMERIC and key not in flags] + levels
     parts = conjuncts(selection.rule)
     bounds = tuple(bound for bound in bounds_of(parts) if bound.key in keys)
     read = [key for key in keys if key in rule_names]
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *read, *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
-    plain = tuple(dropped_by(part, sets.makers if sets else {}) for part in parts)
+    plain = tuple(dropped_by(part, flags) for part in parts)
     survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
 
 
-def _is_flag(key: str, sets: AttributeSets | None) -> bool:
-    """Tell whether a key is the flag of a set of duplicates or listed documents, which has no distribution."""
-    return (
-        sets is not None and sets.set_of[key] == key and sets.makers.get(key) in ("dedupe", "block", "attach")
-    )
+def _signals(sets: AttributeSets, rule_names: frozenset[str]) -> list[str]:
+    """Return a name of each column: that in the rule, else the shortest."""
+    in_rule = {sets.columns[name]: name for name in rule_names & sets.columns.keys()}
+    return [in_rule.get(sets.columns[name], name) for name in once_each(sets.columns)]
 
 
 def _open_sets(dataset: Dataset, needed: Sequence[str]) -> tuple[AttributeSets | None, tuple[str, ...]]:

@@ -29,15 +29,15 @@ def short(name: str) -> str:
     return name if len(name) <= 120 else f"{name[:120]} ..."
 
 
-def dropped_by(rule: Rule, makers: Mapping[str, str]) -> str:
-    """Say which documents a condition drops; `makers` maps attribute sets to the verb that made them."""
+def dropped_by(rule: Rule, flags: Mapping[str, str]) -> str:
+    """Say which documents a condition drops; `flags` maps columns of flags to the verb that made them."""
     match rule:
         case Compare(sign, Name(key), Literal(value)):
             return _compared(sign, key, value)
         case Compare(sign, Literal(value), Name(key)):
             return _compared(MIRRORED[sign], key, value)
         case Missing(Name(key), False):
-            return _FLAGGED.get(makers.get(key, ""), "documents with a value of {}").format(_name(key))
+            return _FLAGGED.get(flags.get(key, ""), "documents with a value of {}").format(_name(key))
         case Missing(Name(key), True):
             return f"documents without a value of {_name(key)}"
         case Flag(Name(key)):

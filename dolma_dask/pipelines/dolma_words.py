@@ -193,9 +193,11 @@ def _flag(name: str, *words: str) -> Callable[[Options], list[str]]:
 
 
 def _set_name(given: Options) -> list[str]:
-    """Return the attribute set of flags, which is their key too."""
-    names = given.get("dedupe.name") or given.get("dedupe.documents.attribute_name") or ()
-    return ["--name", names[0]] if names else []
+    """Return the attribute set of flags, and their key where it has another name."""
+    keys = given.get("dedupe.documents.attribute_name") or ()
+    names = given.get("dedupe.name") or keys
+    key = ["--key", keys[0]] if keys and keys[0] != names[0] else []
+    return ["--name", names[0], *key] if names else []
 
 
 def _token(which: str) -> Callable[[Options], list[str]]:
@@ -297,8 +299,8 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
                 "flags whole documents",
             )
         },
-        "Duplicates are looked for among all shards of one dataset. The attribute set and its only key have the same name; --by id means source and id "
-        'together. To keep survivors: dolma-dask mix ... --where "NAME is None"',
+        "Duplicates are looked for among all shards of one dataset. --by id means source and id "
+        'together. To keep survivors: dolma-dask mix ... --where "KEY is None"',
         selects="",
     ),
     "tokens": ToolkitCommand(

@@ -80,7 +80,7 @@ def histogram(
     signal: Annotated[
         str,
         Opt(
-            "Attribute key (a unique ending is enough), metadata.<field>, or a metric such as number_of_words, with one number per document."
+            "Attribute key (a unique ending is enough, set/ending for one of several sets), metadata.<field>, or a metric such as number_of_words, with one number per document."
         ),
     ],
     /,

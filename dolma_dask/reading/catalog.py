@@ -49,10 +49,8 @@ _DATASET_WIDE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
 
 
 def open_attributes(dataset: Dataset, names: Sequence[str]) -> AttributeSets:
-    """Find the files, keys and proofs of attribute sets for every shard of a dataset, as they are listed now; no two may have one key."""
-    sets = Catalog(dataset).open(names)
-    check_clash(sets.kinds, sets.set_of)
-    return sets
+    """Find the files, keys and proofs of attribute sets for every shard of a dataset, as they are listed now."""
+    return Catalog(dataset).open(names)
 
 
 def check_clash(kinds: Mapping[str, Collection[str]], keys: Collection[str]) -> None:
@@ -104,7 +102,7 @@ class Catalog(Struct, frozen=True, dict=True):
         return {path.split("/", 2)[1]: verb for path, (verb, _) in by_time}
 
     def open(self, names: Sequence[str]) -> AttributeSets:
-        """Find the files, keys and proofs of sets for every shard; see `open_attributes`, but keys may clash."""
+        """Find the files, keys and proofs of sets for every shard; see `open_attributes`."""
         self._check_names(names)
         files_of = {name: self._files_of(name) for name in names}
         for name, shard_files in files_of.items():

@@ -32,13 +32,13 @@ from dolma_dask.formats.metadata import (
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import grouped
-from dolma_dask.reading.catalog import Catalog, check_clash
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.reader import IDENTITY, AlignedShard
-from dolma_dask.reading.sets import AttributeSets
+from dolma_dask.reading.sets import AttributeSets, columns_of
 from dolma_dask.rules.groups import LabelKind
 from dolma_dask.rules.metrics import Metric, find_metric, metrics_in
 from dolma_dask.rules.rules import Rule
-from dolma_dask.rules.values import Value, unknown_name
+from dolma_dask.rules.values import Value, ambiguous_name, endings, unknown_name
 
 T = TypeVar("T")
 
@@ -121,11 +121,11 @@ class Columns(Struct, frozen=True):
 
 def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[str] = ()) -> Columns:
     """Find columns by name: ``id text source added created metadata`` (its JSON text), ``metadata.<field>``, attribute keys, for which
-    a unique ending is enough, and metrics (`dolma_dask.rules.metrics`).
+    a unique ending is enough (of one set: ``set/ending``), and metrics (`dolma_dask.rules.metrics`).
 
     `attributes` are the sets to look in, by default all; only those that have one of the names are read. Raises `ExpressionError`: there
-    is no such column, or a short name stands for several; `UsageError`: a name is given twice, a set is unknown, or a key stands in two
-    sets; `MissingAttributesError`: a shard lacks an attribute file.
+    is no such column, or a name stands for several; `UsageError`: a name is given twice, or a set is unknown;
+    `MissingAttributesError`: a shard lacks an attribute file.
     """
     catalog = Catalog(dataset)
     computed = find_metrics(catalog, names, attributes)
@@ -140,7 +140,7 @@ def find_columns(dataset: Dataset, names: Sequence[str], attributes: Sequence[st
             raise UsageError(f"column {name!r} is requested twice; expected each once.", name=name)
     kinds: dict[str, Kind] = {name: "text" for name in columns if name in (*STRINGS, METADATA)}
     kinds.update({name: value_kind(kind) for name, kind in fields.items()})
-    kinds.update({name: sets.kinds[sets.set_of[name]][name] for name in full.values()} if sets else {})
+    kinds.update({name: sets.kind(name) for name in full.values()} if sets else {})
     kinds.update(dict.fromkeys(computed, "number"))
     return Columns(dataset, columns, {name: kinds[name] for name in columns}, fields, sets, computed)
 
@@ -165,18 +165,19 @@ def find_keys(
     full, keys = look_up(
         catalog, sets, lambda known: {name: full_name(name, [*STRINGS, METADATA, *known]) for name in names}
     )
-    check_clash(keys, sorted(full.values()))
-    return full, catalog.open([name for name in sets if not keys[name].isdisjoint(full.values())])
+    places = columns_of(keys)
+    needed = {places[column][0] for column in full.values() if column in places}
+    return full, catalog.open([name for name in sets if name in needed])
 
 
 def look_up(
     catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
 ) -> tuple[T, dict[str, frozenset[str]]]:
-    """Return what `resolve` makes of the keys of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds."""
+    """Return what `resolve` makes of the columns of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds."""
     looked = {name: catalog.keys(name) for name in names}
     keys = {name: known for name, (known, _) in looked.items()}
     try:
-        return resolve(sorted(frozenset().union(*keys.values()))), keys
+        return resolve(sorted(columns_of(keys))), keys
     except ExpressionError as error:
         unread = [
             f"{name} could not be read ({why})"
@@ -193,14 +194,10 @@ def look_up(
 
 
 def full_name(name: str, known: Sequence[str]) -> str:
-    """Return the column that a name stands for: its own, or the only one that ends in it behind ``__``."""
-    if name in known:
-        return name
-    ends = sorted(column for column in known if column.endswith(f"__{name}"))
+    """Return the column that a name stands for; see `endings`."""
+    ends = endings(name, known)
     if len(ends) > 1:
-        raise ExpressionError(
-            f"{name} is short for several columns: {', '.join(ends)}; write one of them", name=name
-        )
+        raise ExpressionError(ambiguous_name(name, ends, str), name=name)
     if not ends:
         inside = f"; if it is a field of the metadata, write metadata.{name}" if "metadata" in known else ""
         raise ExpressionError(f"{unknown_name(name, known, str)}{inside}", name=name)

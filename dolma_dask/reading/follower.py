@@ -121,6 +121,8 @@ class Follower:
         prefix = self.source.prefix
         if self._levels:
             columns = unpacked(columns, self.source.kinds, self._levels)
+        if self.source.keys:
+            columns = {column: columns[key] for column, key in self.source.keys.items()}
         return {prefix + key: array for key, array in columns.items()} if prefix else columns
 
     def _next(self, count: int) -> AttributeBlock | None:

@@ -2,11 +2,10 @@
 
 A table lies below the folder of its component as the shard lies below ``documents/``, or below a folder there. Rows are joined by the number at the end of the id, which
 rises in both, so that memory depends on neither. A document may have no row, and a row no document. A shard in which `convert` has combined
-published files has the tables of all of them, one after another.
+published files has the tables of all of them, one after another, or one table with the rows of all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from dolma_dask.errors import CorruptFileError, DataError
 from dolma_dask.formats import layout
-from dolma_dask.formats.redpajama import Component, RisingIds, own_stems
+from dolma_dask.formats.redpajama import Component, RisingIds, own_stems, runs_of_places
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo, Input
 from dolma_dask.io.records import InputRecord
@@ -82,14 +81,19 @@ def _tables_of(
     url: str, component: Component, places: Mapping[str, Sequence[str]], listed: Mapping[str, FileInfo]
 ) -> PublishedTables:
     tables: dict[str, tuple[FileInfo, ...]] = {}
+    incomplete = set()
     for shard, names in places.items():
-        paths = (
-            next((path for path in component.candidates(name) if path in listed), None) for name in names
-        )
-        tables[shard] = tuple(listed[path] for path in paths if path is not None)
+        of_all = _listed_table(component, shard, listed)
+        infos = [of_all] if of_all else [_listed_table(component, name, listed) for name in names]
+        tables[shard] = tuple(info for info in infos if info)
+        if None in infos:
+            incomplete.add(shard)
     found = {shard: infos for shard, infos in tables.items() if infos}
-    incomplete = (shard for shard, infos in found.items() if len(infos) < len(places[shard]))
-    return PublishedTables(component, url, found, frozenset(incomplete))
+    return PublishedTables(component, url, found, frozenset(incomplete & found.keys()))
+
+
+def _listed_table(component: Component, name: str, listed: Mapping[str, FileInfo]) -> FileInfo | None:
+    return next((listed[path] for path in component.candidates(name) if path in listed), None)
 
 
 def missing_table(component: Component, folder: str, shard: str) -> CorruptFileError:
@@ -116,14 +120,33 @@ class Stretch(Struct, Generic[B], frozen=True):
 
 
 class TableRows(Generic[B]):
-    """The rows of a table beside the documents of its shard."""
+    """The rows of a table beside the documents of its shard.
 
-    def __init__(self, shard: str, table: Input, stored: StoredFile, blocks: Iterator[B]) -> None:
+    A table of several published files has the rows of each together, in the order of `places`, in which the documents come too.
+    """
+
+    def __init__(
+        self,
+        shard: str,
+        table: Input,
+        stored: StoredFile,
+        blocks: Iterator[B],
+        places: Sequence[str] = (),
+    ) -> None:
         self._table, self._shard, self._stored = table, shard, stored
         self._blocks = blocks
-        self.block: B | None = next(blocks, None)  # at hand; None at the end
+        self._held: B | None = next(blocks, None)  # None at the end
         self._ids = RisingIds(layout.document_path(shard))
+        self._numbers = {place: number for number, place in enumerate(places)}
+        self._place: str | None = None  # whose documents come; of one published file nobody asks
         self._matched = self._rows = 0
+
+    @property
+    def block(self) -> B | None:
+        """The rows at hand; None behind those of the published file whose documents come."""
+        if self._numbers and self._held is not None and self._held.shard_id != self._place:
+            return None
+        return self._held
 
     def close(self) -> None:
         """Close the table."""
@@ -132,8 +155,29 @@ class TableRows(Generic[B]):
     def beside(self, ids: pa.LargeStringArray) -> Iterator[Stretch[B]]:
         """Yield the next documents in stretches that have one block of rows each; ids (n,) are null where a document could not be read.
 
-        Raises `DataError`: they are of another shard than the table, or their numbers do not rise.
+        Raises `DataError`: they are of another shard than the table, or in another order.
         """
+        if not self._numbers:
+            return self._beside(ids)
+        return _by_place(ids, self._go_to, self._beside)
+
+    def _go_to(self, place: str | None, _: pa.LargeStringArray) -> None:
+        """Leave out the rows before those of a published file."""
+        if place is None or place == self._place:
+            return
+        number, before = self._numbers.get(place), self._numbers.get(self._place or "", -1)
+        if number is None or number < before:
+            found = "no rows" if number is None else f"the rows of {self._place} behind those"
+            raise DataError(
+                f"{self._table.url} has {found} of {place}, whose documents come now in documents/{self._shard}; expected a table made of the published files of "
+                "this shard, in their order. Make it again: dolma-dask sign DATASET FOLDER --signatures TABLES.",
+                url=self._table.url,
+            )
+        self._place, self._ids = place, RisingIds(layout.document_path(self._shard))
+        while self._held is not None and self._numbers[self._held.shard_id] < number:
+            self._next()
+
+    def _beside(self, ids: pa.LargeStringArray) -> Iterator[Stretch[B]]:
         readable = np.flatnonzero(np.asarray(ids.is_valid()))
         rows = self._rows_of(pc.drop_null(ids)) if len(readable) else _NONE
         start = first = 0
@@ -166,16 +210,16 @@ class TableRows(Generic[B]):
         return Stretch(start, stop, block, found[here], at[here] - start)
 
     def _next(self) -> None:
-        assert self.block is not None
-        self._rows += len(self.block.rows)
-        self.block = next(self._blocks, None)
+        assert self._held is not None
+        self._rows += len(self._held.rows)
+        self._held = next(self._blocks, None)
 
     def finish(self) -> tuple[tuple[InputRecord, ...], int]:
         """Read the rest; return the table as it was read, and how many of its rows have no document.
 
         Several shards that are parts of one raw file share its table: their rows are not counted.
         """
-        while self.block is not None:
+        while self._held is not None:
             self._next()
         self._stored.hash_rest()
         self._stored.check_unchanged()
@@ -214,14 +258,10 @@ class CombinedRows(Generic[B]):
 
     def beside(self, ids: pa.LargeStringArray) -> Iterator[Stretch[B]]:
         """Yield the next documents in stretches; see `TableRows.beside`."""
-        for start, stop, place in _runs(ids):
-            part = ids.slice(start, stop - start)
-            self._go_to(place, part)
-            stretches = (
-                self._current.beside(part) if self._current else [Stretch[B].without_rows(0, stop - start)]
-            )
-            for one in stretches:
-                yield replace(one, start=one.start + start, stop=one.stop + start)
+        return _by_place(ids, self._go_to, self._beside)
+
+    def _beside(self, ids: pa.LargeStringArray) -> Iterable[Stretch[B]]:
+        return self._current.beside(ids) if self._current else [Stretch.without_rows(0, len(ids))]
 
     def _go_to(self, place: str | None, ids: pa.LargeStringArray) -> None:
         if place is None or place == self._place:
@@ -268,11 +308,14 @@ def _stem(component: Component, table: Input) -> str:
     return path.removesuffix(next(suffix for suffix in component.suffixes if path.endswith(suffix)))
 
 
-def _runs(ids: pa.LargeStringArray) -> Iterator[tuple[int, int, str | None]]:
-    """Yield where neighbouring documents of one published file begin and end, and its name in their ids; documents that could not be read go with those before them."""
-    places = pc.replace_substring_regex(ids, r"/[^/]*$", "").dictionary_encode()
-    names = places.dictionary.to_pylist()
-    codes = pc.fill_null(pc.fill_null_forward(places.indices), -1).to_numpy(zero_copy_only=False)
-    firsts = np.flatnonzero(np.diff(codes, prepend=-2)).tolist()
-    for start, stop in pairwise([*firsts, len(ids)]):
-        yield start, stop, None if codes[start] < 0 else names[codes[start]]
+def _by_place(
+    ids: pa.LargeStringArray,
+    go_to: Callable[[str | None, pa.LargeStringArray], None],
+    beside: Callable[[pa.LargeStringArray], Iterable[Stretch[B]]],
+) -> Iterator[Stretch[B]]:
+    """Yield the stretches of documents, those of one published file after those of another."""
+    for start, stop, place in runs_of_places(ids):
+        part = ids.slice(start, stop - start)
+        go_to(place, part)
+        for one in beside(part):
+            yield replace(one, start=one.start + start, stop=one.stop + start)

@@ -14,9 +14,9 @@ from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
-from dolma_dask.reading.catalog import Catalog, check_clash
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.columns import find_fields, find_metrics, look_up
-from dolma_dask.reading.sets import AttributeSets
+from dolma_dask.reading.sets import AttributeSets, columns_of
 from dolma_dask.results.summary import Summary, shortened
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.values import Name
@@ -39,8 +39,8 @@ class Selection(Struct, frozen=True):
 def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]) -> Selection:
     """Resolve a rule against a dataset and some of its attribute sets, by default those that the rule needs.
 
-    Raises `ExpressionError`: the rule cannot be parsed, names an unknown column, or compares values of different types; `UsageError`: a key of
-    the rule stands in two sets, or has many spans per document; `MissingAttributesError`: a shard lacks a needed attribute file.
+    Raises `ExpressionError`: the rule cannot be parsed, names an unknown column or one that may be several, or compares values of different types; `UsageError`: a key of
+    the rule has many spans per document; `MissingAttributesError`: a shard lacks a needed attribute file.
     """
     rule = parse(where) if isinstance(where, str) else where
     if rule is None:
@@ -53,7 +53,6 @@ def select(dataset: Dataset, where: str | Rule | None, attributes: Sequence[str]
     if attributes:
         sets = catalog.open(attributes)
         full, _ = look_up(catalog, attributes, lambda keys: resolve(asked, [*known, *keys]))
-        check_clash(sets.kinds, sorted(full.names))
     elif not asked.names <= set(known):
         full, names = _from_all(catalog, asked, known)
         sets = catalog.open(names) if names else None
@@ -76,8 +75,8 @@ def _from_all(catalog: Catalog, rule: Rule, documents: Sequence[str]) -> tuple[R
         catalog, dataset.attributes, lambda known: resolve(rule, sorted({*documents, *known}))
     )
     needed = rule.names - set(documents)
-    check_clash(keys, sorted(needed))
-    return rule, [name for name, known in keys.items() if not known.isdisjoint(needed)]
+    places = columns_of(keys)
+    return rule, [name for name in keys if name in {places[column][0] for column in needed}]
 
 
 _EMPTY = {
@@ -92,7 +91,7 @@ _EMPTY = {
 
 def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, AttributeKind]) -> None:
     """Refuse a rule that its columns cannot satisfy before any shard is read: types are known without rows."""
-    kinds = {name: sets.kinds[each][name] for name, each in sets.set_of.items()} if sets else {}
+    kinds = {name: sets.kind(name) for name in sets.columns} if sets else {}
     kinds.update(fields)
     for name in sorted(rule.names):
         if kinds.get(name) == "spans" and name not in rule.lists:

@@ -1,7 +1,8 @@
 """Attribute sets of a dataset when they were opened: files, keys and proofs; and the advice where one is wrong."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stored import START, Member
 from dolma_dask.registry import IN_PYTHON_ALONE
+from dolma_dask.rules.values import main_keys
 
 CONVERTED = "convert_attributes"
 """Journal of the attribute sets that `convert` made of others."""
@@ -55,9 +57,35 @@ class AttributeSource(Struct, frozen=True):
     """Entry into the file when a part of the shard is read; at or before the part's first row."""
     with_objects: bool = False
     """Read all attributes of each row too, as one JSON object: the column `OBJECT`."""
+    keys: Mapping[str, str] = {}
+    """Columns and the keys that they hold; empty: the columns are called as the keys."""
+
+    @property
+    def columns(self) -> Collection[str]:
+        """Names of the columns."""
+        return self.keys or self.kinds
 
     def __hash__(self) -> int:
         return hash((self.name, self.info, self.prefix))
+
+
+def columns_of(keys: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
+    """Return the columns of attribute sets with these keys, and the set and key of each.
+
+    A column is named by its key, or as ``set/key`` if several sets have the key. Behind these names come those of the form ``set/key`` of all others.
+    """
+    holders = Counter(key for known in keys.values() for key in known)
+    places = [(name, key) for name, known in keys.items() for key in known]
+    columns = {key if holders[key] == 1 else f"{name}/{key}": (name, key) for name, key in places}
+    return columns | {full: place for place in places if (full := "/".join(place)) not in columns}
+
+
+def flag_key(name: str, keys: Collection[str], maker: str | None) -> str | None:
+    """Return the key of the flags in an attribute set of duplicates or listed documents that `maker` made; None: it has no flags."""
+    if maker not in ("dedupe", "attach", "block"):
+        return None
+    whole = main_keys(keys) if maker == "dedupe" else ()
+    return name if name in keys else next(iter(whole), None)
 
 
 class AttributeSets(Struct, frozen=True, dict=True):
@@ -70,24 +98,35 @@ class AttributeSets(Struct, frozen=True, dict=True):
     """Set name to the verb that made files of it, for those that a journal knows."""
 
     @cached_property
-    def set_of(self) -> Mapping[str, str]:
-        """All keys, in the order of the sets, and the set that each is read from: the first that has it."""
-        known: dict[str, str] = {}
-        for name, kinds in self.kinds.items():
-            for key in kinds:
-                known.setdefault(key, name)
-        return known
+    def columns(self) -> Mapping[str, tuple[str, str]]:
+        """All names of columns, in the order of the sets; see `columns_of`."""
+        return columns_of(self.kinds)
 
-    def sources(self, shard: Shard, keys: Sequence[str]) -> tuple[AttributeSource, ...]:
-        """Return the files to read beside `shard`: every set, with those of `keys` that are read from it."""
-        return tuple(self._source(name, shard, keys) for name in self.files)
+    @cached_property
+    def flags(self) -> Mapping[str, str]:
+        """Columns of flags, and the verb that made each."""
+        keys = {name: flag_key(name, kinds, self.makers.get(name)) for name, kinds in self.kinds.items()}
+        places = self.columns.items()
+        return {column: self.makers[name] for column, (name, key) in places if keys[name] == key}
 
-    def _source(self, name: str, shard: Shard, keys: Sequence[str]) -> AttributeSource:
+    def kind(self, column: str) -> AttributeKind:
+        """Return the kind of a column."""
+        name, key = self.columns[column]
+        return self.kinds[name][key]
+
+    def sources(self, shard: Shard, columns: Sequence[str]) -> tuple[AttributeSource, ...]:
+        """Return the files to read beside `shard`: every set, with those of `columns` that are read from it."""
+        return tuple(self._source(name, shard, columns) for name in self.files)
+
+    def _source(self, name: str, shard: Shard, columns: Sequence[str]) -> AttributeSource:
         info = self.files[name][shard.path]
-        kinds = {
-            key: kind for key, kind in self.kinds[name].items() if key in keys and self.set_of[key] == name
-        }
-        return AttributeSource(name, info, kinds, self.proofs.get(info.path), self.makers.get(name))
+        places = {column: self.columns[column] for column in columns if column in self.columns}
+        keys = {column: key for column, (holder, key) in places.items() if holder == name}
+        kinds = {key: kind for key, kind in self.kinds[name].items() if key in keys.values()}
+        proof, maker = self.proofs.get(info.path), self.makers.get(name)
+        return AttributeSource(
+            name, info, kinds, proof, maker, keys={} if keys.keys() == kinds.keys() else keys
+        )
 
 
 def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[FileInfo, ...]:

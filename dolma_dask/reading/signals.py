@@ -8,10 +8,11 @@ from dolma_dask.options.base import words_of
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.columns import NUMERIC, Columns, find_columns, label_kind
 from dolma_dask.reading.selection import select
+from dolma_dask.reading.sets import flag_key
 from dolma_dask.rules.labels import BETWEEN, Labels
 from dolma_dask.rules.rules import Missing, Rule, all_of
 from dolma_dask.rules.thresholds import By
-from dolma_dask.rules.values import Name
+from dolma_dask.rules.values import Name, once_each
 from dolma_dask.rules.where import parse
 
 NO_GROUPS = "none"
@@ -25,16 +26,17 @@ def find_rule(
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     if over == "kept":
         flags = _sets_of_duplicates(dataset)
-        rules += [Missing(Name(name)) for name in flags]
+        rules += [Missing(Name(name if name == key else f"{name}/{key}")) for name, key in flags.items()]
         sets = (*sets, *(name for name in flags if name not in sets)) if sets else ()
     return select(dataset, all_of(*rules), sets).rule if rules else None, sets
 
 
-def _sets_of_duplicates(dataset: Dataset) -> list[str]:
+def _sets_of_duplicates(dataset: Dataset) -> dict[str, str]:
+    """Return the sets of duplicates, and the key of the flags of each."""
     catalog = Catalog(dataset)
-    named = [name for name in dataset.attributes if name in catalog.keys(name)[0]]
-    makers = catalog.open(named).makers
-    if found := [name for name in named if makers.get(name) in ("dedupe", "attach")]:
+    made = [name for name in dataset.attributes if catalog.makers.get(name) in ("dedupe", "attach")]
+    keys = {name: flag_key(name, catalog.keys(name)[0], catalog.makers[name]) for name in made}
+    if found := {name: key for name, key in keys.items() if key}:
         return found
     raise UsageError(
         f"{dataset.root} has no set of duplicates, and over='kept' is about documents that none flags; expected one or more. Make it: dolma-dask dedupe, or "
@@ -90,8 +92,8 @@ def _all_signals(dataset: Dataset, sets: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(
             f"{dataset.root} has no attributes, so there are no signals. Make them: dolma-dask tag; or name fields: --signals metadata.<field>."
         )
-    kinds = Catalog(dataset).open(names).kinds
-    found = tuple(key for keys in kinds.values() for key, kind in keys.items() if kind in NUMERIC)
+    opened = Catalog(dataset).open(names)
+    found = tuple(name for name in once_each(opened.columns) if opened.kind(name) in NUMERIC)
     if not found:
         raise UsageError(
             f"no key of the attribute sets {', '.join(names)} has one number per document; expected one or more. Tag with others: dolma-dask tag."

@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError, UsageError
-from dolma_dask.rules.values import Arithmetic, Columns, Name, Operand, Value, doubles
+from dolma_dask.rules.values import Arithmetic, Columns, Name, Operand, Value, doubles, endings
 from dolma_dask.text.columns import validity
 
 WORD_LENGTHS = {"en": 5.16533, "de": 6.4507, "fr": 5.44505, "it": 5.54443, "es": 5.25742}
@@ -190,11 +190,6 @@ def find_metric(name: str, known: Sequence[str]) -> Metric | None:
         return None
     full = {signal: _signal_of(name, signal, known) for signal in value.names - _LANGUAGE.names}
     return Metric(name, value.renamed(full))
-
-
-def endings(name: str, known: Sequence[str]) -> list[str]:
-    """Return the columns that a name stands for: itself, else those that end in it behind ``__``."""
-    return [name] if name in known else sorted(column for column in known if column.endswith(f"__{name}"))
 
 
 def _signal_of(name: str, signal: str, known: Sequence[str]) -> str:

@@ -347,7 +347,7 @@ def duplicates(name: str = "exact") -> Rule:
     Parameters
     ----------
     name : str
-        Attribute set that dedupe wrote.
+        Attribute set that dedupe wrote, or the key of its flags.
 
     Returns
     -------

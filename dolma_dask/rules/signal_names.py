@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from dolma_dask.errors import UsageError
+from dolma_dask.rules.values import endings
 
 MAX_LISTED = 20
 """Names that a message lists."""
@@ -33,10 +34,11 @@ def one_signal(problem: str, name: str, signals: list[str]) -> str:
 
 
 def matching(name: str, signals: list[str]) -> list[str]:
-    """Return the signals that a name stands for: itself, else those that end in it."""
-    if name in signals:
-        return [name]
-    return [signal for signal in signals if signal.endswith((f"__{name}", f"metadata.{name}"))]
+    """Return the signals that a name stands for: itself, else those that end in it (`endings`), a field without ``metadata.`` too."""
+    ends = endings(name, signals)
+    return (
+        ends if ends == [name] else [*ends, *(signal for signal in signals if signal == f"metadata.{name}")]
+    )
 
 
 def some(names: Sequence[str]) -> str:

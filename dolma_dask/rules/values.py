@@ -2,7 +2,7 @@
 
 import keyword
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
@@ -371,9 +371,41 @@ class Arithmetic(Value, Struct, frozen=True):
         return f"{self._spell(self.left, self.level)} {self.sign} {self._spell(self.right, self.level + 1)}"
 
 
-def unknown_name(name: str, known: Iterable[str], spell: Callable[[str], object] = Name) -> str:
+def endings(name: str, known: Collection[str]) -> list[str]:
+    """Return the columns that a name stands for: itself, else those that end in it behind ``__``; ``set/name`` those of one attribute set; ``set`` its `main_keys`.
+
+    Columns of attribute sets are known as ``set/key``, and as ``key`` too where no other set has the key.
+    """
+    if name in known:
+        return [name]
+    folder, _, ending = name.partition("/")
+    if ending and (own := [column for column in known if column.startswith(f"{folder}/")]):
+        return sorted(column for column in own if column.endswith((f"/{ending}", f"__{ending}")))
+    ends = sorted(column for column in once_each(known) if column.endswith((f"__{name}", f"/{name}")))
+    keys = [column.partition("/")[2] for column in known if not ends and column.startswith(f"{name}/")]
+    return ends or [f"{name}/{key}" for key in main_keys(keys)]
+
+
+def main_keys(keys: Collection[str]) -> list[str]:
+    """Return the key of an attribute set with which all of its keys begin, as with that of the flags of `dedupe`; it may have none."""
+    return [key for key in keys if all(other == key or other.startswith(f"{key}__") for other in keys)]
+
+
+def once_each(known: Collection[str]) -> list[str]:
+    """Return the names of columns without those of the form ``set/key`` whose key is a name by itself."""
+    names = frozenset(known)
+    return [name for name in known if name.partition("/")[2] not in names]
+
+
+def ambiguous_name(name: str, columns: Iterable[str], spell: Callable[[str], object] = Name) -> str:
+    """Describe a short name of several columns."""
+    return f"{spell(name)} is short for several columns: {', '.join(str(spell(column)) for column in columns)}; write one of them"
+
+
+def unknown_name(name: str, known: Collection[str], spell: Callable[[str], object] = Name) -> str:
     """Describe a column that does not exist: the names most like it, in full or behind a ``__``, as rules (`Name`) or options (`str`) spell them."""
     by_spelling: dict[str, list[str]] = {}
+    known = once_each(known)
     for full in known:
         parts = full.split("__")
         for k in range(len(parts)):

@@ -22,7 +22,18 @@ from functools import cached_property
 from dolma_dask.display import as_typed, pointed
 from dolma_dask.errors import ExpressionError
 from dolma_dask.rules.rules import Compare, Constant, Flag, Membership, Missing, Not, Rule, all_of, any_of
-from dolma_dask.rules.values import MAX_DEPTH, Arithmetic, Literal, Name, Negative, Node, Value, unknown_name
+from dolma_dask.rules.values import (
+    MAX_DEPTH,
+    Arithmetic,
+    Literal,
+    Name,
+    Negative,
+    Node,
+    Value,
+    ambiguous_name,
+    endings,
+    unknown_name,
+)
 
 ALLOWED = (
     "allowed: column names (`like this` if they are not Python names), numbers, strings, True, False; and or not; "
@@ -142,6 +153,8 @@ class ExpressionText:
             message = "write and, or, not, in, is in small letters"
         elif error.msg == "invalid syntax":
             message += "; a name that is also a word of Python needs backticks"
+        elif error.msg == "invalid decimal literal":
+            message += "; a name that is no Python name needs backticks, such as `my-set/word_count`"
         return self.error(message, at, at + 1)
 
     def _check_depth(self, tree: ast.expr) -> None:
@@ -193,15 +206,15 @@ def parse(expression: str) -> Rule:
 
 
 def resolve(rule: Rule, known: Collection[str]) -> Rule:
-    """Write short names in full: ``word_count`` for the only column that ends in ``__word_count``."""
+    """Write short names in full (`endings`): ``word_count`` for the only column that ends in ``__word_count``."""
     full: dict[str, str] = {}
-    for name in sorted(rule.names - frozenset(known)):
-        ends = sorted(column for column in known if column.endswith(f"__{name}"))
+    known = frozenset(known)
+    for name in sorted(rule.names - known):
+        ends = endings(name, known)
         if not ends:
             raise _error_at(rule, name, NO_COLUMNS.get(name) or _unknown(rule, name, known))
         if len(ends) > 1:
-            message = f"{Name(name)} is short for several columns: {', '.join(map(str, map(Name, ends)))}; write one of them"
-            raise _error_at(rule, name, message)
+            raise _error_at(rule, name, ambiguous_name(name, ends))
         full[name] = ends[0]
     return rule.renamed(full)
 

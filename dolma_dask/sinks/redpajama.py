@@ -12,6 +12,7 @@ from dolma_dask.formats.redpajama import (
     MINHASH_SCHEMA,
     duplicate_columns,
     minhash_columns,
+    places_metadata,
 )
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Bools, Counts
@@ -25,10 +26,18 @@ class MinHashTable(GroupedTable):
 
     def __init__(self, root: str, path: str) -> None:
         super().__init__(root, path, MINHASH_SCHEMA, GROUP_ROWS, use_dictionary=True)
+        self._places: list[str] = []
 
     def add(self, shard_id: str, rows: Counts, values: npt.NDArray[np.uint32], valid: Bools) -> None:
-        """Append the documents of a shard with these row numbers (n,), and their signatures (n, 128), null where not `valid`."""
+        """Append the documents of a published file with these row numbers (n,), and their signatures (n, 128), null where not `valid`; none for a file without rows."""
+        if shard_id not in self._places[-1:]:
+            self._places.append(shard_id)
         self.write(minhash_columns(shard_id, rows, values, valid))
+
+    def _finish(self) -> None:
+        super()._finish()
+        if len(self._places) > 1:
+            self._open(self._schema).add_key_value_metadata(places_metadata(self._places))
 
     def _options(self, schema: pa.Schema) -> dict[str, Any]:
         return {"compression": "snappy"}

@@ -21,7 +21,7 @@ from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import PublishedDocuments
-from dolma_dask.outputs.published import PublishedOptions, write_tables
+from dolma_dask.outputs.published import PublishedOptions, check_not_combined, write_tables
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import DocumentRows, FileSink
@@ -76,6 +76,7 @@ def signals(
     Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
     """
     opened = options.open(dataset)
+    check_not_combined(opened)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, TAGGERS)
     taggers = [[tagger.name, tagger.version] for tagger in TAGGERS]
     decided = {**without_empty({"artifacts": used.checksums}), "taggers": taggers}

@@ -3,8 +3,10 @@
 import gzip
 import json
 from collections import defaultdict
+from operator import itemgetter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
@@ -61,6 +63,33 @@ def test_published_tables_meet_combined_documents(shared: Path, tmp_path: Path) 
     assert found["combined"] == found["plain"]
     shards = sorted((tmp_path / "combined/documents").rglob("*.gz"))
     assert 5 < len(shards) < 30, "some shards of several files, and several of a language"
+
+
+def test_combined_tables_make_the_clusters_of_the_published_ones(shared: Path, tmp_path: Path) -> None:
+    """A table for each shard, made of the published tables of its files, has their rows; all duplicates are the same."""
+    published, root = shared / "conformance/rpv2", str(tmp_path / "v0")
+    more = {"combine": "language", "shard_bytes": 30_000}
+    dk.convert(str(published / "documents"), to=root, mapping="redpajama_v2", **more, **HERE)
+    many, few = str(published / "minhash"), str(tmp_path / "minhash")
+    dk.sign(root, few, signatures=many, **HERE)
+    rows = [
+        [row for path in sorted(Path(folder).rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+        for folder in (many, few)
+    ]
+    assert sorted(rows[0], key=itemgetter("id")) == sorted(rows[1], key=itemgetter("id"))
+    assert len(list(Path(few).rglob("*.parquet"))) == len(list((tmp_path / "v0/documents").rglob("*.gz")))
+    found = []
+    for name, tables in (("many", many), ("few", few)):
+        options = {"scheme": "redpajama_v2", "signatures": tables, "name": name, **HERE}
+        counts = dk.dedupe(root, how="fuzzy", keep="longest", **options).counts
+        clusters = pq.read_table(tmp_path / f"v0/clusters/{name}.parquet").to_pylist()
+        flags = [
+            gzip.decompress(path.read_bytes()).replace(name.encode(), b"")
+            for path in sorted((tmp_path / f"v0/attributes/{name}").rglob("*.gz"))
+        ]
+        found.append((counts, clusters, flags))
+    assert found[0] == found[1]
+    assert found[0][0]["duplicates"] > 0
 
 
 def attributes_of(root: Path) -> dict[str, list[object]]:

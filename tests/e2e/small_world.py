@@ -151,6 +151,7 @@ class Verbs(VerbLaws):
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True, repeats=True),
         "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),
+        "tables": Case("sign WORLD/published WORLD/resigned --signatures WORLD/tables", ["resigned"], others=["""--where 'source == "web"'"""], asks=True, redone=2, repeats=True),
         "signals": Case("""signals WORLD/published WORLD/signalled --where 'source != "web"'""", ["signalled"], others=["""--where 'source == "web"'"""], asks=True, redone=2, repeats=True),
         "attach": Case("attach WORLD/published WORLD/signals --name rps", ["published/attributes/rps"], others=["--source other"], redone=2),
         "published": Case("dedupe WORLD/published --how fuzzy --scheme redpajama_v2 --signatures WORLD/tables", ["published/attributes/fuzzy", "published/clusters"], others=["--similarity 0.7"], passes=True, repeats=True),

@@ -5,7 +5,7 @@ the documents; tasks, passes, staging files, resume, keys and the dataset-wide r
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.dataset import open_dataset
-from dolma_dask.engine import RunOptions, Unit, run_job
+from dolma_dask.engine import RunOptions, Step, Unit, WorkDir, run_job
 from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations
 from dolma_dask.exchange.flag_rows import COLUMNS, DocumentEmitter, FlagRows
 from dolma_dask.exchange.flags import FlagOutput, FlagSink, FoundRows
-from dolma_dask.exchange.job import Exchange
+from dolma_dask.exchange.job import Exchange, Found
 from dolma_dask.formats.digests import text_keys
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.reading.columns import find_columns
@@ -80,13 +80,8 @@ class SharedWords(Exchange):
     verb = "shared"
     version = 1
 
-    @property
-    def emitter(self) -> FirstWordEmitter:
-        return FirstWordEmitter(self.policy, self.verb)
-
-    @property
-    def reducer(self) -> SharedReducer:
-        return SharedReducer()
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
+        return (yield from self.exchanged(work, FirstWordEmitter(self.policy, self.verb), SharedReducer()))
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> SharedOutput:
         return SharedOutput(self.root, self.name, ("text",), self.verb)

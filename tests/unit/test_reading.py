@@ -33,6 +33,7 @@ from dolma_dask.journal import Journal, Record
 from dolma_dask.reading.catalog import open_attributes
 from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
 from dolma_dask.reading.sets import shard_inputs
+from dolma_dask.rules.values import once_each
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.documents import open_writer
 
@@ -103,7 +104,7 @@ class World:
         limits = {name: options.pop(name) for name in ["max_record_bytes"] if name in options}
         sets = open_attributes(self.dataset, names)
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
-        sources = sets.sources(shard, list(sets.set_of))
+        sources = sets.sources(shard, once_each(sets.columns))
         columns = ("id", "text", "source", "raw")
         work = AlignedShard(self.root, shard, columns, sources, digests=True, **options)
         return work.open(block_bytes=block_bytes, **limits)
@@ -453,9 +454,10 @@ def test_several_sets_and_only_some_keys(world: World) -> None:
     world.attributes(GOOD)
     world.lines(b"".join(b'{"id":"a%d","x":%d,"y":true}\n' % (i, -i) for i in range(ROWS)), "h")
     sets = open_attributes(world.dataset, ["g", "h"])
-    assert list(sets.set_of) == ["g__n", "x", "y"]
+    assert once_each(sets.columns) == ["g__n", "x", "y"]
+    assert list(sets.columns) == ["g__n", "x", "y", "g/g__n", "h/x", "h/y"]
     assert sets.kinds == {"g": {"g__n": "document"}, "h": {"x": "number", "y": "bool"}}
-    assert list(sets.set_of.values()) == ["g", "h", "h"]
+    assert sets.columns["x"] == sets.columns["h/x"] == ("h", "x")
     (shard,) = world.dataset.shards
     sources = sets.sources(shard, ["x"])
     assert [dict(source.kinds) for source in sources] == [{}, {"x": "number"}]
@@ -469,11 +471,14 @@ def test_several_sets_and_only_some_keys(world: World) -> None:
 
 
 def test_a_key_in_two_sets(world: World) -> None:
-    for name in ("g", "h"):
-        world.lines(b'{"id":"a","x":1}\n', name)
-    assert error_of(world, UsageError, names=("g", "h")) == (
-        "key 'x' stands in two attribute sets, g and h; expected one. Choose the sets to read, such as: --attributes g"
-    )
+    """Both are read, under names of their own, beside a key that one set has."""
+    world.documents([document(0)])
+    world.lines(b'{"id":"a0","source":"s","x":1,"y":3}\n', "g")
+    world.lines(b'{"id":"a0","source":"s","x":2}\n', "h")
+    assert once_each(open_attributes(world.dataset, ["g", "h"]).columns) == ["g/x", "y", "h/x"]
+    _, rows = world.read(("g", "h"))
+    assert [(row["g/x"], row["y"], row["h/x"]) for row in rows] == [(1, 3, 2)]
+    assert "x" not in rows[0]
 
 
 def test_a_key_of_two_kinds(world: World) -> None:

@@ -171,10 +171,11 @@ class _Planner:
             | {key: to_read[key] for key in keys if name in holders[key]}
             for name in (sets.files if sets else ())
         }
+        flags = sets.flags if sets else {}
         flagging = [
             name
             for name in read
-            if name in read[name] and sets and sets.makers.get(name) in ("dedupe", "attach")
+            if any(flags.get(f"{name}/{key}") in ("dedupe", "attach") for key in read[name])
         ]
         self.notes += duplicate_notes(self.dataset.root, flagging)
         fields = {**self.selection.fields, **(self.beside.fields if self.beside else {})}
@@ -199,10 +200,10 @@ class _Planner:
         read: dict[str, dict[str, AttributeKind]] = {}
         columns = {}
         if rule is not None and sets is not None:
-            for key in rule.names & sets.set_of.keys():
-                name = sets.set_of[key]
-                read.setdefault(name, {})[key] = sets.kinds[name][key]
-                columns[key] = prefix_of(name) + key
+            for column in rule.names & sets.columns.keys():
+                name, key = sets.columns[column]
+                read.setdefault(name, {})[key] = sets.kind(column)
+                columns[column] = prefix_of(name) + key
         return [_filter_of(part, columns) for part in conjuncts(rule)], read
 
     def columns_beside(self) -> tuple[dict[str, str], dict[str, dict[str, AttributeKind]]]:
@@ -212,10 +213,10 @@ class _Planner:
         read: dict[str, dict[str, AttributeKind]] = {}
         for name in self.beside.names if self.beside else ():
             columns[name] = name
-            if sets is not None and name in sets.set_of:
-                holder = sets.set_of[name]
-                columns[name] = prefix_of(holder) + name
-                read.setdefault(holder, {})[name] = sets.kinds[holder][name]
+            if sets is not None and name in sets.columns:
+                holder, key = sets.columns[name]
+                columns[name] = prefix_of(holder) + key
+                read.setdefault(holder, {})[key] = sets.kind(name)
         return columns, read
 
     def all_sets(self, names: Sequence[str]) -> AttributeSets | None:

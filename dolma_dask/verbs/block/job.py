@@ -30,7 +30,7 @@ from dolma_dask.engine import (
 from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.contract import ROW_BITS
 from dolma_dask.exchange.flagging import dataset_unit
-from dolma_dask.exchange.job import Exchange
+from dolma_dask.exchange.job import Exchange, Found
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.id_keys import list_keys
@@ -112,15 +112,10 @@ class Blocking(Exchange):
         """Numbers of shards that the entries of the list take in the exchange."""
         return entry_shards(self.facts)
 
-    @property
-    def emitter(self) -> ListEmitter:
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
-        return ListEmitter(self.policy, self.verb, self.facts)
-
-    @property
-    def reducer(self) -> MembershipReducer:
-        """See `Exchange`."""
-        return MembershipReducer(self.reserved << ROW_BITS)
+        emitter = ListEmitter(self.policy, self.verb, self.facts)
+        return (yield from self.exchanged(work, emitter, MembershipReducer(self.reserved << ROW_BITS)))
 
     def tasks(self) -> list[Task]:
         """Return the tasks that read the list and the selected shards."""

@@ -14,13 +14,13 @@ from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats import layout
 from dolma_dask.journal import journals
 from dolma_dask.reading.columns import Columns, find_columns
+from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
 from dolma_dask.verbs.dedupe.carried import find_carried
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
-from dolma_dask.verbs.dedupe.minhash_tables import find_tables
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 
 
@@ -47,6 +47,7 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "compared": _compared(dataset, options),
         "columns": columns,
         "name": options.set_name,
+        "own_key": options.own_key,
         "file_format": options.format,
         "policy": options.policy,
         "shuffle": options.shuffle,

@@ -194,7 +194,7 @@ class ClusterSink(DuplicateSink):
     def __init__(self, output: ClusterOutput, path: str) -> None:
         super().__init__(output, path)
         self._scale = output.scale
-        self._size, self._similarity = size_key(output.name), similarity_key(output.name)
+        self._size, self._similarity = size_key(output.flag), similarity_key(output.flag)
 
     def marks(self, found: FoundRows) -> Marks:
         """Return the attributes of rows: those of members of clusters have size and similarity too."""
@@ -225,14 +225,14 @@ def _column(key: str, values: npt.NDArray[np.float64], valid: Mask) -> Attribute
     return AttributeColumn(key, "document", pa.array(values, mask=~valid))
 
 
-def size_key(name: str) -> str:
-    """Return the key of the size of a document's cluster in the attribute set `name`."""
-    return f"{name}__cluster_size"
+def size_key(flag: str) -> str:
+    """Return the key of the size of a document's cluster, beside the `flag` of the document."""
+    return f"{flag}__cluster_size"
 
 
-def similarity_key(name: str) -> str:
+def similarity_key(flag: str) -> str:
     """Return the key of the estimated similarity of a document to the nearest one in its cluster that it was compared with."""
-    return f"{name}__similarity"
+    return f"{flag}__similarity"
 
 
 GROUP_ROWS = 65_536

@@ -106,7 +106,7 @@ class FuzzyDeduplication(Deduplication):
         """See `Exchange`."""
         reads = document_columns(("text", *self.choice.names))
         scale, largest = self.comparison.similarity_scale, largest_clusters(infos)
-        return ClusterOutput(self.root, self.name, reads=reads, scale=scale, largest=largest)
+        return ClusterOutput(self.root, self.flag, reads=reads, scale=scale, largest=largest)
 
     def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
         """Return the plan of the flags, unless a file that is not ours is in the way of the table of clusters."""

@@ -5,7 +5,7 @@ or else the exchange. When everything is finished, nothing is started. Several d
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard
 from dolma_dask.display import counted
-from dolma_dask.engine import Ran, Unit
+from dolma_dask.engine import Ran, Step, Unit, WorkDir
 from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
 from dolma_dask.exchange.flag_rows import DocumentEmitter, FlagRows
-from dolma_dask.exchange.job import Exchange
+from dolma_dask.exchange.job import Exchange, Found
 from dolma_dask.formats.digests import keys128, word_keys
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record
@@ -141,6 +141,7 @@ class Deduplication(Exchange):
     """A call of `dedupe` for one dataset, with everything that decides its result."""
 
     choice: Choice
+    own_key: str | None = None  # of the flags; None: the name of the set
     compared: frozenset[str] | None = None  # paths of the shards whose documents take part; None: all
 
     verb = "dedupe"
@@ -149,8 +150,15 @@ class Deduplication(Exchange):
     @property
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
-        compared = {} if self.compared is None else {"compared": sorted(self.compared)}
-        return {**super().requested, **self.choice.params(), **compared}
+        compared = None if self.compared is None else sorted(self.compared)
+        more = {"compared": compared, "flag": self.own_key}
+        own = {name: value for name, value in more.items() if value is not None}
+        return {**super().requested, **self.choice.params(), **own}
+
+    @property
+    def flag(self) -> str:
+        """Key of the flags."""
+        return self.own_key or self.name
 
     def dataset_record(
         self, unit: Unit, inputs: Sequence[InputRecord] = (), made: Sequence[FileRecord] = (), **info: Any
@@ -189,19 +197,14 @@ class ExactDeduplication(Deduplication):
         """See `Exchange`."""
         return {**super().requested, "column": self.column}
 
-    @property
-    def emitter(self) -> KeyEmitter:
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
-        return KeyEmitter(self.policy, self.verb, self.column, self.choice)
-
-    @property
-    def reducer(self) -> SurvivorReducer:
-        """See `Exchange`."""
-        return SurvivorReducer()
+        emitter = KeyEmitter(self.policy, self.verb, self.column, self.choice)
+        return (yield from self.exchanged(work, emitter, SurvivorReducer()))
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:
         """See `Exchange`."""
-        return DuplicateOutput(self.root, self.name, reads=self.reads, largest=largest_clusters(infos))
+        return DuplicateOutput(self.root, self.flag, reads=self.reads, largest=largest_clusters(infos))
 
     @property
     def reads(self) -> tuple[str, ...]:

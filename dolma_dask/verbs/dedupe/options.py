@@ -186,6 +186,10 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     name: Annotated[
         str | None, Opt('Attribute set to write, and its key; by default "exact" or "fuzzy".', group=OUTPUT)
     ] = None
+    key: Annotated[
+        str | None,
+        Opt("Key of the flags, and beginning of the others; by default the name of the set.", group=OUTPUT),
+    ] = None
     format: Format = None
     attributes: Annotated[
         Sequence[str],
@@ -206,6 +210,7 @@ class DedupeOptions(DatasetOptions, RecordOptions):
         """Refuse options that do not go together."""
         super().check()
         layout.check_name(self.set_name, "name")
+        layout.check_name(self.set_name if self.key is None else self.key, "key")
         for option, expected in _COLUMNS.items():
             name = getattr(self, option)
             is_missing = name is None and option != "by"
@@ -248,6 +253,11 @@ class DedupeOptions(DatasetOptions, RecordOptions):
         return self.how if self.name is None else self.name
 
     @property
+    def own_key(self) -> str | None:
+        """Key of the flags, if it is not the name of the set."""
+        return None if self.key == self.set_name else self.key
+
+    @property
     def choice(self) -> Choice:
         """Choice of the document that survives, under the names of columns that were given; the rule is of each dataset."""
         is_by_age = self.keep in ("newest", "oldest")
@@ -263,4 +273,4 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     def params_of(self, others: Sequence[str]) -> dict[str, Any]:
         """Return what was given, for journals and reports; `others`: roots of the other datasets."""
         compared = {"by": None, **self.comparison.params()} if self.how == "fuzzy" else {}
-        return self.params(name=self.set_name, others=list(others), **compared)
+        return self.params(name=self.set_name, key=self.own_key, others=list(others), **compared)

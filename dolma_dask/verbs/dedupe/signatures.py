@@ -30,11 +30,11 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record, canonical, work_key
 from dolma_dask.minhash.schemes import ABSENT, EMPTY, SHORT, MinHash, Signatures
+from dolma_dask.reading.minhash_tables import TableReader
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.sinks.sink import FileSink, ShardFacts
 from dolma_dask.text.columns import bitmap
-from dolma_dask.verbs.dedupe.minhash_tables import TableReader
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -305,13 +305,15 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
         listing = {record.shard: number for number, record in enumerate(records)}
         summary = summarize(Summary("dedupe", step.root), records, listing)
         by_source, largest = summary.tables()
-        aside = _took_no_part(records, step.params_of(f"{layout.ATTRIBUTES}/{name}/"))
+        params = step.params_of(f"{layout.ATTRIBUTES}/{name}/")
+        aside = _took_no_part(records, params)
+        flags = f"{name}/{key}" if (key := params.get("key")) else name
         tables = [replace(by_source, caption=by_source.caption + aside)]
         if name in similar:
             info = similar[name].info
             tables += [_found_pairs(comparison_of(info["comparison"])), _cluster_sizes(info["sizes"])]
         for table in (*tables, largest):
-            title = f"{isolated(name)} in {shown_name(step.root)}, {table.title}"
+            title = f"{isolated(flags)} in {shown_name(step.root)}, {table.title}"
             yield replace(table, section=SECTION, title=title)
 
 

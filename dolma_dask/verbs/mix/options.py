@@ -30,7 +30,7 @@ class SelectionOptions(KeptOptions, ListedOptions):
         RuleLike,
         Opt(
             "Keep documents for which this holds: id, source, added, created, metadata.<field> (at any depth: metadata.page.hash) and attribute keys (a "
-            "unique ending is enough), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A "
+            "unique ending is enough; of one of several sets with the key: `set/ending` in backticks), numbers and 'strings', joined by == != < <= > >=, in (..., ...), is None, is not None, + - * /, and, or, not. A "
             "comparison with a missing value is false. Numbers are compared exactly, arithmetic is in double precision.",
             kind="str",
             convert=rule_of,

@@ -125,7 +125,7 @@ def quantiles(
     signals: Annotated[
         Sequence[str] | str | None,
         Opt(
-            "Attribute keys (a unique ending is enough) or metadata.<field>, with one number per document; by default every such attribute key."
+            "Attribute keys (a unique ending is enough, set/ending for one of several sets) or metadata.<field>, with one number per document; by default every such attribute key."
         ),
     ] = None,
     *,

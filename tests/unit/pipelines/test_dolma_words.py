@@ -63,14 +63,14 @@ bloom_filter: {file: b, read_only: false}
 dedupe: {name: same, skip_empty: true, documents: {attribute_name: dup, key: $.metadata.page.hash}}
 """)
     (command,), text = said(capsys, "-c", "dedupe.yaml", "dedupe", "--processes", "1", "--no-dryrun")
-    assert command == shlex.split("dedupe ./v0 --by metadata.page.hash --name same --workers 1")
+    assert command == shlex.split("dedupe ./v0 --by metadata.page.hash --name same --key dup --workers 1")
     assert "bloom_filter.file, bloom_filter.read_only (" in text
     assert "root (not known here)" in text
     assert main([*command, *QUIET]) == 0
     rows = [
         json.loads(line) for line in (corpus / "v0/attributes/same/wiki/a.jsonl").read_text().splitlines()
     ]
-    assert [row["attributes"] for row in rows] == [{"same": [[0, 9, 1]]}] * 3
+    assert [row["attributes"] for row in rows] == [{"dup": [[0, 9, 1]]}] * 3
 
 
 def test_tokens(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

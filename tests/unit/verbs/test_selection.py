@@ -15,6 +15,7 @@ from dolma_dask.errors import (
 from dolma_dask.io.records import RuleCount
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.selection import select
+from dolma_dask.rules.values import once_each
 from dolma_dask.rules.where import parse
 
 from .conftest import TEXTS, document, write_lines
@@ -87,7 +88,8 @@ def test_two_sets_with_one_key_clash(tagged):
     dataset = dk.open_dataset(str(tagged))
     for names in ((), ("char_length_v1", "copy")):
         with pytest.raises(
-            UsageError, match=r"two attribute sets, char_length_v1 and copy; .* --attributes char_length_v1"
+            ExpressionError,
+            match=r"several columns: `char_length_v1/\S+`, `copy/\S+`; write one",
         ):
             select(dataset, "char_length_v1__length > 3", names)
     chosen = select(dataset, "char_length_v1__length > 3", ["copy"])
@@ -188,4 +190,4 @@ def test_a_first_row_without_attributes_hides_no_others(tmp_path):
     write_lines(tmp_path / "attributes/h/a.jsonl", rows)
     selection = select(dk.open_dataset(str(tmp_path)), "n > 0", ())
     assert selection.sets is not None
-    assert list(selection.sets.set_of) == ["h__n"]
+    assert once_each(selection.sets.columns) == ["h__n"]

@@ -1,13 +1,15 @@
 """Published signatures: the MinHash tables of RedPajama-V2 in place of signatures that are made of the texts (`dolma_dask.reading.published`)."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.engine import Input
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.redpajama import MINHASH
+from dolma_dask.io.files import Input
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.redpajama import MinHashBlock, read_minhash
 from dolma_dask.io.stored import StoredFile
@@ -44,21 +46,25 @@ def find_tables(root: str, url: str, minhash: MinHash, shards: Iterable[str]) ->
     return found[0]
 
 
-def _open_table(shard: str, table: Input) -> TableRows[MinHashBlock]:
-    return TableRows(shard, table, StoredFile(table.url), read_minhash(table.url, _COLUMN))
+def _open_table(shard: str, table: Input, *, whole: bool) -> TableRows[MinHashBlock]:
+    blocks = read_minhash(table.url, _COLUMN, whole=whole)
+    first = list(islice(blocks, 1))
+    places = first[0].places if first else ()
+    return TableRows(shard, table, StoredFile(table.url), chain(first, blocks), places)
 
 
 class TableReader:
-    """Signatures of documents from the table of their shard."""
+    """Signatures of documents from the tables of their shard; `whole` holds all columns of these against each other."""
 
-    def __init__(self, folder: str, shard: str, table: Sequence[Input]) -> None:
+    def __init__(self, folder: str, shard: str, table: Sequence[Input], *, whole: bool = False) -> None:
         if not table:
             raise missing_table(MINHASH, folder, shard)
         self._folder = folder
+        open_table = partial(_open_table, whole=whole)
         self._rows: TableRows[MinHashBlock] | CombinedRows[MinHashBlock] = (
-            CombinedRows(MINHASH, table, _open_table, self._miss)
+            CombinedRows(MINHASH, table, open_table, self._miss)
             if is_combined(MINHASH, shard, table)
-            else _open_table(shard, table[0])
+            else open_table(shard, table[0])
         )
 
     def _miss(self, shard: str) -> None:
