@@ -5,7 +5,9 @@ and 20 per line while the view lives, so a view is made of a block that fits int
 per byte of English.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,18 @@ from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.text import joined
-from dolma_dask.text.columns import code_point_lengths, for_kernel, string_parts
+from dolma_dask.text.columns import code_point_lengths, for_kernel, large_strings, string_parts
 from dolma_dask.text.joined import JoinedTokens, parts_with_margin
 from dolma_dask.text.kernels import Bytes, Counts, Words
 from dolma_dask.text.normalization import normalise
 from dolma_dask.text.tables import load_tables
-from dolma_dask.text.words import find_lines, find_words, measure_words
+from dolma_dask.text.words import find_lines, find_words, line_end, measure_words
 
 LONGEST_TEXT = 2**31 - 1
 """Bytes of the longest text in which words are found: their positions are held in 32 bits."""
+
+PART_BYTES = 4 << 20
+"""Bytes of texts that `TextView.parts` cuts at line ends: blocks of many documents have fewer."""
 
 Int32s = npt.NDArray[np.int32]
 
@@ -134,6 +139,21 @@ class TextView:
         chars, hashes = (column[:words] for column in room)
         measure_words(tokens.data, tokens.starts, chars, hashes)
         return NormalTable(tokens, chars, hashes)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what is found in each line takes too much memory to be held for all of them, as in one text of many MB."""
+        return self._bytes > PART_BYTES
+
+    def parts(self) -> Iterator[tuple[int, "TextView"]]:
+        """Yield each text by its row in views of one text of about `PART_BYTES`, which end with a newline or the text; each is used up before the next."""
+        part = None
+        for row, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
+            while begin < end:
+                stop = min(line_end(self.data, min(begin + PART_BYTES, end), end) + 1, end)
+                part = TextView(large_strings(np.array([begin, stop]), self.data), part)
+                yield row, part
+                begin = stop
 
     @property
     def _bytes(self) -> int:
