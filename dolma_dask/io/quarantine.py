@@ -158,19 +158,34 @@ class Quarantine:
         """Write the quarantine file of an output by its number, or remove the one of an earlier run if there is nothing to keep."""
         if self._adopted is not None:
             return self._adopted
-        path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         refused = self._refused.get(output)
-        if not self.count and refused is None:
-            remove(join(root, path))
-            return ()
-        rows = 0
-        with publish(join(root, path)) as out:
-            for waiting in (self._waiting, *([] if refused is None else [refused])):
-                waiting.seek(0)
-                while piece := waiting.read(READ_BYTES):
-                    out.write(piece)
-                    rows += piece.count(b"\n")
-        return (FileRecord(path, out.bytes, out.checksum, rows),)
+        waiting = [self._waiting] if self.count or refused else []
+        return _publish(
+            root, f"{layout.QUARANTINE}/{verb}/{shard}.jsonl", [*waiting, *([refused] if refused else [])]
+        )
+
+    def publish_refused(
+        self, root: str, verb: str, shard: str, output: int, name: str
+    ) -> tuple[FileRecord, ...]:
+        """Write what one of several outputs that share a quarantine file has refused, under its name; likewise."""
+        refused = self._refused.get(output)
+        return _publish(
+            root, f"{layout.QUARANTINE}/{verb}/{shard}.{name}.jsonl", [refused] if refused else []
+        )
+
+
+def _publish(root: str, path: str, waiting: Sequence[IO[bytes]]) -> tuple[FileRecord, ...]:
+    if not waiting:
+        remove(join(root, path))
+        return ()
+    rows = 0
+    with publish(join(root, path)) as out:
+        for each in waiting:
+            each.seek(0)
+            while piece := each.read(READ_BYTES):
+                out.write(piece)
+                rows += piece.count(b"\n")
+    return (FileRecord(path, out.bytes, out.checksum, rows),)
 
 
 def _spool() -> IO[bytes]:

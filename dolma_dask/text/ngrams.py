@@ -10,7 +10,7 @@ generation empties it, and a document uses only as many slots as it has words, s
 
 import numpy as np
 
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, Words, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Int, Positions, Words, kernel
 from dolma_dask.text.tables import code_points
 
 SMALLEST_TABLE = 64
@@ -139,7 +139,7 @@ def keep_neighbours(positions: Positions, kept: Int) -> Int:
 
 @kernel
 def count_duplicates(
-    data: Bytes, text_at: Int, starts: Counts, sizes: Counts, hashes: Words, kept: Counts, lines: Int,
+    data: Bytes, text_at: Int, starts: Positions, sizes: Positions, hashes: Words, kept: Positions, lines: Int,
     table: Words, generation: Int, repeated: Bools,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Count (lines that occur more than once, code points in them), all copies included.
@@ -158,6 +158,6 @@ def count_duplicates(
             copies = 1 if repeated[first] else 2
             repeated[first] = True
             duplicates += copies
-            at = text_at + starts[line]
+            at = text_at + np.int64(starts[line])
             chars += copies * code_points(data, at, at + sizes[line])
     return duplicates, chars

@@ -207,7 +207,7 @@ def test_a_record_may_have_exactly_the_limit(write: Write, block_bytes: int) -> 
             (3, "too_large", 300),
         ]
         assert bad[0].expected == (
-            "at most 100 bytes (max_record_bytes), found 101, for which a worker may need 1.51 kB; raise the limit or drop the record"
+            "at most 100 bytes (max_record_bytes), found 101, for which a worker may need 2.02 kB; raise the limit or drop the record"
         )
         assert "found 90,000" in bad[1].expected
         assert [record.raw for record in bad] == [lines[2][:-1], lines[3][: 64 * 1024]]

@@ -137,7 +137,7 @@ def test_a_large_row_is_found_before_it_is_copied(tmp_path: Path, kind: pa.DataT
     blocks = read(tmp_path / "a.parquet", pa.table(columns), WEB, max_record_bytes=long)
     bad = [record for block in blocks for record in block.bad]
     assert [(record.row, record.reason) for record in bad] == [(1, "too_large"), (3, "too_large")]
-    assert f"found {140_001:,}, for which a worker may need 2.10 MB" in bad[0].expected
+    assert f"found {140_001:,}, for which a worker may need 2.80 MB" in bad[0].expected
     assert (
         bad[0].raw
         == json.dumps({"text": texts[1]}, ensure_ascii=False, separators=(",", ":")).encode()[
