@@ -102,7 +102,8 @@ def attach(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -200,7 +201,8 @@ def block(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -392,7 +394,8 @@ def convert(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -563,7 +566,8 @@ def dedupe(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -871,7 +875,8 @@ def filter(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1028,7 +1033,8 @@ def hdf5(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1387,7 +1393,8 @@ def mix(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1505,7 +1512,8 @@ def quantiles(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1610,7 +1618,8 @@ def ragged(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2037,7 +2046,8 @@ def sign(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2127,7 +2137,8 @@ def signals(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2254,7 +2265,8 @@ def tag(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2354,7 +2366,8 @@ def transform(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional

@@ -285,16 +285,17 @@ def _lines(view: TextView) -> _Lines:
 def _joined_lines(view: TextView) -> _Lines:
     """Measure the lines of large texts part by part: no line depends on another, but for where it stands."""
     bounds, chars = np.zeros(len(view) + 1, np.int64), np.zeros(len(view), np.int64)
-    columns: list[list[Counts | Floats]] = [[np.empty(0, np.int64)], *([np.empty(0)] for _ in LINE_SIGNALS)]
+    ends, scores = [np.empty(0, np.int64)], [[np.empty(0)] for _ in LINE_SIGNALS]
     for row, part in view.parts():
         found = _lines(part)
         bounds[row + 1] += len(found.ends)
-        for column, values in zip(columns, (found.ends + chars[row], *found.scores), strict=True):
+        ends.append(found.ends + chars[row])
+        for column, values in zip(scores, found.scores, strict=True):
             column.append(values)
         chars[row] += found.ends[-1]
     # each is joined and let go: of short lines these are more bytes than of text
-    ends, *scores = (np.concatenate(columns.pop(0)) for _ in range(len(columns)))
-    return _Lines(np.cumsum(bounds), ends, tuple(scores))
+    joined = tuple(np.concatenate(scores.pop(0)) for _ in range(len(scores)))
+    return _Lines(np.cumsum(bounds), np.concatenate(ends), joined)
 
 
 def _spans(

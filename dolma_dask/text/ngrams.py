@@ -41,8 +41,12 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, posit
     always has the same `slots`, and fewer entries than that. Slots, generations and positions are below 2**32.
     """
     stamp = np.uint64(generation) << _S32
-    # from the upper half of the product, on which more bits of the key have an effect: a share of it, of any number of slots
-    slot = np.int64(((key * _FACTOR) >> _S32) * np.uint64(slots) >> _S32)
+    # from the upper half of the product, on which more bits of the key have an effect
+    upper = (key * _FACTOR) >> _S32
+    slot = np.int64(upper) & (slots - 1)
+    # no power of two, as of large tables: a share of the slots
+    if slots & (slots - 1):
+        slot = np.int64(upper * np.uint64(slots) >> _S32)
     while True:
         entry = table[2 * slot + 1]
         # another generation in the upper half: the slot is free, whatever it holds
@@ -52,7 +56,9 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, posit
             return position
         if table[2 * slot] == key:
             return np.int64(entry & _POSITION)
-        slot = slot + 1 if slot + 1 < slots else 0
+        slot += 1
+        if slot == slots:
+            slot = np.int64(0)
 
 
 @kernel

@@ -159,7 +159,7 @@ class Lines:
 def unquoted(strings: Sequence[memoryview | bytes | None]) -> pa.LargeStringArray:
     """Return the texts of legal JSON strings, each with its quotes; None becomes null."""
     sizes = np.array([0 if value is None else len(value) for value in strings], np.int64)
-    block = np.frombuffer(b"".join([*filter(None, strings), bytes(PADDING)]), np.uint8)
+    block = np.frombuffer(b"".join([*(value or b"" for value in strings), bytes(PADDING)]), np.uint8)
     ends = np.cumsum(sizes)
     extents = np.where(sizes, np.stack([ends - sizes + 1, ends - 1]), -1)
     offsets = np.zeros(len(sizes) + 1, np.int64)
