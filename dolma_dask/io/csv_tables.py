@@ -92,6 +92,12 @@ class CsvTable:
                     last = batch.column(batch.num_columns - 1)[-1].as_py()
                 yield batch
         except pa.ArrowInvalid as error:
+            if "straddl" in str(error):
+                raise BadRecordError(
+                    f"{self._url}: a row is longer than the {block_bytes:,} bytes that are parsed at a time; expected shorter ones, whatever "
+                    "max_record_bytes is, or a quote that is closed. Write the table as JSON lines or Parquet, if that is its text.",
+                    url=self._url,
+                ) from error
             raise BadRecordError(
                 f"{self._url}: {' '.join(str(error).split())}; expected rows as the heading says, in UTF-8, of at most {block_bytes:,} bytes.",
                 url=self._url,
