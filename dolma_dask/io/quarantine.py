@@ -158,26 +158,23 @@ class Quarantine:
         """Write the quarantine file of an output by its number, or remove the one of an earlier run if there is nothing to keep."""
         if self._adopted is not None:
             return self._adopted
+        path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         refused = self._refused.get(output)
-        waiting = [self._waiting] if self.count or refused else []
-        return _publish(
-            root, f"{layout.QUARANTINE}/{verb}/{shard}.jsonl", [*waiting, *([refused] if refused else [])]
-        )
+        if not self.count and refused is None:
+            remove(join(root, path))
+            return ()
+        return _publish(root, path, [self._waiting, *([] if refused is None else [refused])])
 
     def publish_refused(
         self, root: str, verb: str, shard: str, output: int, name: str
     ) -> tuple[FileRecord, ...]:
-        """Write what one of several outputs that share a quarantine file has refused, under its name; likewise."""
+        """Write what one of several outputs has refused that share the quarantine file, to one with its name; that of an earlier run is in its record."""
         refused = self._refused.get(output)
-        return _publish(
-            root, f"{layout.QUARANTINE}/{verb}/{shard}.{name}.jsonl", [refused] if refused else []
-        )
+        path = f"{layout.QUARANTINE}/{verb}/{shard}.{name}.jsonl"
+        return () if refused is None else _publish(root, path, [refused])
 
 
 def _publish(root: str, path: str, waiting: Sequence[IO[bytes]]) -> tuple[FileRecord, ...]:
-    if not waiting:
-        remove(join(root, path))
-        return ()
     rows = 0
     with publish(join(root, path)) as out:
         for each in waiting:

@@ -143,9 +143,8 @@ def _json_values(column: pa.Array, name: str, mapping: FieldMapping) -> list[byt
     if name in (*mapped, METADATA) and is_bytes(column.type):
         column = pc.cast(column, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
     if name != METADATA and is_string(column.type):
-        column.validate(
-            full=True
-        )  # no value becomes an object of Python: a text of many MB would be held in several forms
+        # no value becomes an object of Python: a text of many MB would be held in several forms
+        column.validate(full=True)
         return [value or b"null" for value in string_texts(column).view(pa.large_binary()).to_pylist()]
     values = column.to_pylist()
     if name == METADATA and is_string(column.type):

@@ -287,7 +287,7 @@ class TagSink(AttributeSink):
     def _refused(self, rows: TagRows, row: int, size: int) -> BadRecord:
         expected = (
             f"a document whose attributes have at most {self._longest:,} bytes as JSON (max_record_bytes), which readers take, found {size:,} or more; "
-            f"raise the limit here and wherever they are read, or drop the document"
+            "raise the limit here and wherever they are read, or drop the document"
         )
         document = rows.block.batch.select(["id", "text"]).slice(row, 1)
         head = {
