@@ -47,6 +47,9 @@ from dolma_dask.text.kernels import Bytes, Counts, kernel
 SHORTEST_SPAN, LONGEST_SPAN = len("[0,0,0.0],"), 2 * MAX_INTEGER + MAX_NUMBER + len("[,,],")
 """Bytes of a span as JSON."""
 
+TABLE_SPAN = 60
+"""Bytes for a span while a page of it is read: start, end and score, as they are stored, packed and in a dictionary; measured."""
+
 AttributeKind = Literal["document", "spans", "scalar", "dict"]
 """Form of a column in JSON; see `AttributeColumn`."""
 
@@ -138,12 +141,22 @@ def large_rows(
     columns: Sequence[AttributeColumn],
     errors: Mapping[int, str],
     most: int,
+    *,
+    in_table: bool,
 ) -> dict[int, int]:
-    """Return the rows that `encode_rows` would make longer than `most` for their spans, and how many bytes they have: at least, where spans alone say so."""
-    spans = np.zeros(len(ids), np.int64)
-    for column in columns:
-        if column.kind == "spans":
-            spans += np.asarray(pc.fill_null(pc.list_value_length(column.values), 0), np.int64)
+    """Return the rows that readers would refuse for their spans, and how many bytes they have: at least, where spans alone say so.
+
+    `encode_rows` would make them longer than `most`, or in a table the pages of one key would be.
+    """
+    each = [
+        np.asarray(pc.fill_null(pc.list_value_length(column.values), 0), np.int64)
+        for column in columns
+        if column.kind == "spans"
+    ]
+    if in_table:
+        held = np.max([np.zeros(len(ids), np.int64), *each], axis=0) * TABLE_SPAN
+        return {int(row): int(held[row]) for row in np.flatnonzero(held > most)}
+    spans = np.sum([np.zeros(len(ids), np.int64), *each], axis=0)
     if spans.max(initial=0) * LONGEST_SPAN <= most:
         return {}
     large = {

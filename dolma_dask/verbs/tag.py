@@ -182,7 +182,7 @@ class TagOutput(Struct, frozen=True):
     taggers: tuple[Tagger, ...]
     file_format: FileFormat | None  # none: that of the document file
     artifacts: Artifacts  # files that taggers use
-    longest: int  # bytes of the longest row, as JSON, that readers take
+    longest: int  # bytes of the longest row that readers take
     verb: ClassVar[str] = "tag"
 
     @property
@@ -261,6 +261,7 @@ class TagSink(AttributeSink):
     def __init__(self, output: TagOutput, path: str, shard: str) -> None:
         super().__init__(output.root, path)
         self._shard, self._longest, self._refused_rows = shard, output.longest, 0
+        self._is_table = layout.format_of(path) == "parquet"
         self._name, self._reads = output.name, output.columns
         self._taggers = output.artifacts.all_loaded(output.taggers)
         self._kinds: dict[str, str | None] = {}
@@ -277,7 +278,8 @@ class TagSink(AttributeSink):
         except DataError as error:
             raise _located(error, rows.block.first_row) from error
         self._kinds.update(pair for column in columns for pair in _read_kinds(column))
-        large = large_rows(ids, sources, rows.view.lengths, columns, rows.errors, self._longest)
+        lengths, in_table = rows.view.lengths, self._is_table
+        large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
         if large:
             columns = [without_values(column, large) for column in columns]
             self._refused_rows += len(large)
@@ -286,8 +288,8 @@ class TagSink(AttributeSink):
 
     def _refused(self, rows: TagRows, row: int, size: int) -> BadRecord:
         expected = (
-            f"a document whose attributes have at most {self._longest:,} bytes as JSON (max_record_bytes), which readers take, found {size:,} or more; "
-            "raise the limit here and wherever they are read, or drop the document"
+            f"a document with attributes that readers take, of at most {self._longest:,} bytes (max_record_bytes), found {size:,} or more; raise the "
+            "limit here and wherever they are read, or drop the document"
         )
         document = rows.block.batch.select(["id", "text"]).slice(row, 1)
         head = {
