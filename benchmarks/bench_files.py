@@ -62,7 +62,6 @@ def write(job: Job) -> None:
 @benchmark("write-encode", goal=Goal("speed", 200), unit="JSON")
 def write_encode(job: Job) -> None:
     """Columns of documents (id to metadata) to JSON lines to .jsonl.gz, a row at a time, as from Parquet."""
-    import pyarrow as pa
 
     from dolma_dask.formats.documents import OURS, raw_lines
     from dolma_dask.io.documents import DocumentFile
@@ -72,7 +71,7 @@ def write_encode(job: Job) -> None:
         [block.batch.replace_schema_metadata(OURS) for block in DocumentFile(path, columns)]
         for path in job.corpus.files()
     ]
-    _write(job, shards, lambda batch: pa.array(raw_lines(batch), pa.large_binary()))
+    _write(job, shards, raw_lines)
 
 
 def _write(job: Job, shards: list[list[Any]], encode: Any = lambda rows: rows) -> None:

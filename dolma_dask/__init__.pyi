@@ -106,7 +106,8 @@ def attach(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -207,7 +208,8 @@ def block(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -399,7 +401,8 @@ def convert(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -576,7 +579,8 @@ def dedupe(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -887,7 +891,8 @@ def filter(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1052,7 +1057,8 @@ def hdf5(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1419,7 +1425,8 @@ def mix(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1541,7 +1548,8 @@ def quantiles(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -1654,7 +1662,8 @@ def ragged(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2120,7 +2129,8 @@ def sign(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2215,7 +2225,8 @@ def signals(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2348,7 +2359,8 @@ def tag(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional
@@ -2451,7 +2463,8 @@ def transform(
         Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
         is 1.
     max_record_bytes : int
-        Longer lines are bad records, and Parquet pages that need more are refused.
+        Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
+        memory of a worker: up to 20 times as much for one record.
     only : list of str, optional
         Only shards whose path contains this, or matches it as a shell pattern.
     share : str, optional

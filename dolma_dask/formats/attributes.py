@@ -9,13 +9,14 @@ the rows in one pass, into a buffer that is large enough for the longest numbers
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError, UsageError
@@ -42,6 +43,12 @@ from dolma_dask.formats.json.write import (
 from dolma_dask.text.bits import copy_bytes
 from dolma_dask.text.columns import for_kernel, join_texts, large_bytes, string_parts, validity
 from dolma_dask.text.kernels import Bytes, Counts, kernel
+
+SHORTEST_SPAN, LONGEST_SPAN = len("[0,0,0.0],"), 2 * MAX_INTEGER + MAX_NUMBER + len("[,,],")
+"""Bytes of a span as JSON."""
+
+TABLE_SPAN = 60
+"""Bytes for a span while a page of it is read: start, end and score, as they are stored, packed and in a dictionary; measured."""
 
 AttributeKind = Literal["document", "spans", "scalar", "dict"]
 """Form of a column in JSON; see `AttributeColumn`."""
@@ -125,6 +132,48 @@ def encode_rows(
         *head, *tail, *key, *text, *hard, decimals, numbers.values, slots, state, ends, opening, out, offsets
     )  # fmt: skip
     return large_bytes(offsets, out)
+
+
+def large_rows(
+    ids: pa.LargeStringArray,
+    sources: pa.LargeStringArray,
+    lengths: NDArray[np.int64],
+    columns: Sequence[AttributeColumn],
+    errors: Mapping[int, str],
+    most: int,
+    *,
+    in_table: bool,
+) -> dict[int, int]:
+    """Return the rows that readers would refuse for their spans, and how many bytes they have: at least, where spans alone say so.
+
+    `encode_rows` would make them longer than `most`, or in a table the pages of one key would be.
+    """
+    each = [
+        np.asarray(pc.fill_null(pc.list_value_length(column.values), 0), np.int64)
+        for column in columns
+        if column.kind == "spans"
+    ]
+    if in_table:
+        held = np.max([np.zeros(len(ids), np.int64), *each], axis=0) * TABLE_SPAN
+        return {int(row): int(held[row]) for row in np.flatnonzero(held > most)}
+    spans = np.sum([np.zeros(len(ids), np.int64), *each], axis=0)
+    if spans.max(initial=0) * LONGEST_SPAN <= most:
+        return {}
+    large = {
+        int(row): int(spans[row]) * SHORTEST_SPAN for row in np.flatnonzero(spans * SHORTEST_SPAN > most)
+    }
+    left = [without_values(column, large) for column in columns] if large else columns
+    offsets, _ = string_parts(encode_rows(ids, sources, lengths, left, errors))
+    sizes = np.diff(offsets)
+    return dict(
+        sorted({**large, **{int(row): int(sizes[row]) for row in np.flatnonzero(sizes > most)}}.items())
+    )
+
+
+def without_values(column: AttributeColumn, rows: Collection[int]) -> AttributeColumn:
+    """Return a column with null in some rows."""
+    kept = np.isin(np.arange(len(column.values)), list(rows), invert=True)
+    return replace(column, values=_blank(column.values, kept))
 
 
 def frame_rows(

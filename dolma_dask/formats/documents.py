@@ -2,10 +2,12 @@
 
 A table of documents has string columns ``id text source added created``; ``metadata`` holds JSON text, and ``extra`` the JSON text of
 an object with all further fields, so that nothing is lost between JSON lines and Parquet. Tables that were made here say so in
-their schema (`OURS`); in others every string is only a string until it proves to be JSON. Cost of rows: a few Python calls each.
+their schema (`OURS`); in others every string is only a string until it proves to be JSON. Cost of rows: a few Python calls each where they
+have other values than strings.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +17,10 @@ import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.lines import unquoted
+from dolma_dask.formats.json.write import string_texts
+from dolma_dask.text.columns import join_texts, validity
+from dolma_dask.text.kernels import Bools
 
 REQUIRED = ("id", "text", "source")
 """Fields that every document has, as strings; ``source`` may be given once for a dataset instead."""
@@ -151,24 +157,56 @@ def _object_members(text: str) -> dict[str, bytes] | None:
         return None
 
 
-def raw_lines(table: pa.RecordBatch, hidden: Collection[int] = ()) -> list[bytes | None]:
-    """Return each row as a line of JSON with its newline; None for the rows in `hidden`."""
-    trusted = is_ours(table.schema)
-    return [None if i in hidden else _raw_line(row, trusted) for i, row in enumerate(table.to_pylist())]
+def raw_lines(table: pa.RecordBatch, hidden: Collection[int] = ()) -> pa.LargeBinaryArray:
+    """Return each row as a line of JSON with its newline; null for the rows in `hidden`.
+
+    Texts go from column to column: a text of many MB is not held as an object of Python beside them.
+    """
+    pieces: list[pa.Array | str] = ["{"]
+    begun = np.zeros(table.num_rows, np.bool_)
+    for key, texts in _members_of(table):
+        given = validity(texts)
+        pieces += [_leads(key, given, begun), texts if given.all() else pc.fill_null(texts, "")]
+        begun |= given
+    lines = join_texts(*pieces, "}\n")
+    if hidden:
+        lines = pc.if_else(pa.array(np.isin(np.arange(len(lines)), list(hidden))), None, lines)
+    return lines.view(pa.large_binary())
 
 
-def _raw_line(row: dict[str, Any], trusted: bool) -> bytes:
-    """Put a document's line together; the members of ``extra`` stand among the others."""
-    extra, metadata = row.pop(EXTRA, None), row.pop(METADATA, None)
-    members = [
-        encode_value(name) + b":" + encode_value(value) for name, value in row.items() if value is not None
-    ]
+def _leads(key: str, given: Bools, begun: Bools) -> pa.Array | str:
+    """Return what stands before the values of a member: its key, behind a comma in the rows that have `begun`, and nothing where none is `given`."""
+    if given.all() and begun.all() == begun.any():
+        return f",{key}" * bool(begun.any()) or key
+    leads = pa.array(["", key, f",{key}"], pa.large_string())
+    return leads.take(pa.array(given * (1 + begun)))
+
+
+def _members_of(table: pa.RecordBatch) -> Iterator[tuple[str, pa.LargeStringArray]]:
+    """Yield the keys of the lines and their values as JSON, null where a line has no such member; the members of ``extra`` have their keys with them."""
+    trusted, columns = is_ours(table.schema), dict(zip(table.schema.names, table.columns, strict=True))
+    extra, metadata = columns.pop(EXTRA, None), columns.pop(METADATA, None)
+    for name, column in columns.items():
+        yield encode_value(name).decode() + ":", _value_texts(column)
     if metadata is not None:
-        text = metadata.encode() if trusted else metadata_text(metadata)
-        members.append(b'"metadata":' + text)
+        yield '"metadata":', metadata if trusted else _texts_of(metadata, metadata_text)
     if extra is not None:
-        members.append(extra[1:-1].encode() if trusted else _spliced(extra, {*row, METADATA}))
-    return b"{" + b",".join(filter(None, members)) + b"}\n"
+        inner = (
+            pc.utf8_slice_codeunits(extra, 1, -1)
+            if trusted
+            else _texts_of(extra, partial(_spliced, taken={*columns, METADATA}))
+        )
+        yield "", pc.if_else(pc.equal(pc.binary_length(inner), 0), None, inner)
+
+
+def _value_texts(column: pa.Array) -> pa.LargeStringArray:
+    """Return the values of a column as JSON; null stays null."""
+    return string_texts(column) if is_string(column.type) else _texts_of(column, encode_value)
+
+
+def _texts_of(column: pa.Array, spell: Callable[[Any], bytes]) -> pa.LargeStringArray:
+    values = [None if value is None else spell(value) for value in column.to_pylist()]
+    return pa.array(values, pa.large_binary()).view(pa.large_string())
 
 
 def _spliced(extra: Any, taken: Collection[str]) -> bytes:
@@ -182,21 +220,22 @@ def _spliced(extra: Any, taken: Collection[str]) -> bytes:
 def documents_table(lines: Sequence[bytes]) -> pa.Table:
     """Return the Parquet form of document lines, as `raw_lines` reads it back."""
     rows = [_table_row(line) for line in lines]
-    names = (*STRINGS, METADATA, EXTRA)
-    columns = [pa.array([row.get(name) for row in rows], pa.large_string()) for name in names]
-    return pa.table(columns, names=list(names)).replace_schema_metadata(OURS)
+    columns = [unquoted([row.get(name) for row in rows]) for name in STRINGS]
+    for name in (METADATA, EXTRA):
+        columns.append(pa.array([row.get(name) for row in rows], pa.large_binary()).view(pa.large_string()))
+    return pa.table(columns, names=[*STRINGS, METADATA, EXTRA]).replace_schema_metadata(OURS)
 
 
-def _table_row(line: bytes) -> dict[str, str]:
-    """Return the columns of one line; a known field that is no string, or null, is kept in ``extra`` as it is."""
-    members = _members.decode(line)
-    row: dict[str, str] = {}
+def _table_row(line: bytes) -> dict[str, memoryview | bytes]:
+    """Return the columns of one line, strings as JSON; a known field that is no string, or null, is kept in ``extra`` as it is."""
+    members = {name: memoryview(value) for name, value in _members.decode(line).items()}
+    row: dict[str, memoryview | bytes] = {}
     for name in STRINGS:
-        if bytes(members.get(name, b"")).startswith(b'"'):
-            row[name] = _decode_text(members.pop(name))
-    if bytes(members.get(METADATA, b"null")) != b"null":
-        row[METADATA] = bytes(members.pop(METADATA)).decode()
+        if members.get(name, b"")[:1] == b'"':
+            row[name] = members.pop(name)
+    if members.get(METADATA, b"null") != b"null":
+        row[METADATA] = members.pop(METADATA)
     if members:
-        inside = b",".join(encode_value(name) + b":" + bytes(value) for name, value in members.items())
-        row[EXTRA] = (b"{" + inside + b"}").decode()
+        inside = b",".join(encode_value(name) + b":" + value for name, value in members.items())
+        row[EXTRA] = b"{" + inside + b"}"
     return row

@@ -96,6 +96,12 @@ class CsvTable:
                 rows = list(islice(numbers, batch.num_rows))
                 yield self._whole(batch, rows, on_bad_row) if self._torn else batch
         except pa.ArrowInvalid as error:
+            if "straddl" in str(error):
+                raise BadRecordError(
+                    f"{self._url}: a row is longer than the {block_bytes:,} bytes that are parsed at a time; expected shorter ones, whatever "
+                    "max_record_bytes is, or a quote that is closed. Write the table as JSON lines or Parquet, if that is its text.",
+                    url=self._url,
+                ) from error
             raise BadRecordError(
                 f"{self._url}: {' '.join(str(error).split())}; expected rows as the heading says, in UTF-8, of at most {block_bytes:,} bytes.",
                 url=self._url,

@@ -192,7 +192,7 @@ class DocumentFile:
 
     def _column(self, batch: pa.RecordBatch, name: str, hidden: Collection[int]) -> pa.Array:
         if name == RAW:
-            return pa.array(raw_lines(batch, hidden), pa.large_binary())
+            return raw_lines(batch, hidden)
         if name not in batch.schema.names:
             return pa.nulls(batch.num_rows, pa.large_string())
         column = batch.column(name)
@@ -213,12 +213,12 @@ class DocumentFile:
         for row, size in self._large_texts(batch):
             errors[row] = (TOO_LARGE, too_large(size, self.max_record_bytes))
         for row, (reason, expected) in sorted(errors.items()):
-            raw = _row_as_json(batch, row)
-            kept = raw[:QUARANTINE_HEAD] if reason == TOO_LARGE else raw
-            yield BadRecord(self.url, first_row + row, 0, reason, expected, kept)
+            most = QUARANTINE_HEAD if reason == TOO_LARGE else None
+            raw = _row_as_json(batch, row, most)
+            yield BadRecord(self.url, first_row + row, 0, reason, expected, raw)
 
     def _large_texts(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
-        if "text" not in self.columns or "text" not in batch.schema.names:
+        if "text" not in batch.schema.names:
             return []
         sizes = np.asarray(pc.fill_null(pc.binary_length(batch.column("text")), 0))
         return [(int(row), int(sizes[row])) for row in np.flatnonzero(sizes > self.max_record_bytes)]
@@ -265,11 +265,13 @@ def _is_valid(column: pa.Array) -> bool:
     return True
 
 
-def _row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
-    """Return the strings of a bad row for the quarantine file; what is not UTF-8 in them is replaced."""
+def _row_as_json(batch: pa.RecordBatch, row: int, most: int | None) -> bytes:
+    """Return the strings of a bad row for the quarantine file, or their first bytes; what is not UTF-8 in them is replaced."""
     values = {
-        name: column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+        name: pc.binary_slice(column.slice(row, 1).cast(pa.large_binary()), 0, most)[0].as_py()
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
         if column.type == pa.large_string()
     }
-    return encode_value({name: value and value.decode(errors="replace") for name, value in values.items()})
+    return encode_value({name: value and value.decode(errors="replace") for name, value in values.items()})[
+        :most
+    ]

@@ -163,14 +163,26 @@ class Quarantine:
         if not self.count and refused is None:
             remove(join(root, path))
             return ()
-        rows = 0
-        with publish(join(root, path)) as out:
-            for waiting in (self._waiting, *([] if refused is None else [refused])):
-                waiting.seek(0)
-                while piece := waiting.read(READ_BYTES):
-                    out.write(piece)
-                    rows += piece.count(b"\n")
-        return (FileRecord(path, out.bytes, out.checksum, rows),)
+        return _publish(root, path, [self._waiting, *([] if refused is None else [refused])])
+
+    def publish_refused(
+        self, root: str, verb: str, shard: str, output: int, name: str
+    ) -> tuple[FileRecord, ...]:
+        """Write what one of several outputs has refused that share the quarantine file, to one with its name; that of an earlier run is in its record."""
+        refused = self._refused.get(output)
+        path = f"{layout.QUARANTINE}/{verb}/{shard}.{name}.jsonl"
+        return () if refused is None else _publish(root, path, [refused])
+
+
+def _publish(root: str, path: str, waiting: Sequence[IO[bytes]]) -> tuple[FileRecord, ...]:
+    rows = 0
+    with publish(join(root, path)) as out:
+        for each in waiting:
+            each.seek(0)
+            while piece := each.read(READ_BYTES):
+                out.write(piece)
+                rows += piece.count(b"\n")
+    return (FileRecord(path, out.bytes, out.checksum, rows),)
 
 
 def _spool() -> IO[bytes]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dolma_dask.display import byte_size
 from dolma_dask.errors import BadRecordError
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -24,6 +25,9 @@ QUARANTINE_HEAD = 64 * 1024
 TOO_LARGE = "too_large"
 """Reason of a record that was not read because it is longer than allowed."""
 
+MEMORY_TIMES = 20
+"""Memory that a worker takes for a record of prose, in bytes for each byte of it, where most is done with it: all built-in taggers in one pass. By itself each takes 12; `benchmarks/LOG.md`."""
+
 OF_FUNCTIONS = ("function_failed", "wrong_document")
 """Reasons of a record of which a function of the user makes no document."""
 
@@ -33,7 +37,8 @@ SPECIAL_TOKENS = "special_tokens"
 
 def too_large(found: int, max_record_bytes: int) -> str:
     """Return what was expected instead of a record of `found` bytes."""
-    return f"at most {max_record_bytes:,} bytes (max_record_bytes), found {found:,}; raise the limit or drop the record"
+    memory = byte_size(MEMORY_TIMES * found)
+    return f"at most {max_record_bytes:,} bytes (max_record_bytes), found {found:,}, for which a worker may need {memory}; raise the limit or drop the record"
 
 
 class BadRecord(Struct, frozen=True):

@@ -39,7 +39,7 @@ class RecordOptions(ShardOptions):
     max_record_bytes: Annotated[
         int,
         Opt(
-            "Longer lines are bad records, and Parquet pages that need more are refused.",
+            "Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the memory of a worker: up to 20 times as much for one record.",
             min=1,
             expected="a whole number of bytes, 1 or more",
         ),

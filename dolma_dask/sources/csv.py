@@ -1,6 +1,7 @@
 """CSV and TSV: one row per record, the names of its fields in the heading. Cells stay texts: ``007`` is no number.
 
-An empty cell of id, source or a time stamp is a missing field. Memory: a few blocks; a row has at most 8 MiB.
+An empty cell of id, source or a time stamp is a missing field. Memory: a few blocks. A row with a longer document than `max_record_bytes` is bad; one
+of more than 8 MiB cannot be parsed, and is an error of the file.
 """
 
 from collections.abc import Iterator

@@ -14,12 +14,15 @@ import pyarrow as pa
 
 from dolma_dask.formats.documents import REQUIRED
 from dolma_dask.formats.json.exact import INTEGER, Field, LineError, kind_of, parse_object, quoted_id
-from dolma_dask.formats.json.lines import scan_fields
+from dolma_dask.formats.json.lines import scan_fields, unquoted
 from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.mapping import FieldMapping, place_of
 from dolma_dask.sources.naming import split_suffix
 from dolma_dask.text.columns import large_bytes
+
+LONG_TEXT = 1 << 20
+"""Bytes from which on a text is no object of Python."""
 
 Record = dict[str, bytes]
 """Field names and the raw JSON of their values, as `parse_object` returns them."""
@@ -38,7 +41,7 @@ class Document(NamedTuple):
     """One Dolma document: its mandatory fields, and the complete JSON line with its newline."""
 
     id: str
-    text: str
+    text: str | bytes  # a long one as UTF-8
     source: str
     raw: bytes
 
@@ -94,7 +97,7 @@ class RecordConverter:
             parts += (b',"metadata":', metadata)
         parts.append(b"}\n")
         raw = b"".join(parts)
-        return Document(_decode_string(identity), _decode_string(text), _decode_string(source), raw)
+        return Document(_decode_string(identity), _text_of(text), _decode_string(source), raw)
 
     def _id(self, record: Record, row: int) -> bytes:
         if self.mapping.id is not None:
@@ -135,8 +138,17 @@ def _as_document(record: Record, line: bytes) -> Document | None:
     values = [record.get(name, b"") for name in ("id", "text", "source")]
     if not all(value.startswith(b'"') for value in values):
         return None
-    identity, text, source = map(_decode_string, values)
-    return Document(identity, text, source, line if line.endswith(b"\n") else line + b"\n")
+    identity, text, source = values
+    raw = line if line.endswith(b"\n") else line + b"\n"
+    return Document(_decode_string(identity), _text_of(text), _decode_string(source), raw)
+
+
+def _text_of(value: bytes) -> str | bytes:
+    """Return the text of a JSON string; of a long one its UTF-8, as Python may hold four bytes for each character."""
+    if len(value) < LONG_TEXT:
+        return _decode_string(value)
+    utf8: bytes = unquoted([value]).view(pa.large_binary())[0].as_py()
+    return utf8
 
 
 def _value(record: Record, path: str) -> bytes | None:

@@ -13,13 +13,15 @@ from contextlib import closing
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats.documents import EXTRA, METADATA, is_bytes, is_ours, is_string
 from dolma_dask.formats.json.exact import LineError, parse_object
+from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io.parquet import open_parquet, read_batches
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import QUARANTINE_HEAD, Block, InputRecord
 from dolma_dask.io.stream import StoredFile
 from dolma_dask.sources.base import BlockBuilder, RawFile, finish
 from dolma_dask.sources.documents import Record, RecordConverter
@@ -56,10 +58,41 @@ class ParquetTable(RawFile, frozen=True):
                 self.url, file, None, self.block_bytes, max_bytes=self.max_record_bytes
             ):
                 for start in range(0, batch.num_rows, _MAX_BLOCK_ROWS):
-                    for record in _records(batch.slice(start, _MAX_BLOCK_ROWS), self.mapping):
-                        self._add(builder, converter, record, is_documents)
+                    for rows, size in self._cut(batch.slice(start, _MAX_BLOCK_ROWS)):
+                        if size:
+                            builder.refuse_size(self.url, -1, size, self.max_record_bytes, self._head(rows))
+                            continue
+                        for record in _records(rows, self.mapping):
+                            self._add(builder, converter, record, is_documents)
                     yield builder.take()
             finish(stored, self.path, inputs)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield each row whose strings are too large by itself, with their bytes, and the rows between, with 0."""
+        strings = [column for column in batch.columns if is_string(column.type) or is_bytes(column.type)]
+        lengths = [pc.fill_null(pc.binary_length(column.cast(pa.large_binary())), 0) for column in strings]
+        sizes = np.sum([np.zeros(batch.num_rows, np.int64), *lengths], axis=0)
+        start = 0
+        for row in np.flatnonzero(sizes > self.max_record_bytes).tolist():
+            yield batch.slice(start, row - start), 0
+            yield batch.slice(row, 1), int(sizes[row])
+            start = row + 1
+        yield batch.slice(start), 0
+
+    def _head(self, row: pa.RecordBatch) -> bytes:
+        """Return the first bytes of a row as JSON, of which nothing else is copied."""
+        columns = [
+            pc.binary_slice(column.cast(pa.large_binary()), 0, QUARANTINE_HEAD)
+            if is_string(column.type) or is_bytes(column.type)
+            else column
+            for column in row.columns
+        ]
+        values = {name: value.as_py() for name, (value,) in zip(row.schema.names, columns, strict=True)}
+        texts = {
+            name: value.decode(errors="replace") if isinstance(value, bytes) else value
+            for name, value in values.items()
+        }
+        return _encode(texts)
 
     def _add(
         self,
@@ -94,7 +127,7 @@ def _records(batch: pa.RecordBatch, mapping: FieldMapping) -> Iterator[Record | 
             _json_values(column, name, mapping)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, pa.ArrowInvalid):
         if batch.num_rows == 1:
             yield None
             return
@@ -109,6 +142,10 @@ def _json_values(column: pa.Array, name: str, mapping: FieldMapping) -> list[byt
     mapped = (mapping.id or "id", mapping.text, mapping.source_field, mapping.added, mapping.created)
     if name in (*mapped, METADATA) and is_bytes(column.type):
         column = pc.cast(column, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
+    if name != METADATA and is_string(column.type):
+        # no value becomes an object of Python: a text of many MB would be held in several forms
+        column.validate(full=True)
+        return [value or b"null" for value in string_texts(column).view(pa.large_binary()).to_pylist()]
     values = column.to_pylist()
     if name == METADATA and is_string(column.type):
         return [_object_or_string(value) for value in values]

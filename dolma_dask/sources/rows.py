@@ -33,16 +33,20 @@ def add_row(
     is_document: bool = False,
 ) -> None:
     """Append the documents of a record, or say why there are none; `offset`: where it starts, -1 in a table, whose rows are no lines; `is_document`: it is one as it stands."""
-    line = join_members(record) or b"{}"
+    values = dict(record)  # which the converter uses up
     try:
-        made = converter.convert(record, builder.row, line if is_document else None)
+        made = converter.convert(record, builder.row, _line(values) if is_document else None)
     except LineError as error:
-        builder.refuse(url, offset, error.reason, error.expected, line)
+        builder.refuse(url, offset, error.reason, error.expected, _line(values))
         return
     if len(made.raw) > raw.max_record_bytes:
-        builder.refuse_size(url, offset, len(made.raw), raw.max_record_bytes, line)
+        builder.refuse_size(url, offset, len(made.raw), raw.max_record_bytes, _line(values))
     else:
         builder.add(made)
+
+
+def _line(record: Record) -> bytes:
+    return join_members(record) or b"{}"
 
 
 def check_columns(url: str, names: Sequence[str], raw: RawFile) -> None:

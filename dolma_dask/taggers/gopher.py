@@ -115,8 +115,8 @@ def _measure_ngrams(
 
 @kernel
 def _measure_lines(
-    row: Int, data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, sizes: Counts, hashes: Words,
-    kept: Counts, table: Words, generation: Int, repeated: Bools, out: Floats,
+    row: Int, data: Bytes, offsets: Counts, bounds: Counts, starts: Positions, sizes: Positions, hashes: Words,
+    kept: Positions, table: Words, generation: Int, repeated: Bools, out: Floats,
 ) -> Int:  # fmt: skip
     """Write the columns about lines; return the code points in lines that occur more than once.
 
@@ -172,10 +172,10 @@ def _count_words(
 @kernel
 def _measure(
     data: Bytes, offsets: Counts, lengths: Counts,
-    line_bounds: Counts, line_starts: Counts, line_sizes: Counts, line_hashes: Words,
+    line_bounds: Counts, line_starts: Positions, line_sizes: Positions, line_hashes: Words,
     word_bounds: Counts, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
     factor: np.uint64, slots: Words,
-    kept: Counts, ends: Counts, common: Counts, table: Words,
+    kept: Positions, ends: Counts, common: Counts, table: Words,
     first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats,
 ) -> None:  # fmt: skip
     """Measure all texts."""
@@ -243,13 +243,14 @@ def measure(view: TextView) -> Floats:
     most_words, most_lines = (int(np.diff(found.bounds).max(initial=0)) for found in (words, lines))
     capacity = max(most_words, most_lines)
     first, count, positions = (np.empty(capacity, np.int32) for _ in range(3))
+    # numbers of lines are used up before positions of n-grams are counted
     out = np.zeros((len(TYPES), len(view)))
     _measure(
         view.data, view.offsets, view.lengths,
         lines.bounds, lines.starts, lines.sizes, lines.hashes,
         words.bounds, words.sizes, words.chars, words.hashes, words.kinds,
         *_required_slots(),
-        np.empty(most_lines, np.int64), np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
+        positions, np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
         np.zeros(2 * table_slots(capacity), np.uint64), first, count, positions, np.empty(capacity, np.bool_), out,
     )  # fmt: skip
     return out

@@ -153,9 +153,17 @@ class _Raw(Struct, frozen=True):
     line_scores: Floats  # (SCORED, lines)
 
 
-def _measure_raw(view: TextView, salts: Words, table: Words) -> _Raw:
+class _Lines(Struct, frozen=True):
+    """Lines of some texts."""
+
+    bounds: Counts  # (n + 1,) lines of each text
+    ends: Counts  # (lines,) in code points
+    scores: tuple[Floats, ...]  # (lines,) each: terminal, bullet, upper case, words, "javascript", numeric
+
+
+def _measure_raw(view: TextView, salts: Words, table: Words, *, with_lines: bool) -> _Raw:
     cuts, data = view.pieces
-    lines = len(cuts) - 1
+    lines = (len(cuts) - 1) * with_lines
     found = _Raw(
         np.empty((raw.COUNTED, len(view)), np.int64),
         np.zeros(len(view) + 1, np.int64),
@@ -166,7 +174,8 @@ def _measure_raw(view: TextView, salts: Words, table: Words) -> _Raw:
         data, cuts, view.lines.bounds, *load_str_classes(), salts, table, np.empty(raw.COUNTED, np.int64),
         found.counts, found.line_bounds, found.line_ends, found.line_scores,
     )  # fmt: skip
-    view.kept[_KEPT] = found
+    if with_lines:
+        view.kept[_KEPT] = found
     return found
 
 
@@ -201,7 +210,8 @@ def _document_signals(lists: Lists, view: TextView, metadata: pa.LargeStringArra
     fields, _ = scan_metadata(metadata, {"metadata.language": "string", "metadata.source_domain": "string"})
     language = fields["metadata.language"]
     stop, bad = lists.stop_words.rows(language), lists.bad_words.rows(language)
-    counts = _measure_raw(view, lists.stop_words.salts[stop], lists.stop_words.table).counts
+    salts, listed = lists.stop_words.salts[stop], lists.stop_words.table
+    counts = _measure_raw(view, salts, listed, with_lines=not view.is_large).counts
     values = _measure_words(view, bad, lists.bad_words)
     tokens, words, chars = counts[raw.TOKENS], values[normal.WORDS], values[normal.CHARS]
     shares = round_scores(values[normal.TOP :], DECIMALS)
@@ -241,7 +251,26 @@ def _javascript() -> np.uint64:
 
 def _line_signals(view: TextView) -> Iterator[pa.Array]:
     """Rule-based signals of lines of RedPajama-V2, a span for each line, as they are published."""
-    found = view.kept.get(_KEPT) or _measure_raw(view, np.zeros(len(view), np.uint64), _NO_WORDS.table)
+    found = _joined_lines(view) if view.is_large else _lines(view)
+    bounds, ends, (terminal, bullet, upper, words, javascript, numeric) = (
+        found.bounds,
+        found.ends,
+        found.scores,
+    )
+    starts = np.zeros(len(ends), np.int64)
+    starts[1:] = ends[:-1]
+    starts[bounds[:-1][np.diff(bounds) > 0]] = 0
+    spans = partial(_spans, bounds, starts, ends)
+    yield from map(spans, (terminal, javascript, words, numeric))
+    yield spans(bullet, mask=pa.array(np.diff(bounds) == 0))
+    yield spans(upper)
+
+
+def _lines(view: TextView) -> _Lines:
+    """Measure the lines of a block."""
+    found = view.kept.get(_KEPT) or _measure_raw(
+        view, np.zeros(len(view), np.uint64), _NO_WORDS.table, with_lines=True
+    )
     table, (cuts, _) = view.normalised, view.pieces
     tokens = table.tokens
     of_words = np.empty((normal.LINE_MEASURED, len(cuts) - 1))
@@ -249,17 +278,24 @@ def _line_signals(view: TextView) -> Iterator[pa.Array]:
         tokens.data, tokens.starts, tokens.bounds, table.chars, table.hashes, cuts, *load_str_classes(), _javascript(), of_words
     )  # fmt: skip
     lines = int(found.line_bounds[-1])
-    # one after the other: of short lines there are more bytes of scores than of text
-    scores = (round_scores(row[:lines], DECIMALS) for row in (*found.line_scores, *of_words))
-    terminal, bullet, upper, words, javascript, numeric = scores
-    del of_words
-    starts, ends = np.zeros(lines, np.int64), found.line_ends[:lines]
-    starts[1:] = ends[:-1]
-    starts[found.line_bounds[:-1][np.diff(found.line_bounds) > 0]] = 0
-    spans = partial(_spans, found.line_bounds, starts, ends)
-    yield from map(spans, (terminal, javascript, words, numeric))
-    yield spans(bullet, mask=pa.array(np.diff(found.line_bounds) == 0))
-    yield spans(upper)
+    scores = tuple(round_scores(row[:lines], DECIMALS) for row in (*found.line_scores, *of_words))
+    return _Lines(found.line_bounds, found.line_ends[:lines], scores)
+
+
+def _joined_lines(view: TextView) -> _Lines:
+    """Measure the lines of large texts part by part: no line depends on another, but for where it stands."""
+    bounds, chars = np.zeros(len(view) + 1, np.int64), np.zeros(len(view), np.int64)
+    ends, scores = [np.empty(0, np.int64)], [[np.empty(0)] for _ in LINE_SIGNALS]
+    for row, part in view.parts():
+        found = _lines(part)
+        bounds[row + 1] += len(found.ends)
+        ends.append(found.ends + chars[row])
+        for column, values in zip(scores, found.scores, strict=True):
+            column.append(values)
+        chars[row] += found.ends[-1]
+    # each is joined and let go: of short lines these are more bytes than of text
+    joined = tuple(np.concatenate(scores.pop(0)) for _ in range(len(scores)))
+    return _Lines(np.cumsum(bounds), np.concatenate(ends), joined)
 
 
 def _spans(

@@ -288,7 +288,7 @@ def measure_raw(
 
     `cuts` and `bounds` are those of `TextView`; the last line of a text is none where it is empty. `salts` (n,) choose the lists of stop words, 0 for none. `own`
     (`COUNTED`,) is overwritten. Sets ``counts`` (`COUNTED`, n), ``line_bounds`` (n + 1,), and for each line where it ends in its text, in code points, and
-    its scores (`SCORED`, lines).
+    its scores (`SCORED`, lines), unless there is no room for them.
     """
     done: Int = 0
     for row in range(bounds.size - 1):
@@ -304,13 +304,14 @@ def measure_raw(
             first, last, capitals, is_open = _measure_line(
                 data, begin, end, numbers, blocks, salts[row], listed, is_open, own
             )
-            chars = code_points(data, begin, end)
-            chars_before += chars
-            ends[done] = chars_before
-            scores[TERMINAL, done] = _is_terminal(data, first, last)
-            scores[BULLET, done] = last > first and _is_bullet(decode(data, first)[0])
-            # the newline counts as one of the characters
-            scores[UPPERCASE, done] = capitals / chars
+            if ends.size:
+                chars = code_points(data, begin, end)
+                chars_before += chars
+                ends[done] = chars_before
+                scores[TERMINAL, done] = _is_terminal(data, first, last)
+                scores[BULLET, done] = last > first and _is_bullet(decode(data, first)[0])
+                # the newline counts as one of the characters
+                scores[UPPERCASE, done] = capitals / chars
             own[ELLIPSES] += _has_ellipsis(data, first, last)
             own[LINES] += 1
             done += 1

@@ -10,7 +10,7 @@ generation empties it, and a document uses only as many slots as it has words, s
 
 import numpy as np
 
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, Words, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Int, Positions, Words, kernel
 from dolma_dask.text.tables import code_points
 
 SMALLEST_TABLE = 64
@@ -24,10 +24,11 @@ _S32 = np.uint64(32)
 
 @kernel
 def table_slots(entries: Int) -> Int:
-    """Slots for so many entries: a power of two, at least twice as many, of a large number at least a quarter more."""
+    """Slots for so many entries, never fewer than for less: twice as many to four times, of a large number a quarter more."""
+    if entries >= LARGE:
+        return max(2 * LARGE, entries + entries // 4)
     slots = SMALLEST_TABLE
-    needed = 2 * entries if entries < LARGE else entries + entries // 4
-    while slots < needed:
+    while slots < 2 * entries:
         slots *= 2
     return slots
 
@@ -37,11 +38,15 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, posit
     """Return the position under which `key` was added in this generation, after adding it at `position` if it is new.
 
     `table` has a size of ``2 * slots`` or more and is all 0 before the first generation, which is 1; a generation
-    always has the same `slots`, a power of two, and fewer entries than that. Generations and positions are below 2**32.
+    always has the same `slots`, and fewer entries than that. Slots, generations and positions are below 2**32.
     """
     stamp = np.uint64(generation) << _S32
     # from the upper half of the product, on which more bits of the key have an effect
-    slot = np.int64((key * _FACTOR) >> _S32) & (slots - 1)
+    upper = (key * _FACTOR) >> _S32
+    slot = np.int64(upper) & (slots - 1)
+    # no power of two, as of large tables: a share of the slots
+    if slots & (slots - 1):
+        slot = np.int64(upper * np.uint64(slots) >> _S32)
     while True:
         entry = table[2 * slot + 1]
         # another generation in the upper half: the slot is free, whatever it holds
@@ -51,7 +56,9 @@ def find_or_add(table: Words, slots: Int, generation: Int, key: np.uint64, posit
             return position
         if table[2 * slot] == key:
             return np.int64(entry & _POSITION)
-        slot = (slot + 1) & (slots - 1)
+        slot += 1
+        if slot == slots:
+            slot = np.int64(0)
 
 
 @kernel
@@ -138,7 +145,7 @@ def keep_neighbours(positions: Positions, kept: Int) -> Int:
 
 @kernel
 def count_duplicates(
-    data: Bytes, text_at: Int, starts: Counts, sizes: Counts, hashes: Words, kept: Counts, lines: Int,
+    data: Bytes, text_at: Int, starts: Positions, sizes: Positions, hashes: Words, kept: Positions, lines: Int,
     table: Words, generation: Int, repeated: Bools,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Count (lines that occur more than once, code points in them), all copies included.
@@ -157,6 +164,6 @@ def count_duplicates(
             copies = 1 if repeated[first] else 2
             repeated[first] = True
             duplicates += copies
-            at = text_at + starts[line]
+            at = text_at + np.int64(starts[line])
             chars += copies * code_points(data, at, at + sizes[line])
     return duplicates, chars

@@ -246,7 +246,7 @@ def line_end(data: Bytes, at: Int, end: Int) -> Int:
 
 @kernel
 def find_lines(
-    data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, sizes: Counts, hashes: Words
+    data: Bytes, offsets: Counts, bounds: Counts, starts: Positions, sizes: Positions, hashes: Words
 ) -> None:
     """Find the lines of all texts; see `dolma_dask.text.view.LineTable`."""
     n = 0

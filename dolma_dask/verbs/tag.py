@@ -1,7 +1,8 @@
 """tag: run any set of taggers over every document in one pass and write one attribute file per shard and set.
 
 Memory: a few blocks per worker. The attribute file has the document file's path, name and number of rows; its record in the journal
-proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it.
+proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it; one whose attributes are too long for any
+reader, spans of millions of lines, has a row without them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,15 +19,16 @@ from dolma_dask.engine import Unit, attribute_plan
 from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.attributes import AttributeColumn, attribute_key
-from dolma_dask.formats.documents import text_bytes
+from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
+from dolma_dask.formats.documents import encode_value, text_bytes
 from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block, FileRecord
-from dolma_dask.journal import Journal, work_key
+from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, FileRecord
+from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents, Format
@@ -45,6 +47,9 @@ VERSION = 2
 
 ALWAYS_READ = ("id", "text", "source")
 """Columns that the digests of a record are of."""
+
+_NO_OUTPUT = -1
+"""Number of the quarantine file that all sets share."""
 
 TaggerLike = str | Tagger | Callable[..., Any]
 """A tagger, a function that becomes one, or the name or place of either."""
@@ -112,7 +117,10 @@ def tag(
     objects = [_tagger(item) for item in given]
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
-    outputs = tuple(TagOutput(opened.root, name, own, options.format, used) for name, own in sets.items())
+    longest = max(options.max_record_bytes, MAX_RECORD_BYTES)  # as readers have it
+    outputs = tuple(
+        TagOutput(opened.root, name, own, options.format, used, longest) for name, own in sets.items()
+    )
     stage = TagStage(outputs, options.policy, "tag")
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
     keys = [output.key(opened, options.policy) for output in outputs]
@@ -174,6 +182,7 @@ class TagOutput(Struct, frozen=True):
     taggers: tuple[Tagger, ...]
     file_format: FileFormat | None  # none: that of the document file
     artifacts: Artifacts  # files that taggers use
+    longest: int  # bytes of the longest row that readers take
     verb: ClassVar[str] = "tag"
 
     @property
@@ -183,7 +192,7 @@ class TagOutput(Struct, frozen=True):
 
     def open(self, unit: Unit, shard: str) -> "TagSink":
         """See `dolma_dask.sinks.sink.Output`."""
-        return TagSink(self, unit.name)
+        return TagSink(self, unit.name, shard)
 
     def path(self, shard: Shard) -> str:
         """Return where the set of a shard is written."""
@@ -235,22 +244,30 @@ class TagStage(Map[TagRows]):
     def set_aside(
         self, outputs: Sequence[Output[TagRows]], quarantine: Quarantine, shard: str
     ) -> list[tuple[FileRecord, ...]]:
-        """Write the bad records once for all sets; they belong to the first."""
-        first, *others = outputs
-        return [*super().set_aside([first], quarantine, shard), *(() for _ in others)]
+        """Write the bad records once for all sets, they belong to the first; and for each set the documents that it refuses."""
+        first = outputs[0]
+        shared = quarantine.publish(first.root, first.verb, shard, _NO_OUTPUT)
+        own = [
+            quarantine.publish_refused(output.root, output.verb, shard, number, output.name)
+            for number, output in enumerate(outputs)
+            if isinstance(output, TagOutput)
+        ]
+        return [(*shared, *own[0]), *own[1:]]
 
 
 class TagSink(AttributeSink):
     """Writes the attribute set of one shard."""
 
-    def __init__(self, output: TagOutput, path: str) -> None:
+    def __init__(self, output: TagOutput, path: str, shard: str) -> None:
         super().__init__(output.root, path)
+        self._shard, self._longest, self._refused_rows = shard, output.longest, 0
+        self._is_table = layout.format_of(path) == "parquet"
         self._name, self._reads = output.name, output.columns
         self._taggers = output.artifacts.all_loaded(output.taggers)
         self._kinds: dict[str, str | None] = {}
 
-    def write(self, rows: TagRows) -> None:
-        """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`."""
+    def write(self, rows: TagRows) -> list[BadRecord]:
+        """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`. A document whose attributes no reader would take has none, and is refused."""
         ids, sources = rows.block.batch.column("id"), rows.block.batch.column("source")
         try:
             columns = [
@@ -261,7 +278,32 @@ class TagSink(AttributeSink):
         except DataError as error:
             raise _located(error, rows.block.first_row) from error
         self._kinds.update(pair for column in columns for pair in _read_kinds(column))
+        lengths, in_table = rows.view.lengths, self._is_table
+        large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
+        if large:
+            columns = [without_values(column, large) for column in columns]
+            self._refused_rows += len(large)
         self.writer.write(ids, sources, rows.view.lengths, columns, rows.errors)
+        return [self._refused(rows, row, size) for row, size in large.items()]
+
+    def _refused(self, rows: TagRows, row: int, size: int) -> BadRecord:
+        expected = (
+            f"a document with attributes that readers take, of at most {self._longest:,} bytes (max_record_bytes), found {size:,} or more; raise the "
+            "limit here and wherever they are read, or drop the document"
+        )
+        document = rows.block.batch.select(["id", "text"]).slice(row, 1)
+        head = {
+            name: pc.utf8_slice_codeunits(document.column(name), 0, QUARANTINE_HEAD)[0].as_py()
+            for name in ("id", "text")
+        }
+        raw = encode_value(head)[:QUARANTINE_HEAD]
+        return BadRecord(self._shard, rows.block.first_row + row, -1, TOO_LARGE, expected, raw)
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        if self._refused_rows:
+            self.counts["bad_records"] = int(facts.counts.get("bad_records", 0)) + self._refused_rows
+        return super().record(unit, facts, quarantined)
 
     def info(self, facts: ShardFacts) -> dict[str, Any]:
         """Return what readers of the attributes need: the kind of each key, and which columns the set depends on."""

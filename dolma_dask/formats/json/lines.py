@@ -158,6 +158,19 @@ class Lines:
         return large_strings(offsets, buffer, extents[0] >= 0)
 
 
+def unquoted(strings: Sequence[memoryview | bytes | None]) -> pa.LargeStringArray:
+    """Return the texts of legal JSON strings, each with its quotes; None becomes null."""
+    sizes = np.array([0 if value is None else len(value) for value in strings], np.int64)
+    block = np.frombuffer(b"".join([*(value or b"" for value in strings), bytes(PADDING)]), np.uint8)
+    ends = np.cumsum(sizes)
+    extents = np.where(sizes, np.stack([ends - sizes + 1, ends - 1]), -1)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    buffer = pa.allocate_buffer(int((extents[1] - extents[0]).sum()) + PADDING)
+    base = block.ctypes.data
+    copy_strings(base, base, len(sizes), extents, True, buffer.address, offsets)
+    return large_strings(offsets, buffer, extents[0] >= 0)
+
+
 def _room_behind(block: np.ndarray) -> int:
     """Return how many bytes of the array that a block is cut from lie behind it."""
     owner = block.base

@@ -1,11 +1,17 @@
 """Definition of a document row."""
 
+import json
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import documents
-from dolma_dask.formats.documents import documents_table, raw_lines
+from dolma_dask.formats.documents import OURS, documents_table, raw_lines
+from dolma_dask.formats.json.lines import unquoted
 
 BATCH = pa.RecordBatch.from_arrays(
     [
@@ -70,4 +76,42 @@ def test_a_table_of_no_lines() -> None:
 
 def test_raw_lines_of_hidden_rows_are_null() -> None:
     (batch,) = documents_table([b'{"id":"a"}\n', b'{"id":"b"}\n']).to_batches()
-    assert raw_lines(batch, {0}) == [None, b'{"id":"b"}\n']
+    assert raw_lines(batch, {0}).to_pylist() == [None, b'{"id":"b"}\n']
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_raw_lines_have_the_members_that_a_row_has(ours: bool) -> None:
+    """Which commas stand in a line depends on what the row lacks."""
+    fields: list[tuple[str, Any, Any]] = [
+        ("id", pa.large_string(), ['a\u2028"\\\x01\x7f', "é😀", None, None, "", "f"]),
+        ("n", pa.float64(), [None, 1.5, None, 2.0, None, None]),
+        ('t"\n', pa.string(), ["x", None, None, "\n", "y", "z"]),
+        ("metadata", pa.large_string(), [None, '{"a": 1}', None, None, "[1]", "{}"]),
+        ("extra", pa.large_string(), ['{"b":1}', None, None, "{}", '{"c":[1.0],"d":"é"}', None]),
+    ]
+    table = pa.record_batch({name: pa.array(values, kind) for name, kind, values in fields})
+    table = table.replace_schema_metadata(OURS if ours else None)
+    expected = []
+    for row in zip(*(values for _, _, values in fields), strict=True):
+        strings = zip(("id", "n", 't"\n'), row[:3], strict=True)
+        members = [f"{_spelled(name)}:{_spelled(value)}" for name, value in strings if value is not None]
+        *_, metadata, extra = row
+        of_metadata = metadata if ours or metadata is None or metadata.startswith("{") else _spelled(metadata)
+        members += [] if metadata is None else [f'"metadata":{of_metadata}']
+        members += [] if extra is None else [extra[1:-1]]
+        expected.append("{" + ",".join(filter(None, members)) + "}\n")
+    assert [line.decode() for line in raw_lines(table).to_pylist()] == expected
+
+
+def _spelled(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@given(st.lists(st.one_of(st.none(), st.text(), st.text(min_size=60)), max_size=6))
+def test_unquoted_strings_are_what_a_parser_makes_of_them(texts: list[str | None]) -> None:
+    valid = [None if text is None else text.encode(errors="replace").decode() for text in texts]
+    for is_ascii in (True, False):
+        spelled = [
+            None if text is None else json.dumps(text, ensure_ascii=is_ascii).encode() for text in valid
+        ]
+        assert unquoted(spelled).to_pylist() == valid

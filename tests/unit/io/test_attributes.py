@@ -203,7 +203,7 @@ def test_a_row_that_is_too_large(write: Write, block_bytes: int) -> None:
     url = write("a.jsonl", NESTED[0] + b'{"id":"' + b"x" * 100_000 + b'","attributes":{}}\n')
     assert read(url, {}, block_bytes=block_bytes)["id"][1] == "x" * 100_000
     with pytest.raises(
-        BadRecordError, match=r"row 1, .*: too large; expected at most 1,000 bytes .* found 100,026;"
+        BadRecordError, match=r"row 1, .*: too large; expected at most 1,000 bytes .* found 100,026,"
     ):
         read(url, {}, max_record_bytes=1000, block_bytes=block_bytes)
 

@@ -207,7 +207,7 @@ def test_a_record_may_have_exactly_the_limit(write: Write, block_bytes: int) -> 
             (3, "too_large", 300),
         ]
         assert bad[0].expected == (
-            "at most 100 bytes (max_record_bytes), found 101; raise the limit or drop the record"
+            "at most 100 bytes (max_record_bytes), found 101, for which a worker may need 2.02 kB; raise the limit or drop the record"
         )
         assert "found 90,000" in bad[1].expected
         assert [record.raw for record in bad] == [lines[2][:-1], lines[3][: 64 * 1024]]
@@ -220,7 +220,7 @@ def test_a_record_that_is_too_large_at_the_end_of_the_file(write: Write) -> None
         assert [row["id"] for row in rows_of(blocks)] == ["0", None]
         (bad,) = blocks[-1].bad
         assert (bad.row, bad.reason) == (1, "too_large")
-        assert "found 510;" in bad.expected  # 509 and the newline that it lacks
+        assert "found 510," in bad.expected  # 509 and the newline that it lacks
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])

@@ -148,7 +148,7 @@ def test_bad_rows_are_null_and_say_why(table: Callable[..., str]) -> None:
             4,
             0,
             "too_large",
-            "at most 40 bytes (max_record_bytes), found 50; raise the limit or drop the record",
+            "at most 40 bytes (max_record_bytes), found 50, for which a worker may need 1.00 kB; raise the limit or drop the record",
         ),
     ]
     assert json.loads(block.bad[0].raw) == {"id": "b", "text": "\ufffd", "source": "s"}

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.errors import CorruptFileError, SchemaError
-from dolma_dask.io.records import Block
+from dolma_dask.io.records import QUARANTINE_HEAD, Block
+from dolma_dask.sources import documents as sources_of_documents
 from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
@@ -111,7 +112,7 @@ def test_a_table_of_documents_gives_back_their_lines(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_null_and_named(tmp_path: Path) -> None:
-    table = pa.table({"id": [1.5, 2.0, None, 4.0], "text": ["a", None, "c", "d" * 300]})
+    table = pa.table({"id": [1.5, 2.0, None, 4.0], "text": ["a", None, "c", "d" * 190]})
     blocks = read(tmp_path / "a.parquet", table, WEB, max_record_bytes=200)
     bad = [record for block in blocks for record in block.bad]
     assert [(record.row, record.reason) for record in bad] == [
@@ -126,6 +127,25 @@ def test_bad_rows_are_null_and_named(tmp_path: Path) -> None:
 def test_a_large_row_is_bad(tmp_path: Path) -> None:
     blocks = read(tmp_path / "a.parquet", pa.table({"text": ["a", "b" * 300]}), WEB, max_record_bytes=200)
     assert [(r.row, r.reason) for block in blocks for r in block.bad] == [(1, "too_large")]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary(), pa.string_view(), pa.binary_view()])
+def test_a_large_row_is_found_before_it_is_copied(tmp_path: Path, kind: pa.DataType) -> None:
+    """Of all its strings together; the quarantine has its beginning, and rows around it are documents."""
+    texts, long = ["a", "é" * 70_000, "b", "é" * 60_000, "c"], 100_000
+    columns = {"text": pa.array(texts).cast(kind), "more": ["x"] * 5, "n": range(5)}
+    blocks = read(tmp_path / "a.parquet", pa.table(columns), WEB, max_record_bytes=long)
+    bad = [record for block in blocks for record in block.bad]
+    assert [(record.row, record.reason) for record in bad] == [(1, "too_large"), (3, "too_large")]
+    assert f"found {140_001:,}, for which a worker may need 2.80 MB" in bad[0].expected
+    assert (
+        bad[0].raw
+        == json.dumps({"text": texts[1]}, ensure_ascii=False, separators=(",", ":")).encode()[
+            :QUARANTINE_HEAD
+        ]
+    )
+    kept = [None if document is None else document["text"] for document in documents(blocks)]
+    assert kept == ["a", None, "b", None, "c"]
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(4)])
@@ -244,3 +264,11 @@ def test_a_table_gives_what_json_lines_of_its_rows_give(
     assert [(r.row, r.reason) for block in wanted for r in block.bad] == [
         (r.row, r.reason) for block in found for r in block.bad
     ]
+
+
+def test_long_texts_are_those_of_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text is no object of Python on its way."""
+    table = pa.table({"text": ['a\\"\n\u2028😀é' * 3, "", "b" * 7, None]})
+    expected = read(tmp_path / "a.parquet", table)
+    monkeypatch.setattr(sources_of_documents, "LONG_TEXT", 5)
+    assert read(tmp_path / "a.parquet", table) == expected

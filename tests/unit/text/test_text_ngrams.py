@@ -18,15 +18,17 @@ def level(n, words):
     return (count, ngrams_of.index(ngram)), repeated
 
 
+@pytest.mark.parametrize("is_large", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_levels_equal_counters(seed):
+def test_levels_equal_counters(seed, is_large):
+    """In a table of any number of slots, as those of large texts have."""
     rng = random.Random(seed)
     vocabulary = rng.choice([1, 2, 3, 10, 1000])
     words = [rng.randrange(vocabulary) for _ in range(rng.choice([2, 3, 12, 300]))]
     if seed % 3 == 0:
         words += words[: len(words) // 2]
     hashes = np.array([word * 0x9E3779B97F4A7C15 % 2**64 for word in words], np.uint64)
-    size, slots = len(words), ngrams.table_slots(len(words))
+    size, slots = len(words), len(words) + 1 if is_large else ngrams.table_slots(len(words))
     table, repeated = np.zeros(2 * slots, np.uint64), np.ones(size, np.bool_)
     first, count, places = (np.full(size, 7, np.int32) for _ in range(3))
     outcome = ngrams.count_pairs(hashes, 0, size, table, slots, 5, first, count, repeated)

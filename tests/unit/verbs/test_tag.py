@@ -1,5 +1,6 @@
 """tag: paths, one pass, experiments, error rows, plug-in objects, resuming per attribute set."""
 
+import base64
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.journal import Journal
+from dolma_dask.verbs import tag as verbs_of_tag
 
 from .conftest import TEXTS, document, read_lines, write_lines
 
@@ -221,3 +223,47 @@ def test_one_rule_for_bad_records(tmp_path, verb):
         summary = error
     assert summary.exit_status == 1
     assert "1 of 200 rows are bad (0.500%); allowed are 0.100% (max_bad_fraction)" in str(summary)
+
+
+@pytest.mark.parametrize(
+    "suffix, how", [("jsonl.gz", "by spans"), ("jsonl.gz", "by bytes"), ("parquet", "by pages")]
+)
+def test_a_document_with_more_attributes_than_readers_take_is_refused(tmp_path, monkeypatch, suffix, how):
+    """Spans of many lines: its row stays, without them, so that what was written can be read."""
+    spans = {"by spans": 846, "by bytes": 720, "by pages": 846}[
+        how
+    ]  # six for each line, of 12 bytes and more
+    monkeypatch.setattr(verbs_of_tag, "MAX_RECORD_BYTES", 8000)
+    texts = ["a line\n" * 3, "a\n" * (spans // 6), "", "b"]
+    lines = [json.dumps({"id": f"d{row}", "text": text, "source": "s"}) for row, text in enumerate(texts)]
+    write_lines(tmp_path / "documents/a.jsonl.gz", lines)
+    call = {"progress": False, "format": suffix, "max_record_bytes": 8000, "scheduler": "synchronous"}
+    taggers = ["char_length_v1", "redpajama_v2_lines"]
+    with pytest.raises(StageError, match=r"row 1: too large; expected .*8,000 bytes \(max_record_bytes\)"):
+        dk.tag(str(tmp_path), taggers, **call)
+    summary = dk.tag(str(tmp_path), taggers, on_bad_record="quarantine", max_bad_fraction=0.5, **call)
+    assert (summary.exit_status, summary.counts["bad_records"]) == (0, 1)
+    (kept,) = (tmp_path / "_quarantine/tag").glob("*")
+    record = json.loads(kept.read_text())
+    assert (record["row"], record["reason"]) == (1, "too_large")
+    assert json.loads(base64.b64decode(record["raw_base64"])) == {"id": "d1", "text": texts[1]}
+    assert dk.validate(str(tmp_path), max_record_bytes=8000, progress=False).exit_status == 0
+    names = ["length", "rps_lines_num_words"]
+    rows = dk.read_dataframe(str(tmp_path), columns=["id", *names], short=True).compute()
+    assert rows["length"].tolist() == [float(len(text)) for text in texts]
+    assert rows["rps_lines_num_words"].isna().tolist() == [False, True, False, False]
+    # another set of the same shard leaves what was set aside
+    dk.tag(str(tmp_path), ["gopher_v2"], **call)
+    assert kept.exists()
+    assert (
+        dk.tag(str(tmp_path), taggers, on_bad_record="quarantine", max_bad_fraction=0.5, **call).skipped == 1
+    )
+    # a limit that has room for it takes it
+    monkeypatch.setattr(verbs_of_tag, "MAX_RECORD_BYTES", 80_000)
+    assert (
+        dk.tag(str(tmp_path), taggers, overwrite=True, **{**call, "max_record_bytes": 80_000}).counts[
+            "bad_records"
+        ]
+        == 0
+    )
+    assert not kept.exists()
