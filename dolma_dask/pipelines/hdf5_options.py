@@ -55,10 +55,12 @@ OPTIONS: Mapping[str, Any] = {
 
 _WITHOUT_EFFECT = {
     "output_name": "files are called part-<n>-<i>.h5",
-    "write_remainder": "the last tokens are kept: --tail",
+    "max_chunk_size": "documents are read in blocks of 2 MiB, and rows do not depend on them",
+    "shuffle_seed": "rows are written in the order of documents; dolma-dask mix --shuffle SEED shuffles these before",
+    "resume_from_checkpoint": "the same command always goes on where it was stopped",
     "auth_token": "take the variable HF_TOKEN, or hf auth login",
 }
-"""Options that are taken and do nothing here, and why; others of the kind decide about memory or speed there."""
+"""Options that are taken and do nothing here, and why; others of the kind decide about speed there."""
 
 
 def is_mode(word: str) -> bool:
@@ -194,6 +196,8 @@ def _our_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that `hdf5` takes; None is only passed on where it means something."""
     renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
     values = {name: value for name, value in renamed.items() if name in _OURS and value is not None}
+    if given.get("write_remainder") is False:
+        values.setdefault("tail", "drop")
     if "ftfy_normalizer" in renamed:
         values["ftfy_normalizer"] = renamed["ftfy_normalizer"]
     if values.get("workers") == 0:  # all processors

@@ -123,6 +123,27 @@ def test_huggingface_tokenizers_are_folders_or_models(world, monkeypatch):
         run(*words, "tiiuae/falcon-7b")
 
 
+def test_a_remainder_that_is_not_wanted_is_dropped(world):
+    rows = {
+        words: run(*NEOX, *words)["post-process"]["n_examples"]
+        for words in ((), ("--write_remainder", "True"))
+    }
+    assert len(set(rows.values())) == 1
+    for words in (("--write_remainder", "False"), ("--tail", "drop")):
+        assert run(*NEOX, *words)["post-process"]["n_examples"] == rows[()] - 1
+    assert run(*NEOX, "--write_remainder", "False", "--tail", "pad")["post-process"]["n_examples"] == rows[()]
+
+
+def test_options_without_effect_are_named(world):
+    words = ("--max_chunk_size", "64", "--shuffle_seed", "3", "--resume_from_checkpoint", "False")
+    summary = create_hdf5_dataset(["LMData", "--input_dir", "raw", *NEOX, *words, *QUIET])
+    assert [note.split(" ")[0] for note in summary.notes] == [
+        "max_chunk_size",
+        "shuffle_seed",
+        "resume_from_checkpoint",
+    ]
+
+
 def test_secrets_are_not_written(world):
     summary = create_hdf5_dataset(
         ["LMData", "--input_dir", "raw", *NEOX, "--auth_token", "hf_secret", "--output_name", "x", *QUIET]
