@@ -14,7 +14,7 @@ from dolma_dask.journal import Journal
 from dolma_dask.reading.kept import transform as mix_transform
 from dolma_dask.reading.reader import AlignedReader
 from dolma_dask.testing.tokenizer import END_OF_TEXT
-from dolma_dask.tokens import encoding
+from dolma_dask.tokens.engine import TokenEngine
 
 from .conftest import write_lines
 
@@ -92,8 +92,8 @@ def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
 
     monkeypatch.setattr(AlignedReader, "__iter__", counted)
     encoded = []
-    encode = encoding._encode_piece
-    monkeypatch.setattr(encoding, "_encode_piece", lambda *of: encoded.append(1) or encode(*of))
+    encode = TokenEngine._encode
+    monkeypatch.setattr(TokenEngine, "_encode", lambda *of: encoded.append(1) or encode(*of))
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert len(read) == len(set(read)) == 2
     assert len(encoded) == 2  # one block each, for both kinds of tokens
