@@ -158,11 +158,11 @@ def _costs_most(data: ReportData, names: Mapping[str, str]) -> Iterator[Highligh
         flagged = f": {rules[0].plain}" if rules[0].plain else ""
         yield Highlight(f"{_quoted(rules[0], names)} costs most{flagged}, {_cost(rules[0], data)}.")
         return
-    first = "" if row is rules[0] else f"{_quoted(rules[0], names)} costs most, of flagged documents; then "
-    verb = " costs most" if row is rules[0] else ""
+    flagged = f"{_quoted(rules[0], names)} costs most, and drops flagged documents alone; of the other rules "
+    first = "" if row is rules[0] else flagged
     how = "that no other rule drops" if row.only else "all of which other rules drop too"
     how = "" if len(rules) == 1 else f" {how}" if row.only else f", {how}"
-    text = f"{first}{_quoted(row, names)}{verb}: {_cost(row, data)}{how}."
+    text = f"{first}{_quoted(row, names)} costs most: {_cost(row, data)}{how}."
     others = [one for one, rule in zip(_conditions(data), data.rules, strict=False) if rule is not row]
     without = _rule(data, others) if row.only else None
     if without is not None:

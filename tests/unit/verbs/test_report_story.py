@@ -157,8 +157,8 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
     ]
     parse(where)
     assert costly.text == (
-        "“fuzzy is None” costs most, of flagged documents; then “words >= 50”: 5 documents with 100 B of text (0.9 % of what came in) "
-        "that no other rule drops. Without it:"
+        "“fuzzy is None” costs most, and drops flagged documents alone; of the other rules “words >= 50” costs most: 5 documents with 100 B of text "
+        "(0.9 % of what came in) that no other rule drops. Without it:"
     )
     assert "--where 'fuzzy is None and length < 9'" in costly.command
     assert junk.text.startswith(
