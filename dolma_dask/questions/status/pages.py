@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from dolma_dask.errors import StoreAccessError
+from dolma_dask.errors import CorruptFileError, StoreAccessError
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record
@@ -38,7 +38,12 @@ def _as_found(row: StatusRow, record: Record, root: str, newest: float) -> Statu
     try:
         written = msgspec.convert(record.info.get("written"), list[InputRecord])
         found = [files.stat(url) for url in _urls(root, record.unit, written)]
-    except (msgspec.ValidationError, OSError, StoreAccessError):  # no record of ours, or nobody may look
+    except (
+        msgspec.ValidationError,
+        CorruptFileError,
+        OSError,
+        StoreAccessError,
+    ):  # no record of ours, or nobody may look
         return row
     there = [info.bytes for info in found if info is not None]
     is_whole = len(there) == len(written)
