@@ -13,8 +13,8 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, boundary
 from dolma_dask.pages.model import Beyond, ReportData, RuleRow, SourceRow
 from dolma_dask.pages.names import shortened
-from dolma_dask.pages.story import totals
-from dolma_dask.pages.words import short
+from dolma_dask.pages.story import costliest, totals
+from dolma_dask.pages.words import is_flagged, short
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.summary import BY_SOURCE
@@ -23,7 +23,6 @@ PUBLISHED: Mapping[str, tuple[str, float]] = {
     **dict.fromkeys(("word_count", "rps_doc_word_count"), (">=", 50.0)),
     **dict.fromkeys(("symbol_to_word_ratio", "rps_doc_symbol_to_word_ratio"), ("<=", 0.1)),
     "fraction_of_words_with_alpha_character": (">=", 0.8),
-    "rps_doc_frac_no_alph_words": ("<=", 0.2),
     "fraction_of_lines_starting_with_bullet_point": ("<=", 0.9),
     "fraction_of_lines_ending_with_ellipsis": ("<=", 0.3),
     "rps_doc_frac_lines_end_with_ellipsis": ("<=", 0.3),
@@ -40,13 +39,19 @@ PUBLISHED: Mapping[str, tuple[str, float]] = {
         for name in ("fraction_of_characters_in_duplicate_{}grams", "rps_doc_frac_chars_dupe_{}grams")
     },
 }
-"""Bounds of the Gopher paper (Rae et al. 2021, section A1.1 and table A1), by the names of the signals."""
+"""Bounds of the Gopher paper (Rae et al. 2021, section A1.1 and table A1), by the names of signals that count what the paper counts.
+
+`rps_doc_frac_no_alph_words` does not: its tokens include punctuation, so that ordinary prose is beyond the bound for words without a letter.
+"""
 
 MAX_SOURCES, MAX_BEYOND = 3, 1
 """Findings of a kind."""
 
 VANISHING = 0.25
 """A source vanishes if less than this share of it is kept, and less than half of the share of all."""
+
+MAX_BEYOND_SHARE = 0.5
+"""A bound beyond which more of the kept documents are than this share does not fit them: nobody is told to drop these."""
 
 MAX_RULE = 600
 """Characters of a rule that a command repeats."""
@@ -81,7 +86,7 @@ def highlights(data: ReportData, names: Mapping[str, str]) -> list[Highlight]:
     found = [
         *_wrong(data),
         *_vanished(data, names),
-        *_costs_most_text(data, names),
+        *_costs_most(data, names),
         *_copies_left(data),
         *_beyond(data, names),
     ]
@@ -137,34 +142,46 @@ def _vanishing(data: ReportData, row: SourceRow, names: Mapping[str, str]) -> Hi
     place = int(np.argmax(row.dropped))
     rule = data.rules[place]
     text = f"{text}; most fall to {_quoted(rule, names)} ({row.dropped[place]:,})."
-    if not conditions or not row.source:
+    if not conditions or not row.source or _drops_flagged(rule, data):
         return Highlight(text)
     excepted = f"({conditions[place]} or source == {row.source!r})"
     return Highlight(text, where=_rule(data, [*conditions[:place], excepted, *conditions[place + 1 :]]))
 
 
-def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
-    """Yield the rule without which most text would come back."""
-    rules = [row for row in data.rules if row.dropped]
+def _costs_most(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
+    """Yield the rule that costs most, as the chapter on rules has it; documents that a verb has flagged are no loss, and the next rule is told."""
+    rules = [row for row in costliest(data.rules) if row.only_bytes or row.dropped_bytes]
     if not rules:
         return
-    row = max(rules, key=lambda row: (row.only_bytes or 0, row.dropped_bytes or 0))
-    if not (row.only_bytes or row.dropped_bytes):
+    row = next((row for row in rules if not _drops_flagged(row, data)), None)
+    if row is None:
+        flagged = f": {rules[0].plain}" if rules[0].plain else ""
+        yield Highlight(f"{_quoted(rules[0], names)} costs most{flagged}, {_cost(rules[0], data)}.")
         return
-    sizes = [one.text_bytes for one in data.sources]
-    every = sum(size or 0 for size in sizes)
-    alone = bool(row.only_bytes)
-    size = (row.only_bytes if alone else row.dropped_bytes) or 0
-    conditions = _conditions(data)
-    shown = _quoted(row, names)
-    how = "that no other rule drops" if alone else "all of which other rules drop too"
-    how = "" if len(rules) == 1 else f" {how}" if alone else f", {how}"
-    text = f"{shown} costs most text: {byte_size(size)} ({percent(size, every)} of what came in){how}."
-    others = [one for one, rule in zip(conditions, data.rules, strict=False) if rule is not row]
-    if others and alone:
-        yield Highlight(f"{text} Without it:", where=_rule(data, others))
+    flagged = f"{_quoted(rules[0], names)} costs most, and drops flagged documents alone; of the other rules "
+    first = "" if row is rules[0] else flagged
+    how = "that no other rule drops" if row.only else "all of which other rules drop too"
+    how = "" if len(rules) == 1 else f" {how}" if row.only else f", {how}"
+    text = f"{first}{_quoted(row, names)} costs most: {_cost(row, data)}{how}."
+    others = [one for one, rule in zip(_conditions(data), data.rules, strict=False) if rule is not row]
+    without = _rule(data, others) if row.only else None
+    if without is not None:
+        yield Highlight(f"{text} Without it:", where=without)
     else:
         yield Highlight(f"{text} With other bounds:", _what_if(data))
+
+
+def _cost(row: RuleRow, data: ReportData) -> str:
+    """Return the documents that a rule drops alone, else all that it drops, and their text."""
+    documents, size = (row.only, row.only_bytes) if row.only else (row.dropped, row.dropped_bytes)
+    every = sum(one.text_bytes or 0 for one in data.sources)
+    share = f"{percent(size or 0, every)} of what came in"
+    return f"{counted(documents or 0, 'document')} with {byte_size(size or 0)} of text ({share})"
+
+
+def _drops_flagged(row: RuleRow, data: ReportData) -> bool:
+    """Tell whether a rule drops what a verb has flagged, such as copies: without it, these would be back."""
+    return is_flagged(row.plain) or any(_names(name, row.rule) for name, _ in _copies(data))
 
 
 # ------------------------------------------------------------------------------------------------ what is left
@@ -172,41 +189,53 @@ def _costs_most_text(data: ReportData, names: Mapping[str, str]) -> Iterator[Hig
 
 def _copies_left(data: ReportData) -> Iterator[Highlight]:
     """Yield what is known of copies among the documents that are left."""
-    tables = [table for table in data.results if table.columns == BY_SOURCE]
-    if not tables:
+    if not any(_copies(data)):
         if data.stages and data.sources:
             yield Highlight(
                 "Nobody has looked for copies.", f"dolma-dask dedupe {shlex.quote(_origin(data))} --how fuzzy"
             )
         return
-    for table in tables:
-        name = table.title.rpartition(",")[0].partition(" in ")[0]
-        copies = sum(int(row[2] or 0) for row in table.rows)
-        words = "|".join(map(re.escape, [name, *name.split("/")]))
-        if copies and not re.search(rf"(?<!\w)({words})(?!\w)", data.where or ""):
+    for name, copies in _copies(data):
+        if copies and not _names(name, data.where or ""):
             text = f"{isolated(name)} marks {counted(copies, 'document')} as copies, and no rule drops them."
             yield Highlight(text, where=_rule(data, [*_conditions(data), f"{Name(name)} is None"]))
+
+
+def _copies(data: ReportData) -> Iterator[tuple[str, int]]:
+    """Yield the name of each set of flags of copies, and how many documents it marks."""
+    for table in data.results:
+        if table.columns == BY_SOURCE:
+            name = table.title.rpartition(",")[0].partition(" in ")[0]
+            yield name, sum(int(row[2] or 0) for row in table.rows)
+
+
+def _names(name: str, rule: str) -> bool:
+    """Tell whether a rule names a set of flags or its key."""
+    words = "|".join(map(re.escape, [name, *name.split("/")]))
+    return re.search(rf"(?<!\w)({words})(?!\w)", rule) is not None
 
 
 def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     """Yield the published bounds beyond which most of the kept documents are."""
     is_kept = any(row.kept_documents is not None for row in data.sources)
-    for one in data.beyond[:MAX_BEYOND]:
+    fitting = [one for one in data.beyond if one.share <= MAX_BEYOND_SHARE][:MAX_BEYOND]
+    for one in fitting:
         name = names.get(one.key, one.key)
-        condition = f"{name} {one.sign} {one.bound:g}"
         side = "below" if one.sign == ">=" else "above"
         text = (
             f"{counted(one.documents, 'kept document' if is_kept else 'document')} ({percent(one.share)}) {'has' if one.documents == 1 else 'have'} "
-            f"{isolated(name)} {side} {real(one.bound)}, the bound of the Gopher paper. Read some, or drop them:"
+            f"{isolated(name)} {side} {real(one.bound)}, the bound of the Gopher paper."
         )
-        yield Highlight(text, where=_rule(data, [*_conditions(data), condition]))
-    if len(data.beyond) > MAX_BEYOND:
-        rest = data.beyond[MAX_BEYOND : MAX_BEYOND + 4]
-        others = [
-            f"{isolated(names.get(one.key, one.key))} {one.sign} {real(one.bound)} ({one.documents:,})"
-            for one in rest
-        ]
-        yield Highlight(f"Further bounds of that paper, with the documents beyond each: {listed(others)}.")
+        where = _rule(data, [*_conditions(data), f"{name} {one.sign} {one.bound:g}"])
+        yield Highlight(text if where is None else f"{text} Read some, or drop them:", where=where)
+    others = [
+        f"{isolated(names.get(one.key, one.key))} {one.sign} {real(one.bound)} ({one.documents:,})"
+        for one in data.beyond
+        if one not in fitting
+    ]
+    if others:
+        which = "Further bounds of that paper" if fitting else "Bounds of the Gopher paper"
+        yield Highlight(f"{which}, with the documents beyond each: {listed(others[:4])}.")
 
 
 # ------------------------------------------------------------------------------------------------ commands

@@ -6,6 +6,7 @@ Where mix cuts files by size, or shuffles, every new file depends on all old one
 of them were made of. Cost: one listing per dataset and some 10 us per record.
 """
 
+import math
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -179,7 +180,7 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
         looked = [step for step in found if _looked_at_others(step, found)]
         steps += [step for step in found if step not in looked]
         outdated += [
-            f"{step.verb} of {shown_name(one)} looked at documents that were made again since: its result is left out"
+            f"{step.verb} of {shown_name(one)} looked at documents that were made again since, or before all were there: its result is left out"
             for step in looked
         ]
     steps += [_token_step(folder) for folder in dict.fromkeys(map(files.normalize, tokens))]
@@ -188,12 +189,32 @@ def read_history(root: str, tokens: Sequence[str] = ()) -> History:
 
 
 def _looked_at_others(step: Step, steps: Sequence[Step]) -> bool:
-    """Tell whether validate read other documents than those that `steps`, of the same dataset, have made."""
+    """Tell whether validate read other documents than those that `steps`, of the same dataset, have made, or before one ended that completed them."""
     if step.verb != "validate":
         return False
+    read = {item.path: item.checksum for record in step.records for item in record.inputs}
     made = {file.path: file.checksum for other in steps for record in other.records for file in record.files}
-    read = (item for record in step.records for item in record.inputs)
-    return any(made.get(item.path, item.checksum) != item.checksum for item in read)
+    if any(made.get(path, checksum) != checksum for path, checksum in read.items()):
+        return True
+    looked = max((record.finished for record in step.records), default=0.0)
+    makers = [other for other in steps if other.verb in names_of("documents")]
+    later = (record for other in makers for record in other.records if record.finished > looked)
+    has_more = any(
+        file.path.startswith(f"{layout.DOCUMENTS}/") and file.path not in read
+        for record in later
+        for file in record.files
+    )
+    return has_more or any(_gaps(other, looked) != _gaps(other, math.inf) for other in makers)
+
+
+def _gaps(step: Step, moment: float) -> dict[tuple[str, ...], int]:
+    """Return what was incomplete at a moment: the folders of a run, and how many units it had left undone, -1 while it went on."""
+    newest = {run.writes: run for run in step.runs if run.started <= moment}
+    undone = {
+        writes: run.missing if run.finished and run.finished <= moment else -1
+        for writes, run in newest.items()
+    }
+    return {writes: units for writes, units in undone.items() if units}
 
 
 _VERSIONS = ("mix", "transform")

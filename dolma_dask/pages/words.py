@@ -24,6 +24,11 @@ COPIES = "copies of another document"
 _FLAGGED = {"dedupe": f"{COPIES} ({{}})", "block": "documents of a block list ({})"}
 
 
+def is_flagged(plain: str) -> bool:
+    """Tell whether documents are flagged by a verb, by the words that `dropped_by` has for them."""
+    return plain.startswith(tuple(words.partition("{")[0] for words in _FLAGGED.values()))
+
+
 def short(name: str) -> str:
     """Return a rule or a name for a sentence, without its end if it is very long."""
     return name if len(name) <= 120 else f"{name[:120]} ..."

@@ -22,8 +22,9 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, of_version, same
 from dolma_dask.questions.status.estimated import ESTIMATED, EstimateRow, compare
 from dolma_dask.questions.status.inputs import Listing
+from dolma_dask.questions.status.pages import rows_of_pages
 from dolma_dask.questions.status.rows import StatusRow, rows_of
-from dolma_dask.registry import IN_PYTHON_ALONE
+from dolma_dask.registry import IN_PYTHON_ALONE, VERBS, names_of
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part
 from dolma_dask.results.summary import Summary
@@ -130,16 +131,17 @@ def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
     """Return the same from a listing and the journals."""
     root = listed.root
     documents = [path for path in listed.below(layout.DOCUMENTS) if layout.suffix_of(path)]
-    if not known and not documents:
+    leftovers = tuple(_leftovers(listed))
+    begun = any(item.verb in VERBS or item.verb in IN_PYTHON_ALONE for item in leftovers)
+    if not known and not documents and not begun:
         raise UsageError(
             f"{root} holds neither documents/ nor a journal; expected a dataset, or a folder that a verb wrote, such as corpus/wiki/v0."
         )
-    rows = [row for journal in known for row in rows_of(journal, listed)]
+    rows = [row for journal in known for row in _rows_of(journal, listed, known)]
     rows.sort(key=lambda row: (row.started or 0.0, row.verb, row.writes))
-    leftovers = tuple(_leftovers(listed))
     notes = (
         *_row_notes(rows),
-        *_leftover_notes(leftovers, root),
+        *_leftover_notes(leftovers, root, bool(documents)),
         *_unread(listed),
         *_unproved(listed, known),
         *garbage_notes(known),
@@ -153,6 +155,11 @@ def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
         notes,
         tuple(compare(root, known, listed.files)),
     )
+
+
+def _rows_of(journal: Journal, listed: Listing, known: Sequence[Journal]) -> Iterator[StatusRow]:
+    is_page = journal.verb in names_of("page")
+    return rows_of_pages(journal, listed, known) if is_page else rows_of(journal, listed)
 
 
 def _unread(listed: Listing) -> Iterator[str]:
@@ -190,13 +197,15 @@ def _leftovers(listed: Listing) -> Iterator[Leftover]:
         yield Leftover(folder, folder.split("/")[1].partition("-")[0], len(sizes), sum(sizes))
 
 
-def _leftover_notes(leftovers: Sequence[Leftover], root: str) -> Iterator[str]:
+def _leftover_notes(leftovers: Sequence[Leftover], root: str, is_read: bool) -> Iterator[str]:
+    """Say who goes on with what was left; a folder without documents is none that the verb reads, but where it writes."""
+    place = root if is_read else f"into {root}"
     for item in leftovers:
-        held = f"{item.folder} holds {counted(item.files, 'file')}, {item.bytes / 1e6:,.1f} MB, of a {item.verb} that has not ended: "
+        held = f"{item.folder} holds {counted(item.files, 'file')}, {item.bytes / 1e6:,.1f} MB, of a {item.verb} that was stopped or still goes on: "
         if item.verb in IN_PYTHON_ALONE or item.folder.endswith("-collection"):
-            yield f"{held}it goes on, or the next such call removes them"
+            yield f"{held}the next such call removes what was stopped"
         else:
-            yield f"{held}the same dolma-dask {item.verb} {root} goes on from there and removes them"
+            yield f"{held}the same dolma-dask {item.verb} {place} goes on from there and removes them"
 
 
 def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
@@ -211,7 +220,12 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
                 f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
                 "Verbs refuse to read it until then"
             )
-        if row.changed:
+        if row.verb in names_of("page"):
+            if row.changed:
+                yield f"{what}: the page is older than what it shows, or was edited; the same command makes it again"
+            elif not row.done and not row.stopped:
+                yield f"{what}: the page is not there any more; the same command makes it again"
+        elif row.changed:
             yield f"{what}: {counted(row.changed, 'shard')} made from files that have changed; the same command makes them again"
         if row.touched:
             yield f"{what}: inputs of {counted(row.touched, 'shard')} have new time stamps and old sizes; the next run compares their bytes"

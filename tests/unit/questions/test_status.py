@@ -8,9 +8,11 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import InterruptedStageError, StageError, UsageError
 from dolma_dask.io import documents
 from dolma_dask.journal import Journal
+from dolma_dask.outputs.hdf5.staging import StagingOutput
+from dolma_dask.outputs.pieces import SortStage
 from dolma_dask.questions.status.question import status
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.dedupe.verb import dedupe
@@ -202,6 +204,37 @@ def test_what_an_exchange_left_and_what_other_tools_made(place):
     assert found.exit_status == 1
     assert f"the same dolma-dask dedupe {place}/v0 goes on from there" in str(found)
     assert "attribute set theirs: 1 file of another tool" in str(found)
+
+
+@pytest.mark.parametrize("verb", ["mix", "hdf5"])
+def test_what_was_stopped_before_anything_was_there_is_told(place, monkeypatch, verb):
+    train_tokenizer(["words of text"] * 9, place / "t.json", 300)
+    calls = {
+        "mix": lambda: dk.mix("v0", to="out", shuffle=True, seed=1, max_size=100, **HERE),
+        "hdf5": lambda: hdf5("v0", "out", tokenizer="t.json", max_seq_length=8, **HERE),
+    }
+    first = {"mix": (SortStage, "run_shard"), "hdf5": (StagingOutput, "open")}[verb]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*first, stop)
+        with pytest.raises(InterruptedStageError):
+            calls[verb]()
+    assert not (place / "out/_journal").exists()
+    found = status("out")
+    assert (found.exit_status, found.shards, found.rows) == (1, 0, ())
+    assert (
+        f"of a {verb} that was stopped or still goes on: the same dolma-dask {verb} into {place}/out goes on"
+        in str(found)
+    )
+    calls[verb]()
+    assert status("out").exit_status == 0
+    (place / "mine/_work/notes").mkdir(parents=True)
+    (place / "mine/_work/notes/a.txt").write_text("of somebody else")
+    with pytest.raises(UsageError, match="neither documents/ nor a journal"):
+        status("mine")
 
 
 def test_as_a_command(place, capsys):

@@ -680,6 +680,37 @@ def test_checks_of_documents_that_were_made_again_are_left_out(dataset, plain):
     assert any("validate of v1 looked at documents that were made again" in note for note in notes)
 
 
+@pytest.mark.parametrize("mended", ["read again", "taken away"])
+def test_checks_of_an_incomplete_dataset_are_left_out_once_it_is_complete(mended, tmp_path, plain):
+    raw, v0, v1 = tmp_path / "raw", str(tmp_path / "v0"), str(tmp_path / "v1")
+    write_lines(raw / "a.jsonl.gz", [document(0)])
+    (raw / "b.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(StageError):
+        dk.convert(str(raw), to=v0, **QUIET)
+    dk.validate(v0, **QUIET)
+    dk.mix(v0, to=v1, **QUIET)
+    content, _ = page_of(v1)
+    (table,) = (table for table in content["results"] if table["section"] == "Checks")
+    assert "v0 is not complete" in table["caption"]
+    assert page_of(v1)[0]["results"] == content["results"], "what has not changed stays"
+    (raw / "b.jsonl.gz").unlink()
+    if mended == "read again":
+        write_lines(raw / "b.jsonl.gz", [document(1)])
+    else:
+        write_lines(raw / "a.jsonl.gz", [document(0), document(1)])
+    dk.convert(str(raw), to=v0, **QUIET)
+    dk.mix(v0, to=v1, **QUIET)
+    content, notes = page_of(v1)
+    assert "not complete" not in str(content)
+    assert any(
+        "validate of v0 looked at documents that were made again since, or before" in note for note in notes
+    )
+    dk.validate(v0, **QUIET)
+    content, notes = page_of(v1)
+    assert [table for table in content["results"] if table["section"] == "Checks"]
+    assert not any("looked at documents" in note for note in notes)
+
+
 def test_problems_that_validate_found_are_an_alarm(dataset, plain):
     lines = read_lines(dataset / "documents/x/a.jsonl.gz")
     write_lines(dataset / "documents/x/a.jsonl.gz", [*lines, lines[0]])

@@ -310,6 +310,32 @@ def test_a_page_does_not_tell_of_itself_and_status_tells_of_it(world, plain):
     assert (row.writes, row.done, row.left, row.changed, row.is_open) == ("../page.html", 1, 0, 0, False)
 
 
+def row_of(world):
+    (row,) = (row for row in dk.status(str(world / "v1")).rows if row.verb == "report")
+    return row.done, row.left, row.changed, row.bytes
+
+
+def test_status_knows_the_state_of_a_page(world, plain):
+    make(world)
+    size = sum(map(len, pages(world)))
+    assert row_of(world) == (1, 0, 0, size)
+    mix(world, "length > 5", overwrite=True)
+    assert row_of(world) == (0, 0, 1, size), "the page is of the version before"
+    found = dk.status(str(world / "v1"))
+    assert found.exit_status == 1
+    assert any("../page.html: the page is older than what it shows" in note for note in found.notes)
+    make(world)
+    size = sum(map(len, pages(world)))
+    assert row_of(world) == (1, 0, 0, size)
+    (world / "page.html").write_text("edited")
+    assert row_of(world)[:3] == (0, 0, 1)
+    (world / "page.html").unlink()
+    assert row_of(world)[:3] == (0, 0, 0)
+    gone = dk.status(str(world / "v1"))
+    assert gone.exit_status == 0, "pages are carried elsewhere"
+    assert any("the page is not there any more" in note for note in gone.notes)
+
+
 def test_a_pipeline_finds_its_page_done(world, plain, monkeypatch):
     monkeypatch.chdir(world)
     (world / "p.yaml").write_text(
@@ -330,7 +356,7 @@ def test_a_pipeline_finds_its_page_done(world, plain, monkeypatch):
     assert states() == {"dedupe": "done before", "mix": "done before", "report": "done"}
 
 
-GOLDEN = {16: "b80f30ce51e72a02886d40a95292fc18"}
+GOLDEN = {17: "99c7cb128e7fd5bb6a718d417c6ad437"}
 """Digest of a page without plots and of its JSON, by `VERSION`: what a page says and looks like changes no more unnoticed than other outputs."""
 
 

@@ -14,7 +14,7 @@ from dolma_dask.display import isolated
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.journal import RunRecord
 from dolma_dask.pages import page
-from dolma_dask.pages.highlights import beyond_published, highlights
+from dolma_dask.pages.highlights import PUBLISHED, beyond_published, highlights
 from dolma_dask.pages.history import Step
 from dolma_dask.pages.model import (
     Beyond,
@@ -137,15 +137,15 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
         DATA,
         dataset="corpus/v1",
         origin="v0",
-        sources=[*DATA.sources, SourceRow("it's", 10, 700, 1, 50, None, (2, 7, 0))],
+        sources=[*DATA.sources, SourceRow("it's", 10, 700, 1, 50, None, (7, 2, 0))],
         beyond=[Beyond("g__g__word_count", ">=", 50.0, 9, 0.13), Beyond("symbols", "<=", 0.1, 2, 0.03)],
     )
     lost, costly, junk, more = highlights(data, {"g__g__word_count": "word_count"})
     rule = "words >= 50 and fuzzy is None and length < 9"
     assert lost.text == (
-        "Source it's nearly vanishes: 1 of 10 documents are kept (10.0 %); most fall to “fuzzy is None” (7)."
+        "Source it's nearly vanishes: 1 of 10 documents are kept (10.0 %); most fall to “words >= 50” (7)."
     )
-    where = rule.replace("fuzzy is None", '(fuzzy is None or source == "it\'s")')
+    where = rule.replace("words >= 50", '(words >= 50 or source == "it\'s")')
     assert shlex.split(lost.command) == [
         "dolma-dask",
         "mix",
@@ -156,11 +156,11 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
         "corpus/v2",
     ]
     parse(where)
-    assert (
-        costly.text
-        == "“fuzzy is None” costs most text: 3.00 kB (28.0 % of what came in) that no other rule drops. Without it:"
+    assert costly.text == (
+        "“fuzzy is None” costs most, and drops flagged documents alone; of the other rules “words >= 50” costs most: 5 documents with 100 B of text "
+        "(0.9 % of what came in) that no other rule drops. Without it:"
     )
-    assert "--where 'words >= 50 and length < 9'" in costly.command
+    assert "--where 'fuzzy is None and length < 9'" in costly.command
     assert junk.text.startswith(
         "9 kept documents (13.0 %) have word_count below 50, the bound of the Gopher paper."
     )
@@ -185,10 +185,62 @@ def test_findings_come_first_each_with_the_command_that_changes_it():
 
 def test_each_command_makes_a_version_of_its_own():
     beyond = [Beyond("g__g__word_count", ">=", 50.0, 9, 0.13)]
-    lost = SourceRow("law", 10, 700, 1, 50, None, (2, 7, 0))
+    lost = SourceRow("law", 10, 700, 1, 50, None, (7, 2, 0))
     data = replace(DATA, dataset="corpus/v1", origin="v0", sources=[*DATA.sources, lost], beyond=beyond)
     commands = [shlex.split(one.command) for one in highlights(data, {}) if "mix" in one.command]
     assert [words[-1] for words in commands] == ["corpus/v2", "corpus/v3", "corpus/v4"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "plain"),
+    [
+        ("fuzzy is None", ""),
+        ("fuzzy is None or source == 'web'", ""),
+        ("exact is None", "copies of another document (exact)"),
+        ("takedown is None", "documents of a block list (takedown)"),
+    ],
+)
+def test_flagged_documents_are_never_given_back(rule, plain):
+    flags = replace(RULES[1], rule=rule, plain=plain)
+    lost = SourceRow("law", 10, 700, 1, 50, None, (2, 7))
+    data = replace(DATA, rules=[RULES[0], flags], sources=[*DATA.sources, lost], where=f"({rule})")
+    spelled = f"({rule})" if " or " in rule else rule
+    wheres = [one.where for one in highlights(data, {}) if one.where]
+    assert wheres
+    assert all(spelled in where.split(" and ") for where in wheres)
+    alone = replace(DATA, rules=[flags], where=rule)
+    (only,) = (one for one in highlights(alone, {}) if "costs most" in one.text)
+    assert not only.command
+
+
+def test_both_sentences_on_the_costliest_rule_name_the_same():
+    fewer = replace(RULES[0], rule="length < 9", only=2, only_bytes=9000, dropped_bytes=9000)
+    data = replace(DATA, rules=[fewer, replace(RULES[0], rule="words >= 50")], results=[])
+    (found,) = (one.text for one in highlights(data, {}) if "costs most" in one.text)
+    assert found.startswith("“words >= 50” costs most: 5 documents")
+    assert "The rule that cost most is “words >= 50”" in said(data)["rules"]
+
+
+def test_a_text_leads_to_a_command_or_ends():
+    by_group = replace(RULES[0], rule="length within regular by source")
+    beyond = [Beyond("w", ">=", 50.0, 9, 0.13), Beyond("x", "<=", 0.1, 40, 0.9)]
+    for rules in (RULES, [by_group], []):
+        lost = SourceRow("law", 10, 700, 1, 50, None, (7, 2, 0)[: len(rules)])
+        for results in (DATA.results, []):
+            data = replace(DATA, rules=rules, results=results, beyond=beyond, sources=[*DATA.sources, lost])
+            for one in highlights(data, {}):
+                assert one.text.endswith(":") <= bool(one.command), one.text
+                assert one.text.endswith((".", ":"))
+
+
+def test_nobody_is_told_to_drop_most_of_what_is_kept():
+    most = Beyond("x", "<=", 0.2, 60, 0.88)
+    (alone,) = (one for one in highlights(replace(DATA, beyond=[most]), {}) if "Gopher" in one.text)
+    assert not alone.command
+    assert alone.text == "Bounds of the Gopher paper, with the documents beyond each: x <= 0.2 (60)."
+    found = highlights(replace(DATA, beyond=[most, Beyond("w", ">=", 50.0, 9, 0.13)]), {})
+    assert [one.where for one in found[-2:]] == [f"{DATA.where} and w >= 50", None]
+    assert "rps_doc_frac_no_alph_words" not in PUBLISHED, "its tokens include punctuation"
 
 
 def test_what_was_wrong_is_among_the_findings():
@@ -206,7 +258,7 @@ def test_what_was_wrong_is_among_the_findings():
 
 def test_a_rule_that_costs_no_text_is_no_finding():
     empty = replace(RULES[0], dropped_bytes=0, only_bytes=0)
-    assert not any("costs most text" in one.text for one in highlights(replace(DATA, rules=[empty]), {}))
+    assert not any("costs most" in one.text for one in highlights(replace(DATA, rules=[empty]), {}))
 
 
 def test_bounds_that_hold_together_with_other_conditions_are_said():
