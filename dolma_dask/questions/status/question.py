@@ -211,8 +211,11 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
                 f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
                 "Verbs refuse to read it until then"
             )
-        if row.changed:
-            yield f"{what}: {counted(row.changed, 'shard')} made from files that have changed; the same command makes them again"
+        if row.gone:
+            yield f"{what}: {counted(row.gone, 'shard')} made from files that are gone; the same command with --overwrite removes what was made of them"
+        if changed := row.changed - row.gone:
+            how = " with --overwrite" if row.gone else ""
+            yield f"{what}: {counted(changed, 'shard')} made from files that have changed; the same command{how} makes them again"
         if row.touched:
             yield f"{what}: inputs of {counted(row.touched, 'shard')} have new time stamps and old sizes; the next run compares their bytes"
         if row.is_origin_gone:

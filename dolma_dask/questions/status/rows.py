@@ -25,7 +25,7 @@ class StatusRow:
     done: int  # shards that are finished, with outputs that are there and inputs that are what was read
     # shards that failed, were left out or were never begun; None if the last run was stopped and nothing tells how many there are
     left: int | None
-    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse; the same command makes them again
+    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse
     changed: int
     # of `done`: shards whose inputs have the same sizes and other time stamps; the same command compares their bytes
     touched: int
@@ -38,6 +38,7 @@ class StatusRow:
     stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
     is_origin_gone: bool = False  # none of the files that it was made from is there any more
     over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
+    gone: int = 0  # of `changed`: shards that were made from files of which none is there; with --overwrite the same command removes them
     left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
     problems: Mapping[str, int] = field(default_factory=dict)
     """Problems by kind that the newest check has found, of `validate`."""
@@ -84,11 +85,12 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
                 groups.setdefault(prefix, [])
     for name, records in sorted(groups.items()):
         mine = [record for record in sums if _is_about(record, name, prefixes)]
-        yield _row(journal, name, records if name else _newest(records), mine, listed)
+        yield _row(journal, name, records if name else _newest(records, listed), mine, listed)
 
 
-def _newest(records: Iterable[Record]) -> list[Record]:
-    """Return the newest record of each shard, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+def _newest(records: Iterable[Record], listed: Listing) -> list[Record]:
+    """Return the newest record of each shard that is there, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+    records = (record for record in records if layout.document_path(record.shard) in listed.files)
     newest = {record.shard: record for record in sorted(records, key=lambda record: record.finished)}
     return list(newest.values())
 
@@ -120,7 +122,8 @@ def _row(
     above = Counter(origins.state(record) for record in sums if reads_files(record) and name)
     known = states + above
     is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
-    changed = states[CHANGED] + (0 if is_gone else states[GONE])
+    gone = 0 if is_gone else states[GONE]
+    changed = states[CHANGED] + gone
     if (above[CHANGED] or above[GONE]) and not is_gone:
         changed = len(there)
     changed = max(changed, _unbelieved(there, [record for record in sums if record.unit == name]))
@@ -141,6 +144,7 @@ def _row(
         stopped=_is_stopped(runs),
         is_origin_gone=is_gone,
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
+        gone=gone,
         left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
         problems=_problems(sums),
     )
