@@ -211,6 +211,8 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
                 f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
                 "Verbs refuse to read it until then"
             )
+        if row.is_removed:
+            yield f"{what}: the attribute set was removed; the same command makes it again"
         if row.gone:
             yield f"{what}: {counted(row.gone, 'shard')} made from files that are gone; the same command with --overwrite removes what was made of them"
         if changed := row.changed - row.gone:

@@ -157,6 +157,21 @@ def test_what_was_made_from_a_file_that_is_gone_is_removed_as_the_messages_say(p
     assert status("v0").exit_status == validate("v0", **HERE).exit_status == 0
 
 
+@pytest.mark.parametrize("only", [None, ["0"]])
+def test_a_set_that_was_removed_as_a_whole_is_forgotten(place, only):
+    dk.tag("v0", ["char_length_v1"], only=only, **HERE)
+    shutil.rmtree(place / "v0/attributes/char_length_v1")
+    found = status("v0")
+    assert (row("v0", "tag").state, found.exit_status) == ("removed", 0)
+    assert "tag of attributes/char_length_v1/: the attribute set was removed; the same" in str(found)
+    (place / "v0/documents/1.jsonl.gz").write_bytes(b"nonsense")
+    for number in 0, 2:
+        (place / f"v0/documents/{number}.jsonl.gz").unlink()
+    with pytest.raises(StageError):
+        dk.tag("v0", ["char_length_v1"], **HERE)
+    assert row("v0", "tag").state == "to do", "a run that could make nothing has removed nothing"
+
+
 def test_only_attributes_of_documents_that_are_gone_are_removed_and_only_with_overwrite(place):
     dk.tag("v0", ["char_length_v1"], **HERE)
     attributes = place / "v0/attributes/char_length_v1"
