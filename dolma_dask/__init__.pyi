@@ -239,7 +239,7 @@ def block(
     StageError
         Some shards failed.
     DataError
-        No document has an entry of the list, or it is empty.
+        No document has an entry of the list, or it is empty; no flags of it are left.
     BadRecordError, CorruptFileError, SchemaError
         The list cannot be read; the message names the line.
     UsageError

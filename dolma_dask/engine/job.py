@@ -269,7 +269,7 @@ class _Running(Generic[S]):
         state = resume.look_back(self.plan, overwrite)
         if not overwrite and not self.plan.is_staging:
             resume.check_replaceable(self.plan, state)
-        found = resume.surplus(self.plan, state)
+        found = resume.surplus(self.plan, state, overwrite)
         resume.check_orphans(self.plan, state, found, overwrite)
         has_record = self.known is not None or job.record is None
         self.is_made = has_record and not state.left

@@ -36,6 +36,8 @@ def removal_notes(surplus: Surplus, orphans_are: str, left_over_are: str) -> Ite
     """Say what happened to files that the plan does not make."""
     if orphans := surplus.orphans:
         yield f"{counted(len(orphans), 'file')} of an earlier run, which are not of this one, {orphans_are}; first {orphans[0]}"
+    if kept := surplus.kept:
+        yield f"{counted(len(kept), 'file')} made of document files that are gone, kept; --overwrite removes what was made of them; first {kept[0]}"
     if left_over := surplus.left_over:
         yield f"{counted(len(left_over), 'file')} that a stopped run has left in another format, {left_over_are}; first {left_over[0]}"
 

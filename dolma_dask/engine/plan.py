@@ -91,6 +91,8 @@ class Plan(Struct, frozen=True):
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
     beside: frozenset[str] = frozenset()  # further files of these units
+    # stems of all shards, if outputs of shards whose document files are gone are removed with `overwrite`, and all other files may stay
+    documents: frozenset[str] = frozenset()
     # regular expression of the paths that may be of this plan, if not all below `writes` are
     own_names: str = ""
     # files that earlier runs have made from the same input, and this one does not make, are removed without `overwrite`
@@ -142,7 +144,7 @@ def attribute_plan(
     every : sequence of str
         Paths of the files of all shards.
     is_whole : bool
-        Files of shards that are not in the dataset any more must not stay.
+        No files but those of the dataset's shards may stay; else only `overwrite` removes those that the verb has made of shards that are gone.
     notes : tuple of str
         For people, besides what is to be said of the dataset.
     """
@@ -154,6 +156,7 @@ def attribute_plan(
         params=params,
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         all_units=frozenset(every) if is_whole else None,
+        documents=frozenset() if is_whole else frozenset(layout.stem_of(one.path) for one in dataset.shards),
         other_formats=layout.other_formats(own, every),
         reads=layout.DOCUMENT_SUFFIXES if is_whole else (),
         bad_is_loss=True,

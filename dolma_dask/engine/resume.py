@@ -180,6 +180,8 @@ class Surplus(NamedTuple):
     left_over: list[str]
     # would be orphans, but runs of this verb made them that announced other folders: never removed
     of_others: list[str]
+    # made of shards whose document files are gone, and allowed to stay; with overwrite they are orphans
+    kept: list[str]
 
 
 def check_replaceable(plan: Plan, state: RunState) -> None:
@@ -243,9 +245,7 @@ def check_inputs(
     """
     read = {item.url for item in inputs}
     documents = [item.path for item in made.inputs if not _is_attribute(item.path)] if made else []
-    # a run over several datasets knows paths with their roots
-    urls = (path if path.startswith("/") or "://" in path else files.join(origin, path) for path in documents)
-    lost = [url for url in sorted(urls) if url not in read]
+    lost = [url for url in sorted(_url_of(origin, path) for path in documents) if url not in read]
     if lost and (is_narrowed or any(files.stat(url) for url in lost)):
         raise UsageError(
             f"{root} holds what was made from {counted(len(lost), 'file')} that this run does not read, first {lost[0]}; expected all of them, since "
@@ -339,8 +339,8 @@ def has_died(plan: Plan, state: RunState) -> bool:
     return last is not None and not last.finished
 
 
-def surplus(plan: Plan, state: RunState) -> Surplus:
-    """Find the files in the folders of a plan that it does not make."""
+def surplus(plan: Plan, state: RunState, overwrite: bool = False) -> Surplus:
+    """Find the files in the folders of a plan that it does not make; with `overwrite` none is kept."""
     in_other_formats = _in_other_formats(plan, state)
     left_over = _announced(plan, state, in_other_formats) if in_other_formats else set()
     found = in_other_formats - left_over
@@ -355,8 +355,23 @@ def surplus(plan: Plan, state: RunState) -> Surplus:
             and not path.startswith(layout.OF_RUNS)  # where the plan fills its whole root
         ]
         found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
+    gone = _without_documents(plan, state) if plan.documents else set()
+    found |= gone if overwrite else set()
     of_others = set(Ownership(state.journal).of_others(found, plan.writes))
-    return Surplus(sorted(found - of_others), sorted(left_over), sorted(of_others))
+    kept = [] if overwrite else sorted(gone)
+    return Surplus(sorted(found - of_others), sorted(left_over), sorted(of_others), kept)
+
+
+def _without_documents(plan: Plan, state: RunState) -> set[str]:
+    """Return the files that this verb has made of shards whose document files are gone, not only left out."""
+    made = state.journal.by_file()
+    shards = {path: made[path].shard for path in state.existing if path in made}
+    return {
+        path
+        for path, shard in shards.items()
+        if layout.stem_of(shard) not in plan.documents
+        and files.stat(files.join(plan.root, layout.document_path(shard))) is None
+    }
 
 
 def _announced(plan: Plan, state: RunState, paths: Set[str]) -> set[str]:
@@ -399,11 +414,32 @@ def check_orphans(plan: Plan, state: RunState, found: Surplus, overwrite: bool) 
         check_origin(plan, state.journal, present)
         check_options(plan, state.journal, present)
     elif present and not overwrite:
+        gone = _gone_input(plan, state, made[present[0]])
         other = " (in another format)" if layout.unit_of(present[0]) in plan.other_formats else ""
+        other = f", made from {gone}, which is not there any more" if gone else other
+        advice = (
+            "Remove them with --overwrite, or put back what they were made from."
+            if gone
+            else f"{plan.how_to_add}Choose another name or target, or remove them with --overwrite."
+        )
         raise UsageError(
             f"{plan.root} holds {counted(len(present), 'file')} that this run does not make, first {present[0]!r}{other}; expected only its own "
-            f"outputs, since later stages read all of them. {plan.how_to_add}Choose another name or target, or remove them with --overwrite."
+            f"outputs, since later stages read all of them. {advice}"
         )
+
+
+def _gone_input(plan: Plan, state: RunState, record: Record) -> str:
+    """Return the first of the files that an output was made from, if none of them is there any more; nothing if some are, or that cannot be told."""
+    last, origin = _last_run(plan, state.journal), plan.origin or plan.root
+    if files.is_web(origin) or last is None or last.origin != origin_of(plan.root, plan.origin):
+        return ""
+    urls = [_url_of(origin, item.path) for item in record.inputs if not _is_attribute(item.path)]
+    return "" if any(files.stat(url) for url in urls) else next(iter(urls), "")
+
+
+def _url_of(origin: str, path: str) -> str:
+    """Return where an input of a record is; a run over several datasets knows paths with their roots."""
+    return path if path.startswith("/") or "://" in path else files.join(origin, path)
 
 
 def _check_neighbours(plan: Plan, state: RunState, of_others: Sequence[str]) -> None:

@@ -185,7 +185,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
 def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
-    surplus = resume.surplus(plan, state)
+    surplus = resume.surplus(plan, state, options.overwrite)
     resume.check_links(plan, state, surplus, options.overwrite)
     for _, folder in _lease_folders(plan):
         files.check_links(plan.root, f"{folder}/{lease.LEASES}")

@@ -434,6 +434,14 @@ def remove_tree(url: str) -> None:
         patiently(url, delete)
 
 
+def remove_empty(url: str) -> None:
+    """Delete a folder and those below it as far as they hold nothing; stores have no such folders."""
+    if is_local(url):
+        for folder, _, _ in os.walk(local_path(url), topdown=False):
+            with suppress(OSError):
+                Path(folder).rmdir()
+
+
 def checksum(url: str) -> str:
     """Return the xxh3-128 hex digest of a file's stored bytes."""
     digest = xxhash.xxh3_128()

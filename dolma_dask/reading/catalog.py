@@ -44,6 +44,9 @@ _UNDIGESTED = {"added", "created", "metadata"}
 MAX_DESCRIBED = 100
 """Files of a set that are looked into to say why a column is not there."""
 
+_GONE = "is gone"
+"""Change of a file that is not there any more."""
+
 _DATASET_WIDE_UNIT = re.compile(f"{layout.ATTRIBUTES}/[^/]+/")
 """Unit of the dataset-wide record of a set."""
 
@@ -151,9 +154,13 @@ class Catalog(Struct, frozen=True, dict=True):
             by_ids = set(made[first].info.get("reads", ())) <= {"id", "source"}
             changed, change = self._changed_input(summary.inputs, by_ids)
             if changed:
+                # what was made of a document file that is gone stands in the way of the same command
+                overwrite = (
+                    " --overwrite" if (change, changed[0].split("/")[0]) == (_GONE, layout.DOCUMENTS) else ""
+                )
                 raise StaleAttributesError(
                     f"attribute set {name} is stale: {changed[0]} {change} since it was made, one of {len(changed):,}, and its rows depend on "
-                    f"all files. {again}",
+                    f"all files. {again}{overwrite}",
                     shard=first,
                     attributes=name,
                 )
@@ -208,7 +215,7 @@ class Catalog(Struct, frozen=True, dict=True):
     def _changed_input(
         self, inputs: Sequence[InputRecord], by_ids: bool, is_read: bool = True
     ) -> tuple[list[str], str]:
-        """Return the inputs that are other files now, and the change of the first.
+        """Return the inputs that are other files now, those that are gone first, and the change of the first.
 
         If this dataset is read, the content of its shards is proved then (other texts are no matter if the set depends on ids alone); other
         files are hashed if their stamps differ.
@@ -217,11 +224,14 @@ class Catalog(Struct, frozen=True, dict=True):
         now = self._present(then.keys())
         read = {layout.document_path(one.path) for one in self.dataset.shards if is_read}
         changed = sorted(
-            path
-            for path in then.keys() | now.keys()
-            if path not in then
-            or path not in now
-            or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
+            (
+                path
+                for path in then.keys() | now.keys()
+                if path not in then
+                or path not in now
+                or (then[path].bytes != now[path].bytes and not (by_ids and path in read))
+            ),
+            key=lambda path: (path in now, path),
         )
         changed += sorted(
             path
@@ -230,7 +240,7 @@ class Catalog(Struct, frozen=True, dict=True):
         )
         if not changed:
             return [], ""
-        change = "is new" if changed[0] not in then else "is gone" if changed[0] not in now else "has changed"
+        change = "is new" if changed[0] not in then else _GONE if changed[0] not in now else "has changed"
         return changed, change
 
     def _present(self, inputs: Collection[str]) -> dict[str, FileInfo]:

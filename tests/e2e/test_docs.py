@@ -102,6 +102,15 @@ def test_blocks_that_are_not_run_are_counted():
 def check_new_version(names):
     """The command that the page gives as the same writes the same bytes."""
     assert 0 < names["v1"].counts["documents_out"] < 60
+    import dolma_dask as dk
+
+    valid, train = (
+        set(dk.read_dataframe(f"corpus/{part}", ["id"]).compute()["id"]) for part in ("valid", "train")
+    )
+    assert valid
+    assert train
+    assert not valid & train
+    assert len(valid | train) == 54, "the copies are in neither part"
     (command,) = re.findall(r"`(dolma-dask mix [^`]*)`", (ROOT / "docs/new_version.md").read_text())
     before = {path: path.read_bytes() for path in Path("corpus/v1/documents").rglob("*.gz")}
     assert cli.main([*shlex.split(command)[1:], "--overwrite"]) == 0

@@ -50,13 +50,14 @@ class Listing(Struct, dict=True):
         return {layout.stem_of(path) for path in paths if layout.suffix_of(path)}
 
     def state(self, record: Record) -> int:
-        """Tell whether the inputs of a record are what was read; `GONE` if none of them is there. Servers are not asked: `download --refresh` does that."""
+        """Tell whether the inputs of a record are what was read; `GONE` if none of them is there, or no document of theirs. Servers are not asked: `download --refresh` does that."""
         if files.is_web(self.root):
             return FRESH
-        states = [self.state_of(item) for item in record.inputs if _is_file(item.path)]
-        if GONE in states:
-            return GONE if states.count(GONE) == len(states) else CHANGED
-        return max(states, default=FRESH)
+        states = {item.path: self.state_of(item) for item in record.inputs if _is_file(item.path)}
+        documents = [state for path, state in states.items() if path.startswith(f"{layout.DOCUMENTS}/")]
+        if GONE in states.values():
+            return GONE if set(documents or states.values()) == {GONE} else CHANGED
+        return max(states.values(), default=FRESH)
 
     def state_of(self, item: InputRecord) -> int:
         """Tell the same of one input."""

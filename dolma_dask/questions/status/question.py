@@ -220,13 +220,15 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
                 f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
                 "Verbs refuse to read it until then"
             )
+        if row.is_removed:
+            yield f"{what}: the attribute set was removed; the same command makes it again"
         if row.verb in names_of("page"):
             if row.changed:
                 yield f"{what}: the page is older than what it shows, or was edited; the same command makes it again"
             elif not row.done and not row.stopped:
                 yield f"{what}: the page is not there any more; the same command makes it again"
-        elif row.changed:
-            yield f"{what}: {counted(row.changed, 'shard')} made from files that have changed; the same command makes them again"
+        else:
+            yield from _changes(what, row)
         if row.touched:
             yield f"{what}: inputs of {counted(row.touched, 'shard')} have new time stamps and old sizes; the next run compares their bytes"
         if row.is_origin_gone:
@@ -240,6 +242,14 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
             yield f"{what}: {counted(sum(row.problems.values()), 'problem')} found ({kinds}); the same command names them"
         if row.bad_rows:
             yield f"{what}: {counted(row.bad_rows, 'record')} set aside in {layout.QUARANTINE}/{row.verb}/"
+
+
+def _changes(what: str, row: StatusRow) -> Iterator[str]:
+    if row.gone:
+        yield f"{what}: {counted(row.gone, 'shard')} made from files that are gone; the same command with --overwrite removes what was made of them"
+    if changed := row.changed - row.gone:
+        how = " with --overwrite" if row.gone else ""
+        yield f"{what}: {counted(changed, 'shard')} made from files that have changed; the same command{how} makes them again"
 
 
 def _unproved(listed: Listing, known: Sequence[Journal]) -> Iterator[str]:

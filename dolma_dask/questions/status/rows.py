@@ -3,7 +3,7 @@
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ class StatusRow:
     done: int  # shards that are finished, with outputs that are there and inputs that are what was read
     # shards that failed, were left out or were never begun; None if the last run was stopped and nothing tells how many there are
     left: int | None
-    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse; the same command makes them again
+    # shards that were made from files which have another size now or are gone, or whose attributes readers refuse
     changed: int
     # of `done`: shards whose inputs have the same sizes and other time stamps; the same command compares their bytes
     touched: int
@@ -38,6 +38,10 @@ class StatusRow:
     stopped: bool  # the last run has not ended by itself: it was stopped, or it still goes on
     is_origin_gone: bool = False  # none of the files that it was made from is there any more
     over_budget: str = ""  # how many records are bad, if they are more than the last run that ended allowed
+    is_removed: bool = (
+        False  # all attribute files of the set were removed since it was made: nothing is missed of it
+    )
+    gone: int = 0  # of `changed`: shards that were made from files of which none is there; with --overwrite the same command removes them
     left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
     problems: Mapping[str, int] = field(default_factory=dict)
     """Problems by kind that the newest check has found, of `validate`."""
@@ -58,6 +62,8 @@ class StatusRow:
             return "over budget"
         if self.is_open:
             return "to do"
+        if self.is_removed:
+            return "removed"
         return counted(sum(self.problems.values()), "problem") if self.problems else "done"
 
     def to_json(self) -> dict[str, Any]:
@@ -84,11 +90,27 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
                 groups.setdefault(prefix, [])
     for name, records in sorted(groups.items()):
         mine = [record for record in sums if _is_about(record, name, prefixes)]
-        yield _row(journal, name, records if name else _newest(records), mine, listed)
+        row = _row(journal, name, records if name else _newest(records, listed), mine, listed)
+        if _is_removed(journal, name, records, listed):
+            row = replace(row, done=0, left=0, changed=0, touched=0, gone=0, over_budget="", is_removed=True)
+        yield row
 
 
-def _newest(records: Iterable[Record]) -> list[Record]:
-    """Return the newest record of each shard, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+def _is_removed(journal: Journal, name: str, records: Sequence[Record], listed: Listing) -> bool:
+    """Tell whether an attribute set is not there any more, of which the newest run has ended, and made all or some of it."""
+    runs = [run for run in journal.runs if _concerns(run, name)]
+    if not name.startswith(f"{layout.ATTRIBUTES}/") or not runs or not runs[-1].finished:
+        return False
+    newest = runs[-1]
+    was_made = any(
+        record.files and (not newest.is_open or record.finished >= newest.started) for record in records
+    )
+    return was_made and not any(path.startswith(name) for path in listed.files)
+
+
+def _newest(records: Iterable[Record], listed: Listing) -> list[Record]:
+    """Return the newest record of each shard that is there, where nothing is written: `validate` looks at a shard beside several attribute sets."""
+    records = (record for record in records if layout.document_path(record.shard) in listed.files)
     newest = {record.shard: record for record in sorted(records, key=lambda record: record.finished)}
     return list(newest.values())
 
@@ -120,7 +142,8 @@ def _row(
     above = Counter(origins.state(record) for record in sums if reads_files(record) and name)
     known = states + above
     is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
-    changed = states[CHANGED] + (0 if is_gone else states[GONE])
+    gone = 0 if is_gone else states[GONE]
+    changed = states[CHANGED] + gone
     if (above[CHANGED] or above[GONE]) and not is_gone:
         changed = len(there)
     changed = max(changed, _unbelieved(there, [record for record in sums if record.unit == name]))
@@ -141,6 +164,7 @@ def _row(
         stopped=_is_stopped(runs),
         is_origin_gone=is_gone,
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
+        gone=gone,
         left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
         problems=_problems(sums),
     )

@@ -2,7 +2,7 @@
 
 The dataset-wide record says what is known of the list, and is valid while list and documents are what they were. Such a record is also
 announced before the first flag: it tells readers which flags hold, so that those of another list are refused from then on. Flags of all
-shards hold once it is known that the list matches something: a list that is refused leaves none that readers believe.
+shards hold once it is known that the list matches something: the flags of a list that is refused are removed.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -149,7 +149,10 @@ class Blocking(Exchange):
             else:
                 repeated = sum(info["repeated"] for info in found.infos)
                 unmatched = self._unmatched_numbers(found.records)
-            yield Announce(self._found(ran, repeated, unmatched, several))
+            found_record = self._found(ran, repeated, unmatched, several)
+            yield Announce(found_record)
+            if not found_record.info["key"]:
+                yield lambda _: self._remove_flags()
         return ran
 
     def summarize(self, ran: Ran, known: Record | None) -> BlockSummary:
@@ -215,6 +218,14 @@ class Blocking(Exchange):
         """Tell whether the list matches nothing, beside documents that it could be of, where that is an error."""
         is_miss = not self.allow_unmatched and matches_nothing(self.facts.entries, unmatched, repeated)
         return is_miss and first_documents(iter(self.shards)) is not None
+
+    def _remove_flags(self) -> None:
+        """Remove the flags of a list that is refused: no reader would believe them, and a set that never held would have to be removed by hand."""
+        folder = dataset_unit(self.name)
+        for path in Journal(self.root, self.verb).by_file():
+            if path.startswith(folder):
+                files.remove(self.dataset.url(path))
+        files.remove_empty(self.dataset.url(folder))
 
     @property
     def shards(self) -> list[AlignedShard]:

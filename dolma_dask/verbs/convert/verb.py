@@ -279,7 +279,8 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
         origin=how.base,
         folder=f"{layout.DOCUMENTS}/{_folder(options.under)}",
     )
-    return replace(plan, how_to_add="Another source goes beside them with --under FOLDER. ")
+    another = "another " if options.under else ""
+    return replace(plan, how_to_add=f"Another source goes beside them with {another}--under FOLDER. ")
 
 
 def _attributes_converted(inputs: Sequence[str], name: str, options: ConvertOptions) -> Summary:

@@ -5,7 +5,7 @@ short, long, swapped or stale is an error, never silently unfiltered output.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
-from dolma_dask.io.id_lists import set_name
+from dolma_dask.io.id_lists import check_list, set_name
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import WithAttributes
@@ -121,12 +121,10 @@ def narrow(dataset: Dataset, options: MixOptions) -> Narrowed:
     rules = [] if where is None else [parse(where) if isinstance(where, str) else where]
     rules += [] if options.thresholds is None else [_inside(options.thresholds)]
     names, notes, lost = [], [], False
-    for number, url in enumerate(lists):
-        name = set_name(files.normalize(url), _RENAME)
-        if name in names:
-            raise UsageError(
-                f"two lists are called {name!r}; expected names that differ. Rename one of the files."
-            )
+    named = _by_set_name(lists)
+    for url in () if options.dry_run else named.values():  # an earlier stage may yet make it
+        check_list(files.normalize(url))
+    for number, (name, url) in enumerate(named.items()):
         if options.dry_run and name not in dataset.attributes:
             notes.append(f"the documents in {url} would be flagged first, and the rule is shown without them")
             continue
@@ -137,6 +135,19 @@ def narrow(dataset: Dataset, options: MixOptions) -> Narrowed:
         names.append(name)
         rules.append(Missing(Name(name), negated=number >= len(options.block)))
     return Narrowed(all_of(*rules) if rules else None, tuple(names), tuple(notes), lost)
+
+
+def _by_set_name(lists: Sequence[str]) -> dict[str, str]:
+    """Return the lists by the names of their attribute sets, all of which are looked at before any set is written."""
+    named: dict[str, str] = {}
+    for url in lists:
+        name = set_name(files.normalize(url), _RENAME)
+        if name in named:
+            raise UsageError(
+                f"two lists are called {name!r}, {named[name]} and {url}; expected names that differ. Rename one of the files."
+            )
+        named[name] = url
+    return named
 
 
 def _flag(dataset: Dataset, url: str, name: str, options: MixOptions) -> Any:

@@ -48,7 +48,7 @@ def list_work(dataset: Dataset, selected: Dataset, names: Sequence[str], keep: i
     catalog = Catalog(dataset)
     problems, notes = Problems(keep), list(_gone(dataset, catalog))
     for name in names:
-        notes += _look_for_orphans(dataset, name, problems)
+        notes += _look_for_orphans(catalog, name, problems)
     works = [_work(catalog, shard, names, problems) for shard in selected.shards]
     for name in names:
         _check_of_one_run(catalog, name, works, problems)
@@ -86,14 +86,20 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
         problems.add(kind, found[shard if shard in found else min(found)].path, str(error).rstrip("."))
 
 
-def _look_for_orphans(dataset: Dataset, name: str, problems: Problems) -> Iterator[str]:
-    """Add the attribute files of a set that belong to no shard; return notes on files that are none."""
+def _look_for_orphans(catalog: Catalog, name: str, problems: Problems) -> Iterator[str]:
+    """Add the attribute files of a set that belong to no shard, with what removes them; return notes on files that are none."""
+    dataset = catalog.dataset
     taken = {path for shard in dataset.shards for path in layout.attribute_candidates(shard.path)}
     listed = [info.path for info in files.list_files(dataset.url(f"{layout.ATTRIBUTES}/{name}"))]
     for path in listed:
         if path not in taken and layout.suffix_of(path):
-            found = f"no document file {layout.document_path(layout.stem_of(path))}.*"
-            problems.add("orphan_attributes", f"{layout.ATTRIBUTES}/{name}/{path}", found)
+            at = f"{layout.ATTRIBUTES}/{name}/{path}"
+            verb, _ = catalog.written.get(at, ("", None))
+            remedy = (
+                f"the same {verb} with --overwrite removes it" if verb else "in no journal, remove it by hand"
+            )
+            found = f"no document file {layout.document_path(layout.stem_of(path))}.*; {remedy}"
+            problems.add("orphan_attributes", at, found)
     others = [path for path in listed if not layout.suffix_of(path)]
     if others:
         yield (

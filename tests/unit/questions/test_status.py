@@ -8,7 +8,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.errors import InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import DataError, InterruptedStageError, StageError, UsageError
 from dolma_dask.io import documents
 from dolma_dask.journal import Journal
 from dolma_dask.outputs.hdf5.staging import StagingOutput
@@ -124,6 +124,70 @@ def test_what_was_made_from_files_that_changed(place):
     dk.tag("v0", ["char_length_v1"], **HERE)
     dedupe("v0", **HERE)
     assert status("v0").exit_status == 0
+
+
+MADE = {
+    "dedupe": lambda **options: dedupe("v0", **options, **HERE),
+    "tag": lambda **options: dk.tag("v0", ["char_length_v1"], **options, **HERE),
+    "quantiles": lambda **options: quantiles("v0", level="regular", **options, **HERE),
+    "filter": lambda **options: dk.filter("v0", **options, **HERE),
+    "block": lambda **options: dk.block("v0", "list.txt", **options, **HERE),
+    "validate": lambda **options: validate("v0", **options, **HERE),
+}
+"""Calls that make something of each shard, in an order in which each finds what it reads."""
+
+
+def test_what_was_made_from_a_file_that_is_gone_is_removed_as_the_messages_say(place):
+    (place / "list.txt").write_text("0-1\n")
+    for make in MADE.values():
+        make()
+    (place / "raw/2.jsonl").unlink()
+    told = "convert of documents/: 1 shard made from files that are gone; the same command with --overwrite"
+    assert told in str(status("v0"))
+    with pytest.raises(UsageError, match=r"from .*raw/2\.jsonl, which is not .* --overwrite, or put back"):
+        dk.convert("raw", to="v0", source="s", **HERE)
+    dk.convert("raw", to="v0", source="s", overwrite=True, **HERE)
+    beside = MADE.keys() - {"quantiles", "validate"}
+    assert all(row("v0", verb).gone == 1 for verb in beside)
+    problems = json.dumps(validate("v0", **HERE).to_json())
+    with pytest.raises(DataError, match=r"2\.jsonl\.gz is gone .* --name exact --overwrite"):
+        dk.mix("v0", to="v1", where="exact is None", **HERE)
+    for verb, make in MADE.items():
+        assert verb not in beside or f"the same {verb} with --overwrite removes it" in problems
+        make(overwrite=True)
+    assert not list((place / "v0").rglob("2.jsonl*"))
+    assert status("v0").exit_status == validate("v0", **HERE).exit_status == 0
+
+
+@pytest.mark.parametrize("only", [None, ["0"]])
+def test_a_set_that_was_removed_as_a_whole_is_forgotten(place, only):
+    dk.tag("v0", ["char_length_v1"], only=only, **HERE)
+    shutil.rmtree(place / "v0/attributes/char_length_v1")
+    found = status("v0")
+    assert (row("v0", "tag").state, found.exit_status) == ("removed", 0)
+    assert "tag of attributes/char_length_v1/: the attribute set was removed; the same" in str(found)
+    (place / "v0/documents/1.jsonl.gz").write_bytes(b"nonsense")
+    for number in 0, 2:
+        (place / f"v0/documents/{number}.jsonl.gz").unlink()
+    with pytest.raises(StageError):
+        dk.tag("v0", ["char_length_v1"], **HERE)
+    assert row("v0", "tag").state == "to do", "a run that could make nothing has removed nothing"
+
+
+def test_only_attributes_of_documents_that_are_gone_are_removed_and_only_with_overwrite(place):
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    attributes = place / "v0/attributes/char_length_v1"
+    shutil.copy(attributes / "1.jsonl.gz", attributes / "of_another_tool.jsonl.gz")
+    for name in "12":
+        (place / f"v0/documents/{name}.jsonl.gz").rename(place / f"v0/documents/{name}.txt")
+    (place / "v0/documents/1.txt").rename(place / "v0/documents/1.jsonl.gz")
+    left_out = {"skip": ["1.jsonl.gz", "2.txt"]}
+    found = dk.tag("v0", ["char_length_v1"], **left_out, **HERE)
+    assert any("gone, kept; --overwrite removes" in note and "1 file" in note for note in found.notes)
+    assert len(list(attributes.iterdir())) == 4
+    dk.tag("v0", ["char_length_v1"], overwrite=True, **left_out, **HERE)
+    there = sorted(path.name for path in attributes.iterdir())
+    assert there == ["0.jsonl.gz", "1.jsonl.gz", "of_another_tool.jsonl.gz"]
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def test_a_list_that_matches_nothing_is_an_error(world, entries, found, exchange
         ):
             block(str(world), str(path), exchange=exchange, **HERE)
     done = block(str(world), str(path), exchange=exchange, allow_unmatched=True, **HERE)
-    assert (done.done, done.unmatched, done.matches_nothing) == (0, len({*entries}), True)
+    assert (done.done, done.unmatched, done.matches_nothing) == (3, len({*entries}), True)
     monkeypatch.setattr(verb, "MAX_IN_MEMORY", -1 if exchange else 9)
     for option in ("block", "allow"):
         with pytest.raises(DataError, match=f"takedown.txt: .*{found}; .* --allow-unmatched"):
@@ -245,20 +245,35 @@ def test_flags_of_a_list_that_was_refused_are_refused_too(world, changed, exchan
     for only in (None, "x/"):
         with pytest.raises(DataError, match=r"takedown\.txt: no document has any"):
             block(str(world), str(path), exchange=exchange, **HERE)
+        assert not (world / "attributes/takedown").exists()
         (row,) = dk.status(str(world)).rows
-        assert (row.done, row.changed, row.state) == (0, 3, "to do")
+        assert (row.done, row.left, row.changed, row.state) == (0, 0, 0, "removed")
         for rule in rules:
-            with pytest.raises(DataError, match=r"not made by one run of `block`|no document has any"):
+            with pytest.raises((DataError, UsageError), match=r"no document has any|the rule names takedown"):
                 dk.mix(str(world), to=str(world.parent / "v1"), **rule, **HERE)
         done = block(str(world), str(path), only="x/", **HERE)
         assert any("all marks are refused" in note for note in done.notes), only
     assert not (world.parent / "v1").exists()
-    assert block(str(world), str(path), allow_unmatched=True, exchange=exchange, **HERE).done == 0
+    assert block(str(world), str(path), allow_unmatched=True, exchange=exchange, **HERE).done == 2
     assert dk.status(str(world)).rows[0].state == "done"
     kept = dk.mix(str(world), to=str(world.parent / "v1"), where="takedown is None", **HERE)
     assert kept.counts["documents_out"] == kept.counts["documents_in"]
     write_lines(path, ["1", "new"])
     assert block(str(world), str(path), exchange=exchange, **HERE).counts["listed"] == 3
+
+
+def test_a_refused_list_leaves_nothing_behind_and_no_file_of_others_is_removed(world):
+    write_lines(world.parent / "wrong.txt", ["web 1"])
+    with pytest.raises(DataError, match="no document has any"):
+        block(str(world), str(world.parent / "wrong.txt"), **HERE)
+    assert not (world / "attributes").exists() or not list((world / "attributes").iterdir())
+    assert dk.status(str(world)).exit_status == 0
+    assert dk.mix(str(world), to=str(world.parent / "v1"), **HERE).counts["documents_out"] == len(DOCUMENTS)
+    (world / "attributes/wrong").mkdir(parents=True)
+    (world / "attributes/wrong/README").write_text("mine")
+    with pytest.raises(DataError, match="no document has any"):
+        block(str(world), str(world.parent / "wrong.txt"), **HERE)
+    assert [path.name for path in (world / "attributes/wrong").rglob("*")] == ["README"]
 
 
 def test_the_same_bytes_under_another_suffix_are_another_list(world):

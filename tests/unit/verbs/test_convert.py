@@ -378,6 +378,16 @@ def test_what_a_run_at_the_root_made_is_no_output_of_a_folder(raw, tmp_path):
     assert names(to) == ["2019/a.jsonl.gz", "2020/b.jsonl.gz"]
 
 
+@pytest.mark.parametrize(
+    ("under", "advice"), [(None, "with --under FOLDER"), ("one", "with another --under F")]
+)
+def test_another_source_is_told_where_it_may_go(raw, tmp_path, under, advice):
+    rest = {"to": str(tmp_path / "v0"), "under": under, "source": "s", "progress": False}
+    dk.convert(str(raw / "2019"), **rest)
+    with pytest.raises(UsageError, match=f"does not make.*Another source goes beside them {advice}"):
+        dk.convert(str(raw / "2020"), **rest)
+
+
 def test_notes_tell_what_was_removed_and_what_will_be(raw, tmp_path):
     to, rest = (
         tmp_path / "v0",

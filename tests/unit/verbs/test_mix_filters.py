@@ -287,6 +287,19 @@ def test_documents_that_a_list_could_not_be_compared_with_are_bad_records(
         dk.mix(scored, to=str(tmp_path / "v2"), **lists, **{**options, "max_bad_fraction": 0.1})
 
 
+@pytest.mark.parametrize("second", ["other/takedown.jsonl.gz", "missing.txt", "-.txt"])
+def test_all_lists_are_looked_at_before_one_is_written(scored: str, tmp_path: Path, second: str) -> None:
+    lists = [tmp_path / "takedown.txt", tmp_path / second]
+    (tmp_path / "other").mkdir()
+    for path in lists:
+        if path.stem != "missing":
+            path.write_text("d0\n")
+    before = sorted(Path(scored).rglob("*"))
+    with pytest.raises(UsageError, match=r"takedown\.txt and .*other/takedown|no such file|'-'"):
+        dk.mix(scored, to=str(tmp_path / "v1"), block=[str(path) for path in lists], **HERE)
+    assert sorted(Path(scored).rglob("*")) == before
+
+
 def test_a_rehearsal_marks_nothing(scored: str, tmp_path: Path) -> None:
     (tmp_path / "takedown.txt").write_text("d0\n")
     summary = dk.mix(
