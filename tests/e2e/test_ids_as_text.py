@@ -15,7 +15,7 @@ from small_world import TAGGERS, Verbs, run_here, store
 from dolma_dask import cli
 from dolma_dask.testing.verb_laws import tree
 
-OWN_IDS = ("convert", "combined", "download", "sign", "signals", "attach", "published")
+OWN_IDS = ("convert", "combined", "download", "sign", "signals", "attach", "published", "tables")
 """Cases of raw files, or of ids that say more than a number."""
 
 _ID = re.compile(rb'("id": ?)"([^"]*)"')
