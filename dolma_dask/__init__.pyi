@@ -2051,7 +2051,7 @@ def show_cluster(
 def show_tokenizer(tokenizer: str, /) -> TokenizerAnswer:
     """Tell what a tokenizer is: vocabulary, special tokens, what ends documents, bytes per token, and which engine makes its ids.
 
-    Example: dolma-dask show-tokenizer tokenizer.json
+    Example: dolma-dask show-tokenizer neox.json
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 
 
 @kernel
-def _scan(
+def _find_torn(
     data: Bytes, start: Int, delimiter: Int, carried: Counts, rows: Counts, lines: Counts
 ) -> tuple[Int, int]:
     """Return where the scan ended, and how many torn `rows` it found, with the `lines` of their cells."""
@@ -73,5 +73,5 @@ class QuoteScan:
         rows, lines = np.empty((2, _FOUND), np.int64)
         start: Int = 0
         while start < data.size:
-            start, found = _scan(data, start, self._delimiter, self._carried, rows, lines)
+            start, found = _find_torn(data, start, self._delimiter, self._carried, rows, lines)
             yield from zip(rows[:found].tolist(), lines[:found].tolist(), strict=True)

@@ -116,7 +116,7 @@ def show_tokenizer(
 ) -> TokenizerAnswer:
     """Tell what a tokenizer is: vocabulary, special tokens, what ends documents, bytes per token, and which engine makes its ids.
 
-    Example: dolma-dask show-tokenizer tokenizer.json
+    Example: dolma-dask show-tokenizer neox.json
 
     Returns
     -------

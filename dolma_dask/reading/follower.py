@@ -154,7 +154,8 @@ class Follower:
             ("id", ids, part.ids) if other_id[at].as_py() else ("source", sources, part.sources)
         )
         why = next((f"; the document could not be read: {one}" for one in bad if one.row == self._row), "")
-        raise self._difference(f"{name} {_show(theirs[at])}, expected {_show(ours[at])}{why}")
+        found = f"{name} {_show(theirs[at])}, expected {_show(ours[at])}{why}"
+        raise self._difference(found, _AS_THEN if why and theirs[at].is_valid else "")
 
     def finish(self, ids_digest: str, content_digest: str) -> InputRecord:
         """Check that no row is left and that the journal's record of the file, if there is one, speaks of these documents.
@@ -199,7 +200,7 @@ class Follower:
                 f"(content_digest {proof.content_digest}, found {content_digest}).",
             )
 
-    def _difference(self, found: str) -> DataError:
+    def _difference(self, found: str, what_next: str = "") -> DataError:
         """Return the error for the row at hand; both files are read to their ends for it."""
         documents = layout.document_path(self._shard.path)
         theirs, ours = (
@@ -208,19 +209,22 @@ class Follower:
         return self._error(
             AlignmentError,
             f"{self.source.info.path} has {theirs} row{'' if theirs == 1 else 's'}, {documents} has {ours}; first difference at row {self._row} ({found}).",
+            what_next,
             row=self._row,
         )
 
-    def _error(self, kind: type[DataError], found: str, **details: int) -> DataError:
-        """Return an error about the attribute file that says what to do."""
+    def _error(self, kind: type[DataError], found: str, what_next: str = "", **details: int) -> DataError:
+        """Return an error about the attribute file that says what to do: unless that is given, how the file is made again."""
         name, shard, proof = self.source.name, self._shard.path, self.source.proof
-        if proof is None:
-            what_next = advice(name, shard, self.source.maker, is_ours=False)
-        else:
-            is_ours = proof.file.checksum == files.checksum(self._file.url)
-            kind = kind if is_ours else StaleAttributesError
-            what_next = advice(name, shard, proof.verb, is_ours=is_ours)
+        is_ours = proof is not None and proof.file.checksum == files.checksum(self._file.url)
+        if proof is not None and not is_ours:
+            kind = StaleAttributesError
+        maker = self.source.maker if proof is None else proof.verb
+        what_next = what_next or advice(name, shard, maker, is_ours=is_ours)
         return kind(f"{found} {what_next}", shard=shard, **details, attributes=name)
+
+
+_AS_THEN = "It could when the attributes were made: read it with the same options (--ids-as-text, --max-record-bytes), or mend the document."
 
 
 def count_rows(url: str) -> int:

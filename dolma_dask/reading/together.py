@@ -7,7 +7,7 @@ call apart: what lies at the place of a dataset that is gone does not pass for i
 """
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -65,15 +65,29 @@ def duplicate_notes(root: str, names: Iterable[str]) -> Iterator[str]:
     # stable: published ones come first, fuzzy ones last
     every.sort(key=lambda name: (name in made, params[name].get("how") == "fuzzy"))
     for one, other in combinations(every, 2):
-        is_chained = _reads(journal, one, other) or _reads(journal, other, one)
-        is_nested = _are_nested(params[one], params[other]) and _places(journal, one) == _places(
-            journal, other
-        )
-        if not is_chained and not is_nested:
+        if not _is_safe(journal, params, one, other):
+            before = every[: every.index(other)]
+            alone = [name for name in before if not _is_safe(journal, params, name, other)]
             yield (
                 f"{one} and {other} chose their survivors each by itself: where that of one is flagged in the other, no copy of a text is left. Choose the "
-                f"second among those that the first leaves: dolma-dask dedupe ... --name {other} --where {shlex.quote(f'{Name(one)} is None')}"
+                f"second among those that the first leaves: dolma-dask dedupe ... {_chained(other, params[other], alone)}"
             )
+
+
+def _is_safe(journal: Journal, params: Mapping[str, Mapping[str, Any]], one: str, other: str) -> bool:
+    """Tell whether two sets together leave a copy of each text: one goes on from the other, or they choose alike."""
+    if _reads(journal, one, other) or _reads(journal, other, one):
+        return True
+    return _are_nested(params[one], params[other]) and _places(journal, one) == _places(journal, other)
+
+
+def _chained(name: str, made: Mapping[str, Any], others: Sequence[str]) -> str:
+    """Return options that make a set of those documents that others leave, beside the rule that it has."""
+    rule = made.get("where")
+    known = [f"({rule})" if " or " in rule else rule] if isinstance(rule, str) else []
+    rule = " and ".join([*known, *(f"{Name(one)} is None" for one in others)])
+    how = "--how fuzzy " if made.get("how") == "fuzzy" else ""
+    return f"{how}--name {name} --where {shlex.quote(rule)}"
 
 
 def _places(journal: Journal, name: str) -> list[object]:
@@ -96,7 +110,7 @@ def _folder(name: str) -> str:
 _ORDER = ("keep", "rank", "where", "within")
 
 
-def _are_nested(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _are_nested(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Tell whether the best of a cluster of the one is the best of its clusters in the other too: equal texts are in one cluster of similar ones."""
     is_of_texts = one.get("how") == "exact" and one.get("by") == "text"
     is_same_order = all(one.get(name) == other.get(name) for name in _ORDER)

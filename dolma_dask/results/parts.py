@@ -23,7 +23,7 @@ class Fact(NamedTuple):
 
 def indented(facts: Iterable[Fact]) -> list[Fact]:
     """Return facts that belong to the one above them."""
-    return [fact._replace(label=f"  {fact.label}") for fact in facts]
+    return [fact._replace(label=f"  {fact.label}" if fact.label else "") for fact in facts]
 
 
 class Heading(Struct, frozen=True):

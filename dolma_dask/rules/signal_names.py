@@ -1,5 +1,6 @@
 """Names of signals, as people write them and as they are shown: an attribute key behind ``__``, a field without ``metadata.``."""
 
+from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -16,11 +17,14 @@ def short_name(signal: str) -> str:
 
 
 def short_names(signals: list[str]) -> dict[str, str]:
-    """Return how tables call each signal: by its short name, where no other has it too."""
+    """Return how tables call each signal: by its short name, where another has it too with its set in front, where there is one, else in full."""
     short = {signal: short_name(signal) for signal in signals}
-    return {
-        signal: name if list(short.values()).count(name) == 1 else signal for signal, name in short.items()
-    }
+    if len(set(short.values())) == len(short):
+        return short
+    inside = {signal: f"{signal.partition('/')[0]}/{name}" for signal, name in short.items() if "/" in signal}
+    names = Counter([*short.values(), *inside.values()])
+    ways = {signal: (short[signal], inside.get(signal, signal)) for signal in signals}
+    return {signal: next((way for way in known if names[way] == 1), signal) for signal, known in ways.items()}
 
 
 def one_signal(problem: str, name: str, signals: list[str]) -> str:

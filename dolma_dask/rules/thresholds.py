@@ -445,13 +445,14 @@ def _of_groups(
             *(member.rules if isinstance(member, And) else [member]),
             *_plain(bounds, groups[0], keeps_nulls),
         ]
+    short = short_names([one.signal for one in bounds])
     return [
         Within(
             Name(one.signal),
             labels,
             kind,
             _by_label(one),
-            f"{short_name(one.signal)} {ends}",
+            f"{short[one.signal]} {ends}",
             keeps_nulls,
         )
         for one in bounds

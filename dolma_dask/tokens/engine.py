@@ -38,6 +38,7 @@ from tokenizers import Tokenizer
 from dolma_dask.errors import DataError, DolmaDaskError, EngineDiffersError, SourceChangedError, UsageError
 from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.ragged import check_lengths, token_dtype
+from dolma_dask.tokens import fast
 from dolma_dask.tokens.alphabet import Alphabet, find_alphabet
 from dolma_dask.tokens.cuts import Cutter, find_cutter
 from dolma_dask.tokens.encoding import (
@@ -76,9 +77,9 @@ class TokenEngine:
     config: bytes | None = field(default=None, compare=False, repr=False)
     # what becomes of special tokens that texts spell out; as the library, unless an output asks for something else
     in_text: InText = field(default="encode", compare=False)
-    fast: str = field(
-        default="", compare=False
-    )  # versions of the engine that makes ids in its place; empty: none
+    # versions of the engine that makes ids in its place (empty: none), and characters of documents that are not for it
+    fast: str = field(default="", compare=False)
+    avoid: str = field(default="", compare=False)
     # an engine that was used for the tokenizer until it gave other ids, and for which text
     distrusts: str = field(default="", compare=False)
 
@@ -190,15 +191,27 @@ class TokenEngine:
 
     def _fast_ids(self, texts: pa.LargeStringArray) -> Tokens | None:
         """Return ids by the fast engine; None if it is not used here, or cannot encode some text: the definition says which."""
-        fast = build_fast(self) if self.fast else None
+        quick = build_fast(self) if self.fast else None
         try:
-            found = None if fast is None else fast.encode(texts)
+            found = None if quick is None else quick.encode(texts)
         except EngineDiffersError as error:
             refute(self, str(error))
             raise
         except Exception:  # noqa: BLE001  the library raises nothing more precise
             return None
-        return None if found is None else Tokens(found[0].astype(self.dtype), check_lengths(found[1]))
+        if quick is None or found is None:
+            return None
+        tokens = Tokens(found[0].astype(self.dtype), check_lengths(found[1]))
+        return self._without_avoided(tokens, texts, quick.avoided(texts))
+
+    def _without_avoided(self, tokens: Tokens, texts: pa.LargeStringArray, rows: NDArray[np.int64]) -> Tokens:
+        """Encode some documents by the definition."""
+        if not rows.size:
+            return tokens
+        known = build(self)
+        some = encode_all(known.tokenizer, texts.take(pa.array(rows)), self.dtype, known.cutter, rows)
+        ids = of_documents(some, np.arange(rows.size))
+        return Tokens(*replaced(tokens, dict(zip(rows.tolist(), ids, strict=True))))
 
     def _losses(self, texts: pa.LargeStringArray, alphabet: Alphabet) -> Iterator[Finding]:
         """Yield the documents of which characters are lost."""
@@ -310,7 +323,7 @@ def build_fast(engine: TokenEngine) -> FastTokenizer | None:
     """Return the fast engine for a tokenizer; None where other versions are installed than those that were compared."""
     if engine.fast != fast_version():
         return None
-    return FastTokenizer(engine.read(), build(engine).tokenizer, engine.fingerprint)
+    return FastTokenizer(engine.read(), build(engine).tokenizer, engine.fingerprint, engine.avoid)
 
 
 @lru_cache(maxsize=8)
@@ -324,6 +337,7 @@ def refute(engine: TokenEngine, message: str) -> None:
         engine.fingerprint,
         Proof(
             engine.fast,
+            engine.avoid,
             message.removeprefix(f"{engine.fast} ").split(f" (tokenizer {engine.fingerprint})")[0],
             was_used=True,
         ),
@@ -336,7 +350,8 @@ def choose(engine: TokenEngine, wanted: Engine) -> TokenEngine:
 
     Raises `UsageError`: the fast engine is asked for by its name, and is not equal.
     """
-    is_slow = wanted == "tokenizers" or fast_version() is None
+    is_small = wanted == "auto" and engine.vocab_size < fast.LEAST_VOCABULARY
+    is_slow = wanted == "tokenizers" or is_small or fast_version() is None
     proof = kept(engine.fingerprint) if is_slow else _proof(engine)
     if wanted == "fastokens" and proof is not None and proof.differs is not None:
         raise UsageError(
@@ -344,8 +359,9 @@ def choose(engine: TokenEngine, wanted: Engine) -> TokenEngine:
         )
     if proof is not None and proof.was_used:
         return replace(engine, distrusts=f"{proof.engine} {proof.differs}")
-    is_usable = not is_slow and proof is not None and proof.differs is None
-    return replace(engine, fast=fast_version() or "") if is_usable else engine
+    if is_slow or proof is None or proof.differs is not None:
+        return engine
+    return replace(engine, fast=proof.engine, avoid=proof.avoid)
 
 
 @lru_cache(maxsize=8)

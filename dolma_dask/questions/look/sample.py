@@ -85,6 +85,9 @@ def _seen(base: str, info: FileInfo, kind: str) -> Seen:
                     break
     except (DolmaDaskError, OSError) as error:
         seen.why = str(error)
+    for record in seen.records:
+        if record.get("encoding") == seen.encoding != "UTF-8":
+            del record["encoding"]  # that is no field of the file: the source adds it
     return seen
 
 
@@ -123,6 +126,8 @@ def field_rows(kind: str, records: Sequence[dict[str, Any]]) -> Iterator[FieldRo
         example = " ".join(str(own[0])[:200].split())[:40]
         share = len(own) / len(records)
         yield FieldRow(kind, name, share, _KINDS.get(most, most.__name__), length, unique, example)
+    empty = dict.fromkeys(name for record in records for name, value in record.items() if value is None)
+    yield from (FieldRow(kind, name, 0.0, "null", None, "", "") for name in empty if name not in values)
 
 
 class Choice(NamedTuple):

@@ -39,7 +39,7 @@ def test_a_key_in_two_sets_needs_a_prefix(plain):
         UsageError, match=r"stands in attribute set copy and in attribute set shape_v1.*prefix=True"
     ):
         names_of(root, ["id"], ["copy", "shape_v1"])
-    with pytest.raises(UsageError, match="two attribute sets"):
+    with pytest.raises(UsageError, match="short for several columns"):
         names_of(root, ["count"])
     assert names_of(root, ["count"], ["copy"])[0] == COUNT
     assert names_of(root, ["copy/count"]) == [COUNT]

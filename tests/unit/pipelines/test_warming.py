@@ -16,6 +16,7 @@ RARE = {
     "_longest_of",  # dictionaries in Parquet
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit
+    "_find_torn",  # tables of text
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
 

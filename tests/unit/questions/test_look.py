@@ -162,3 +162,14 @@ def test_the_page_replaces_none_of_others(tmp_path):
 def test_a_folder_without_documents_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"no file with documents: 1 file of no kind .* a\.pdf"):
         dk.look(written(tmp_path / "raw", {"a.pdf": ""}))
+
+
+def test_fields_without_a_value_are_named_and_none_that_the_source_adds(tmp_path):
+    rows = [{"content": TEXT, "lang": None, "url": f"u{n}"} for n in range(3)]
+    pq.write_table(
+        pa.Table.from_pylist(rows, pa.schema(dict.fromkeys(rows[0], pa.string()))), tmp_path / "a.parquet"
+    )
+    (tmp_path / "b.csv").write_bytes("id,text\n1,café noir est bon pour la santé\n".encode("cp1252"))
+    fields = [line.split()[:4] for line in str(dk.look(str(tmp_path))).splitlines()]
+    assert ["parquet", "lang", "0", "%"] in fields
+    assert [words[1] for words in fields if words[:1] == ["csv"] and words[2] == "100"] == ["id", "text"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 import dolma_dask as dk
 from dolma_dask.errors import EngineDiffersError, StageError, UsageError
@@ -44,6 +44,8 @@ def own_proofs(tmp_path, monkeypatch):
     """Let a test begin on a machine that has proved nothing, with few probes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(fast, "_PROBES", 300)
+    monkeypatch.setattr(fast, "_EVERY", 512)
+    monkeypatch.setattr(fast, "LEAST_VOCABULARY", 0)
     caches = (engines._proof, engines.build_fast)
     for each in caches:
         each.cache_clear()
@@ -104,7 +106,9 @@ def test_a_machine_pays_for_a_proof_once(trained, tmp_path, monkeypatch) -> None
     for damaged in (b"", b"{", b'{"engine":"fastokens 0.1 beside tokenizers 0.1","version":1}'):
         kept.write_bytes(damaged)
         engines._proof.cache_clear()
-        monkeypatch.setattr(fast, "_prove", lambda *_: "cannot be used: for a test")
+        monkeypatch.setattr(
+            fast, "_prove", lambda engine, *_: fast.Proof(engine, differs="cannot be used: for a test")
+        )
         assert choose(tokenizer, "auto").fast == ""
         assert json.loads(kept.read_bytes())["differs"] == "cannot be used: for a test"
 
@@ -122,7 +126,7 @@ def test_an_engine_that_is_not_equal_is_not_used(trained, monkeypatch) -> None:
     tokenizer = load_tokenizer(trained)
     assert choose(tokenizer, "auto") == tokenizer
     assert choose(tokenizer, "auto").fast == choose(tokenizer, "auto").distrusts == ""
-    with pytest.raises(UsageError, match=r"gives other ids for the text.*expected engine=auto or tokenizers"):
+    with pytest.raises(UsageError, match=r"gives other ids for .*expected engine=auto or tokenizers"):
         choose(tokenizer, "fastokens")
 
 
@@ -132,6 +136,44 @@ def test_a_kind_that_the_engine_does_not_know() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     known = load_tokenizer(tokenizer.to_str())
     assert choose(known, "auto").encode(strings("a b")).ids.tolist() == [0, 1]
+
+
+IGNORES_CASE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def test_characters_that_differ_are_left_to_the_definition(trained) -> None:
+    """The pattern of GPT-4 and others ignores case: a long s is an s for the one engine, and not for the other."""
+    known = Tokenizer.from_str(trained)
+    split = pre_tokenizers.Split(Regex(IGNORES_CASE), "isolated")
+    known.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    known.add_tokens(["<tag>"])
+    slow = load_tokenizer(known.to_str())
+    quick = choose(slow, "fastokens")
+    assert "\u017f" in quick.avoid
+    texts = strings("he's", "he'\u017f\u0926 and", "<tag>", "", "it's he'\u017f", "plain")
+    assert quick.encode(texts).ids.tolist() == slow.encode(texts).ids.tolist()
+    assert quick.encode(texts).lengths.tolist() == slow.encode(texts).lengths.tolist()
+
+
+def test_other_words_show_without_a_merge_across_them(trained) -> None:
+    pairs = Tokenizer.from_str(fast.of_pairs(trained))
+    assert pairs.encode("<|endoftext|>a").ids[0] == pairs.token_to_id("<|endoftext|>") >= 256 + 65_536
+    assert len(pairs.encode("abcd").ids) < 4
+    assert fast.of_pairs(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str()) is None
+
+
+def test_a_small_vocabulary_is_not_worth_a_proof(trained, monkeypatch) -> None:
+    monkeypatch.setattr(fast, "LEAST_VOCABULARY", 10_000)
+    monkeypatch.setattr(fast, "_prove", lambda *_: pytest.fail("proved"))
+    assert choose(load_tokenizer(trained), "auto").fast == ""
+
+
+def test_a_user_without_a_home(trained, monkeypatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(fast.Path, "expanduser", lambda self: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert choose(load_tokenizer(trained), "auto").fast
 
 
 def test_without_the_extra(trained, tmp_path, monkeypatch) -> None:

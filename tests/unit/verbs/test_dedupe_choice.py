@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import shlex
 import shutil
 from collections import defaultdict
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask import cli
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.choice import ChoiceStage
@@ -336,3 +338,28 @@ def test_two_sets_that_may_drop_all_copies_are_told(tmp_path, first, second, is_
         assert not told or "--name second --where 'first is None'" in told[0]
     alone = dk.mix(str(root), to=str(tmp_path / "v2"), where="first is None", **HERE)
     assert not any("survivors" in note for note in alone.notes)
+
+
+def test_the_proposal_for_three_sets_leaves_no_note(tmp_path, monkeypatch):
+    """Followed one by one, the proposals ended nowhere: each named one of the other sets alone, and the rule that the set had was lost."""
+    root, text = tmp_path / "v0", " ".join(f"w{number}" for number in range(60))
+    rows = [("a", text), ("b", f"{text} x"), ("a", f"{text} y"), ("c", text)]
+    lines = [
+        json.dumps({"id": one, "source": f"s{row}", "text": words}) for row, (one, words) in enumerate(rows)
+    ]
+    write_lines(root / "documents/a.jsonl", lines)
+    dk.dedupe(str(root), **HERE)
+    dk.dedupe(str(root), by="id", name="ids", where="exact is None", keep="longest", **HERE)
+    dk.dedupe(str(root), how="fuzzy", where="source != 's9' or ids is None", keep="longest", **HERE)
+    rule = "exact is None and ids is None and fuzzy is None"
+    first = dk.mix(str(root), to=str(tmp_path / "v1"), where=rule, dry_run=True, **HERE)
+    notes = [note for note in first.notes if "chose their survivors each by itself" in note]
+    command = notes[0].partition("dolma-dask dedupe ... ")[2]
+    assert (
+        command
+        == "--how fuzzy --name fuzzy --where '(source != '\"'\"'s9'\"'\"' or ids is None) and exact is None'"
+    )
+    options = ["--keep", "longest", "--overwrite", "--no-progress"]
+    assert cli.main(["dedupe", str(root), *shlex.split(command), *options]) == 0
+    second = dk.mix(str(root), to=str(tmp_path / "v1"), where=rule, **HERE)
+    assert not [note for note in second.notes if "chose their survivors each by itself" in note]

@@ -269,3 +269,12 @@ def test_attributes_are_converted_with_text(tmp_path: Path) -> None:
     dk.convert(root, to=root, attributes="mine", form="flat", rename="flat", progress=False)
     rows = read(tmp_path / "attributes/flat/a.jsonl")
     assert [row["id"] for row in rows] == [str(7 * n) for n in range(12)]
+
+
+def test_who_forgets_the_option_is_not_sent_to_tag(tmp_path: Path) -> None:
+    root = documents(tmp_path / "v0", LINES[:1])
+    dk.tag(root, ["char_length_v1"], ids_as_text=True, progress=False)
+    with pytest.raises(StageError, match=r"the document could not be read: .*same options \(--ids-as-text"):
+        dk.mix(
+            root, to=str(tmp_path / "v1"), where="char_length_v1__char_length_v1__length > 0", progress=False
+        )

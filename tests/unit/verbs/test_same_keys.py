@@ -136,3 +136,19 @@ def test_names():
     }.items():  # fmt: skip
         assert [endings(name, order) for order in itertools.permutations(known)] == [found] * 120
     assert "a/x" in unknown_name("a/y", known, str)
+
+
+def test_thresholds_over_both_versions_say_which_is_which(root):
+    """Their rules had one name, in the summary and in the reasons of dropped documents."""
+    for path in (root / "documents").glob("*.gz"):
+        lines = [json.loads(line) for line in read_lines(path)]
+        write_lines(path, [json.dumps({**line, "source": f"s{row % 2}"}) for row, line in enumerate(lines)])
+    for path in (root / "attributes").glob("*/*.gz"):
+        lines = [json.loads(line) for line in read_lines(path)]
+        write_lines(path, [json.dumps({**line, "source": f"s{row % 2}"}) for row, line in enumerate(lines)])
+    cuts = dk.quantiles(str(root), [OLD, NEW], level="strict", by="source", **HERE)
+    summary = dk.mix(str(root), to=str(root.parent / "v1"), where=cuts, **HERE)
+    assert [rule.short.split(" within")[0] for rule in summary.rules] == [
+        "toxicity-0/toxicity",
+        "toxicity-1/toxicity",
+    ]
