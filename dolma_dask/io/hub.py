@@ -32,7 +32,9 @@ def read_file(model: str, revision: str | None, name: str) -> tuple[str, bytes] 
         path = huggingface_hub.hf_hub_download(model, name, revision=revision)
     except errors.RemoteEntryNotFoundError:
         return None
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError, OSError) as error:
+    except errors.HFValidationError as error:
+        raise UsageError(_message(model, revision, name, error)) from error
+    except (errors.LocalEntryNotFoundError, OSError) as error:
         known = huggingface_hub.try_to_load_from_cache(model, name, revision=revision)
         if known is not None and not isinstance(known, str):  # the cache knows that there is none
             return None

@@ -23,7 +23,7 @@ def open_tokenizer(location: str | PathLike[str]) -> TokenEngine:
     """
     location = fspath(location)
     is_text = location.lstrip().startswith("{")
-    if not is_text and (model := model_of(location)) and not Path(location).expanduser().exists():
+    if not is_text and (model := model_of(location)) and not Path(location).exists():
         return _of_model(*model)
     if is_text or files.is_local(location):
         return load_tokenizer(location)

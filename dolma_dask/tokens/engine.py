@@ -426,7 +426,10 @@ def _find_file(text: str) -> Path:
         raise UsageError(
             f"tokenizer {text} is not a local file; read it and pass the JSON text", tokenizer=text
         )
-    path = Path(text.removeprefix("file://")).expanduser().absolute()
+    try:
+        path = Path(text.removeprefix("file://")).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"tokenizer {text}: {error}; expected a path.", tokenizer=text) from None
     others = ""
     if path.is_dir():
         others, path = advice_for_folder(path), path / "tokenizer.json"

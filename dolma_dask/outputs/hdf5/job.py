@@ -303,4 +303,14 @@ def _sums(record: Record) -> list[int]:
 
 
 def _row_counts(records: Iterable[Record]) -> RowCounts:
-    return reduce(add, (RowCounts(**record.info["rows"]) for record in records), RowCounts())
+    return reduce(add, map(_counts_of, records), RowCounts())
+
+
+def _counts_of(record: Record) -> RowCounts:
+    try:
+        return msgspec.convert(record.info.get("rows"), RowCounts)
+    except msgspec.ValidationError:
+        raise CorruptFileError(
+            f"the journal does not say what {record.shard} holds: it is damaged. Make everything anew with --overwrite.",
+            shard=record.shard,
+        ) from None

@@ -1,5 +1,6 @@
 """Options of `dedupe`, and what they decide: how documents are compared, and who survives."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,8 @@ _COLUMNS = {
     "within": "a column, such as metadata.language",
 }
 """Options that name a column, and what is expected of each."""
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 _Shape = Annotated[
     int | None,
@@ -211,6 +214,10 @@ class DedupeOptions(DatasetOptions, RecordOptions):
         super().check()
         layout.check_name(self.set_name, "name")
         layout.check_name(self.set_name if self.key is None else self.key, "key")
+        if self.key is not None and not _KEY.fullmatch(self.key):
+            raise UsageError(
+                f"key={self.key!r}; expected letters, digits, underscores and hyphens behind a letter or underscore, as rules name columns."
+            )
         for option, expected in _COLUMNS.items():
             name = getattr(self, option)
             is_missing = name is None and option != "by"

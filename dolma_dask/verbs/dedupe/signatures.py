@@ -331,6 +331,11 @@ def decoded(file: "pq.ParquetFile", columns: list[str]) -> Iterator[pa.RecordBat
 
 def staged_shard(number: int, record: Record) -> StagedShard:
     """Return a shard whose rows are read from the file of its signatures, from their record."""
+    if not record.files:
+        raise CorruptFileError(
+            f"the journal names no file with the signatures of {record.shard}: it is damaged. Make everything anew with --overwrite.",
+            shard=record.shard,
+        )
     file, *kept = record.files
     documents = record.inputs[:1]  # readers of flags know of no table
     return StagedShard(number, replace(record, inputs=documents, files=tuple(kept)), file)

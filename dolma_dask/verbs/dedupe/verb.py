@@ -18,6 +18,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
+from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
@@ -72,6 +73,7 @@ def dedupe(
     ]
     _check_datasets(datasets)
     for one in datasets:
+        _check_key(one, options)
         layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in one.shards])
     if options.audit:
         return _audited(options.selected(datasets[0]), options)
@@ -97,6 +99,20 @@ def _check_datasets(datasets: Sequence[Dataset]) -> None:
         raise UsageError(
             f"{listed(roots)} lie on stores of different kinds; expected one kind, since the flags of each dataset name the others. Copy one there."
         )
+
+
+def _check_key(dataset: Dataset, options: DedupeOptions) -> None:
+    """Refuse a key that is not the name of the set, and in rules would stand for what another set has; flags may share a key, which rules then refuse by itself."""
+    if (key := options.own_key) is None:
+        return
+    catalog = Catalog(dataset)
+    for name in (other for other in dataset.attributes if other != options.set_name):
+        keys, _ = catalog.keys(name)
+        is_theirs = key in keys and catalog.makers.get(name) != "dedupe"
+        if name == key or is_theirs or any(one.endswith(f"__{key}") for one in keys):
+            raise UsageError(
+                f"key={key!r} stands for the attribute set {name} in rules; expected a name that no other attribute of {dataset.root} has."
+            )
 
 
 def _audited(dataset: Dataset, options: DedupeOptions) -> DedupeSummary:

@@ -142,6 +142,10 @@ def test_a_model_is_read_and_then_needs_no_network(hub, tokenizer, tmp_path) -> 
 
 
 def test_what_is_not_there_or_closed(hub, tmp_path) -> None:
+    for refused in opened(
+        hub, tmp_path, "a--b", "org/a..b", "org/b.", "~nobody-is-called-so/x", HF_HUB_OFFLINE="1"
+    ):
+        assert "Expected a tokenizer.json" in refused or "expected a path" in refused
     missing, revision, old, closed = opened(
         hub, tmp_path, "org/none", "org/open@none", "org/old", "org/closed"
     )

@@ -113,3 +113,20 @@ def test_usage(root):
     for key in ("", "a/b", "-x"):
         with pytest.raises(UsageError, match="key"):
             dk.dedupe(str(root), key=key, **HERE)
+
+
+@pytest.mark.parametrize("key", ["0", "1e5", "metadata.x", "-a", "a b"])
+def test_a_key_that_rules_cannot_name(root, key):
+    with pytest.raises(UsageError, match="key"):
+        dk.dedupe(str(root), key=key, **HERE)
+
+
+def test_a_key_that_stands_for_something_else(root):
+    """Rules that were there before would mean the flags."""
+    dk.tag(str(root), ["char_length_v1"], progress=False)
+    dk.dedupe(str(root), name="fuzzy", **HERE)
+    for key in ("length", "char_length_v1__char_length_v1__length", "fuzzy", "char_length_v1"):
+        with pytest.raises(UsageError, match="stands for the attribute set"):
+            dk.dedupe(str(root), key=key, **HERE)
+    assert dk.dedupe(str(root), key="other", **HERE).counts["duplicates"] == ROWS // 4
+    assert dk.dedupe(str(root), key="other", **HERE).done == 0
