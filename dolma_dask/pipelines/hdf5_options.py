@@ -56,7 +56,7 @@ OPTIONS: Mapping[str, Any] = {
 _WITHOUT_EFFECT = {
     "output_name": "files are called part-<n>-<i>.h5",
     "max_chunk_size": "documents are read in blocks of 2 MiB, and rows do not depend on them",
-    "shuffle_seed": "rows are written in the order of documents; dolma-dask mix --shuffle SEED shuffles these before",
+    "shuffle_seed": "rows are written in the order of documents; dolma-dask mix ... --shuffle --seed N shuffles these before",
     "resume_from_checkpoint": "the same command always goes on where it was stopped",
     "auth_token": "take the variable HF_TOKEN, or hf auth login",
 }
