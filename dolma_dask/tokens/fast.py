@@ -47,7 +47,7 @@ LEAST_VOCABULARY = 10_000
 MOST_AVOIDED = 200
 """Characters that may differ; an engine with more of them is not used."""
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the proof asks for more than before."""
 
 _PROBES = 8_000
@@ -176,10 +176,10 @@ def _prove(engine: str, content: str, tokenizer: Tokenizer) -> Proof:
         pairs = of_pairs(content)
         if pairs is None:
             return Proof(engine, differs="is used for byte-level BPE only")
-        others = ((json, Tokenizer.from_str(json)) for json in (content, pairs))
-        both = [(FastTokenizer(json, known), known) for json, known in others]
+        cutter = Tokenizer.from_str(pairs)
+        both = [(FastTokenizer(content, tokenizer), tokenizer), (FastTokenizer(pairs, cutter), cutter)]
         avoid = "".join(sorted(set(_other_characters(*both[1]))))
-        if len(avoid) > MOST_AVOIDED:
+        if len(avoid) > MOST_AVOIDED or any(map(_is_sample, avoid)):
             return Proof(
                 engine, differs=f"gives other ids for {len(avoid):,} characters, such as {avoid[0]!r}"
             )
@@ -230,6 +230,11 @@ _EVERY = 16
 """One of so many is taken of them."""
 
 
+def _is_sample(char: str) -> bool:
+    """Tell whether a character stands for others that are not looked at."""
+    return ord(char) >= 0x20000 or any(first <= ord(char) < stop for first, stop in _UNIFORM)
+
+
 def characters() -> str:
     """Return the characters of the basic plane, one in 16 of those that are alike, and a few of other planes."""
     alike = {code for first, stop in _UNIFORM for code in range(first, stop) if code % _EVERY}
@@ -247,11 +252,14 @@ def of_pairs(content: str) -> str | None:
     merges = [(one, other) for one in alphabet for other in alphabet]
     random.Random(_SEED).shuffle(merges)
     names = [*alphabet, *(f"{one}{other}" for one, other in merges)]
-    added = [{**token, "id": len(names) + number} for number, token in enumerate(known["added_tokens"])]
     vocabulary = {name: number for number, name in enumerate(names)}
-    vocabulary |= {token["content"]: token["id"] for token in added}
+    added = [
+        {**token, "id": vocabulary.setdefault(token["content"], len(vocabulary))}
+        for token in known["added_tokens"]
+    ]
     model = {**known["model"], "vocab": vocabulary, "merges": merges, "ignore_merges": False}
-    changed = {**known, "model": model, "added_tokens": added, "post_processor": None}
+    dropped = dict.fromkeys(("post_processor", "truncation", "padding"))
+    changed = {**known, **dropped, "model": model, "added_tokens": added}
     return msgspec.json.encode(changed).decode()
 
 

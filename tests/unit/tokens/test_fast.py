@@ -164,6 +164,34 @@ def test_other_words_show_without_a_merge_across_them(trained) -> None:
     assert fast.of_pairs(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str()) is None
 
 
+def test_what_a_file_configures_is_no_reason_to_refuse_it(trained) -> None:
+    """Truncation and padding are switched off; an added token may be spelled as a pair."""
+    known = Tokenizer.from_str(trained)
+    known.enable_truncation(3)
+    known.enable_padding(length=5)
+    known.add_tokens(["é!", "ab", "<tag>"])
+    slow = load_tokenizer(known.to_str())
+    quick = choose(slow, "fastokens")
+    texts = strings("the quick brown é! fox ab", "", "<tag>")
+    assert quick.fast
+    assert quick.encode(texts).ids.tolist() == slow.encode(texts).ids.tolist()
+
+
+def test_a_sample_that_differs_stands_for_all_of_its_kind(trained, monkeypatch) -> None:
+    right = FastTokenizer.ids
+
+    def ids(self, texts):
+        found, offsets = right(self, texts)
+        found = found.copy()
+        for row, text in enumerate(texts):
+            if "\u4e00" in text:
+                found[offsets[row]] += 1
+        return found, offsets
+
+    monkeypatch.setattr(FastTokenizer, "ids", ids)
+    assert choose(load_tokenizer(trained), "auto").fast == ""
+
+
 def test_a_small_vocabulary_is_not_worth_a_proof(trained, monkeypatch) -> None:
     monkeypatch.setattr(fast, "LEAST_VOCABULARY", 10_000)
     monkeypatch.setattr(fast, "_prove", lambda *_: pytest.fail("proved"))
