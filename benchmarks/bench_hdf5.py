@@ -8,7 +8,7 @@ from dolma_dask.outputs.hdf5.options import RowOptions
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import StagedTokens, StagingWriter
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.lm import LmData
+from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.hdf5.verb import hdf5
 
 COPIES = 40
@@ -70,7 +70,7 @@ def _one_by_one(job: Job, name: str, to: str) -> None:
 def rows_alone(job: Job) -> None:
     """Tokens to files, second pass alone, text lengths included; MB of token ids as int32."""
     path = str(tokenizer_path(job.corpus))
-    mode = RowOptions(tokenizer=path).lm_data(load_tokenizer(path))
+    mode = RowOptions(tokenizer=path).build(load_tokenizer(path))
     folder = str(job.scratch / "staging file")
     warm, *parts = [
         _stage(mode, folder, job.corpus.files("warm")[0], 0, 1),
@@ -81,18 +81,18 @@ def rows_alone(job: Job) -> None:
         _write(job, mode, folder, tuple(parts), "out")
 
 
-def _stage(mode: LmData, folder: str, path: str, number: int, copies: int) -> StagedTokens:
+def _stage(mode: Mode, folder: str, path: str, number: int, copies: int) -> StagedTokens:
     """Write the tokens of the first documents of a file, some times over."""
     block = next(iter(DocumentFile(path, ["text"])))
-    tokens, _ = mode.encode(block.batch)
+    tokens, _ = mode.recipe.encode(block.batch.column("text"))
     with StagingWriter(folder, number, mode) as writer:
         for _ in range(copies):
             writer.write(tokens)
     return StagedTokens(number, writer.tokens, copies * len(tokens.lengths))
 
 
-def _write(job: Job, mode: LmData, folder: str, parts: tuple[StagedTokens, ...], name: str) -> None:
-    plan = RowPlan(mode, parts, tuple(0 for _ in parts))
+def _write(job: Job, mode: Mode, folder: str, parts: tuple[StagedTokens, ...], name: str) -> None:
+    plan = RowPlan(mode, parts, ())
     stage = RowsStage(str(job.scratch / name), folder, mode, plan.tokens)
     for number, work in enumerate(plan.files(50_000)):
         stage.run_shard(stage.task(number, work, ""))

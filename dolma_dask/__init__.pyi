@@ -937,25 +937,29 @@ def hdf5(
     to: str,
     /,
     *,
-    tokenizer: str,
     mode: str = "LMData",
-    max_seq_length: int = 2048,
     tail: Literal["pad", "drop"] = "pad",
     pack_sequences: bool = True,
+    fold_long_doc: bool = True,
+    short_seq_prob: float = 0.0,
+    split_text_to_tokenize: bool = False,
+    chunk_len_to_split: int = 2000,
+    remove_bos_in_chunks: bool = False,
+    min_sequence_len: int | None = None,
+    inverted_mask: bool = False,
+    packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
+    max_sequences_per_row: int | None = None,
+    max_chunk_size: int = 1024,
+    tokenizer: str,
+    max_seq_length: int = 2048,
     eos: str | None = None,
     pad: str | None = None,
     eos_id: int | None = None,
     pad_id: int | None = None,
-    min_sequence_len: int | None = None,
-    short_seq_prob: float = 0.0,
     seed: int = 0,
     use_ftfy: bool | None = None,
     ftfy_normalizer: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = "NFC",
     wikitext_detokenize: bool = False,
-    split_text_to_tokenize: bool = False,
-    chunk_len_to_split: int = 2000,
-    remove_bos_in_chunks: bool = False,
-    inverted_mask: bool = False,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
@@ -989,17 +993,39 @@ def hdf5(
         Folder or URL with documents/ in it.
     to : str
         Output folder or URL.
-    tokenizer : str
-        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
-        @.
     mode : str
-        LMData: documents as a stream of tokens, each predicted from those before it.
-    max_seq_length : int
-        Tokens of a row.
+        LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
+        itself alone.
     tail : {"pad", "drop"}
         What happens to the last tokens, which fill no row: one more row with padding, or nothing.
     pack_sequences : bool
         Rows go on from document to document; else every document begins a row, and its last row is padded.
+    fold_long_doc : bool
+        Documents that are longer than a row are cut into several sequences; else they are left out.
+    short_seq_prob : float, optional
+        Share of rows (LMData_VSL: of documents) that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.
+    split_text_to_tokenize : bool, optional
+        Cut texts before they are tokenized, for tokenizers that are slow on long texts.
+    chunk_len_to_split : int
+        Characters after which the next space begins a piece.
+    remove_bos_in_chunks : bool, optional
+        What the tokenizer adds stands around a document, not around each of its pieces.
+    min_sequence_len : int, optional
+        Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
+    inverted_mask : bool, optional
+        The loss mask is 1 where nothing is predicted.
+    packing : {"best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"}, optional
+        How sequences are put together: best_fit (the default) wastes least; next_fit keeps their order; spfhp and lpfhp as published by
+        Graphcore; modelzoo as that tool.
+    max_sequences_per_row : int, optional
+        Sequences that share a row at most; by default any number.
+    max_chunk_size : int
+        With packing=modelzoo: KiB of text whose sequences may share rows.
+    tokenizer : str
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
+    max_seq_length : int
+        Tokens of a row.
     eos : str, optional
         Token behind each document; by default the tokenizer's own. "none" for none.
     pad : str, optional
@@ -1008,26 +1034,14 @@ def hdf5(
         Token behind each document, by its id.
     pad_id : int, optional
         Token that fills a row, by its id.
-    min_sequence_len : int, optional
-        Without packing: rows of fewer tokens are left out; by default 10.
-    short_seq_prob : float, optional
-        Share of rows that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.
     seed : int, optional
-        Seed of the rows that are cut at random.
+        Seed of all that is drawn at random but the order of rows.
     use_ftfy : bool, optional
         Repair texts with ftfy first; by default not.
     ftfy_normalizer : {"NFC", "NFD", "NFKC", "NFKD"}
         Unicode normalization that ftfy ends with. In Python None for none.
     wikitext_detokenize : bool, optional
         Put the punctuation of wikitext together.
-    split_text_to_tokenize : bool, optional
-        Cut texts before they are tokenized, for tokenizers that are slow on long texts.
-    chunk_len_to_split : int
-        Characters after which the next space begins a piece.
-    remove_bos_in_chunks : bool, optional
-        What the tokenizer adds stands around a document, not around each of its pieces.
-    inverted_mask : bool, optional
-        The loss mask is 1 where nothing is predicted.
     max_rows_per_file : int
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional
@@ -2887,25 +2901,29 @@ def write_hdf5(
     to: str,
     /,
     *,
-    tokenizer: str,
     mode: str = "LMData",
-    max_seq_length: int = 2048,
     tail: Literal["pad", "drop"] = "pad",
     pack_sequences: bool = True,
+    fold_long_doc: bool = True,
+    short_seq_prob: float = 0.0,
+    split_text_to_tokenize: bool = False,
+    chunk_len_to_split: int = 2000,
+    remove_bos_in_chunks: bool = False,
+    min_sequence_len: int | None = None,
+    inverted_mask: bool = False,
+    packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
+    max_sequences_per_row: int | None = None,
+    max_chunk_size: int = 1024,
+    tokenizer: str,
+    max_seq_length: int = 2048,
     eos: str | None = None,
     pad: str | None = None,
     eos_id: int | None = None,
     pad_id: int | None = None,
-    min_sequence_len: int | None = None,
-    short_seq_prob: float = 0.0,
     seed: int = 0,
     use_ftfy: bool | None = None,
     ftfy_normalizer: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = "NFC",
     wikitext_detokenize: bool = False,
-    split_text_to_tokenize: bool = False,
-    chunk_len_to_split: int = 2000,
-    remove_bos_in_chunks: bool = False,
-    inverted_mask: bool = False,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
@@ -2927,17 +2945,39 @@ def write_hdf5(
         Columns (or keys of the dicts) ``id text source``, strings; others are not read. Rows follow in their order.
     to : str
         Output folder or URL.
-    tokenizer : str
-        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
-        @.
     mode : str
-        LMData: documents as a stream of tokens, each predicted from those before it.
-    max_seq_length : int
-        Tokens of a row.
+        LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
+        itself alone.
     tail : {"pad", "drop"}
         What happens to the last tokens, which fill no row: one more row with padding, or nothing.
     pack_sequences : bool
         Rows go on from document to document; else every document begins a row, and its last row is padded.
+    fold_long_doc : bool
+        Documents that are longer than a row are cut into several sequences; else they are left out.
+    short_seq_prob : float, optional
+        Share of rows (LMData_VSL: of documents) that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.
+    split_text_to_tokenize : bool, optional
+        Cut texts before they are tokenized, for tokenizers that are slow on long texts.
+    chunk_len_to_split : int
+        Characters after which the next space begins a piece.
+    remove_bos_in_chunks : bool, optional
+        What the tokenizer adds stands around a document, not around each of its pieces.
+    min_sequence_len : int, optional
+        Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
+    inverted_mask : bool, optional
+        The loss mask is 1 where nothing is predicted.
+    packing : {"best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"}, optional
+        How sequences are put together: best_fit (the default) wastes least; next_fit keeps their order; spfhp and lpfhp as published by
+        Graphcore; modelzoo as that tool.
+    max_sequences_per_row : int, optional
+        Sequences that share a row at most; by default any number.
+    max_chunk_size : int
+        With packing=modelzoo: KiB of text whose sequences may share rows.
+    tokenizer : str
+        A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
+        @.
+    max_seq_length : int
+        Tokens of a row.
     eos : str, optional
         Token behind each document; by default the tokenizer's own. "none" for none.
     pad : str, optional
@@ -2946,26 +2986,14 @@ def write_hdf5(
         Token behind each document, by its id.
     pad_id : int, optional
         Token that fills a row, by its id.
-    min_sequence_len : int, optional
-        Without packing: rows of fewer tokens are left out; by default 10.
-    short_seq_prob : float, optional
-        Share of rows that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.
     seed : int, optional
-        Seed of the rows that are cut at random.
+        Seed of all that is drawn at random but the order of rows.
     use_ftfy : bool, optional
         Repair texts with ftfy first; by default not.
     ftfy_normalizer : {"NFC", "NFD", "NFKC", "NFKD"}
         Unicode normalization that ftfy ends with. In Python None for none.
     wikitext_detokenize : bool, optional
         Put the punctuation of wikitext together.
-    split_text_to_tokenize : bool, optional
-        Cut texts before they are tokenized, for tokenizers that are slow on long texts.
-    chunk_len_to_split : int
-        Characters after which the next space begins a piece.
-    remove_bos_in_chunks : bool, optional
-        What the tokenizer adds stands around a document, not around each of its pieces.
-    inverted_mask : bool, optional
-        The loss mask is 1 where nothing is predicted.
     max_rows_per_file : int
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional

@@ -42,6 +42,9 @@ MAX_ROWS_PER_FILE = 50_000
 LM_FEATURES = ("input_ids", "attention_mask", "labels")
 """Channels of a language-modelling row. ModelZoo calls the loss mask ``attention_mask``; it never masks attention."""
 
+VSL_FEATURES = (*LM_FEATURES, "attention_span", "position_ids")
+"""Channels of a row in which several sequences stand: how many later positions of its sequence may attend to a token, and its place there."""
+
 MAX_PARTITIONS, MAX_INDEX = 10**6, 10**5
 """Limit that the digits of a name set."""
 
@@ -63,7 +66,7 @@ class RowShape(Struct, frozen=True):
     """The array of one file."""
 
     rows: int  # rows of the file, at least 1
-    channels: int  # 3 for language modelling
+    channels: int  # 3 for language modelling, 5 for several sequences in a row, 6 for preferences
     length: int  # tokens of a channel: max_seq_length
 
     @property
@@ -87,7 +90,7 @@ class RowShape(Struct, frozen=True):
 
 
 class RowCounts(Struct, frozen=True):
-    """Counts of rows, taken as they were written."""
+    """Counts of rows, taken as they were made."""
 
     rows: int = 0  # rows
     tokens: int = 0  # positions of one channel: rows x max_seq_length
@@ -99,6 +102,11 @@ class RowCounts(Struct, frozen=True):
     # UTF-8 bytes and code points of the rows' ids as text, padding and special tokens included
     detokenized_bytes: int = 0
     detokenized_chars: int = 0
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], length: int) -> "RowCounts":
+        """Return the sums of what was counted in each row (n_rows, 5): all but rows and positions."""
+        return cls(len(counts), len(counts) * length, *counts.sum(axis=0).tolist())
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
         return RowCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})

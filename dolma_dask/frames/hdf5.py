@@ -36,7 +36,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.outputs.hdf5.job import Hdf5Job, Hdf5Summary
+from dolma_dask.outputs.hdf5.job import WINDOWS, Hdf5Job, Hdf5Summary, with_windows
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.hdf5.staging import VERB
 
@@ -111,7 +111,7 @@ def _tasks(job: Hdf5Job, work: WorkDir, tokens: "Sequence[Delayed]") -> "list[De
     from dask import delayed
 
     shared = delayed(job, traverse=False, pure=False)
-    gathered = delayed(partial(_gather, work.url), pure=False)(
+    gathered = delayed(partial(_gather, work.url, job), pure=False)(
         list(tokens), dask_key_name=f"hdf5-sums-{work.key}"
     )
     count = len(tokens)
@@ -123,7 +123,13 @@ def _tasks(job: Hdf5Job, work: WorkDir, tokens: "Sequence[Delayed]") -> "list[De
     ] + [gathered]
 
 
-def _gather(work: str, staged: list[StagedFiles]) -> StagedFiles:
+class StagedTokens(StagedFiles, frozen=True):
+    """All staging files in one place."""
+
+    windows: tuple[int, ...] | None = None  # rows of each window, where several segments share a row
+
+
+def _gather(work: str, job: Hdf5Job, staged: list[StagedFiles]) -> StagedTokens:
     """Put the staging files of all attempts into one folder, named after their content: when this task is lost midway, the next attempt goes on there."""
     content = _content(record for each in staged for record in each.records)
     folder = files.join(work, work_key("tokens", 1, {"files": content}))
@@ -132,27 +138,30 @@ def _gather(work: str, staged: list[StagedFiles]) -> StagedFiles:
     for each in staged:
         (record,) = each.records
         moved += stage.run_shard(Task(record.shard, (Unit(record.unit, record.key),), (), each))
-    return StagedFiles(folder, tuple(moved))
+    known = job.packed(job.summed(moved, {}), folder, {record.unit: record for record in moved})
+    windows = known.info.get(WINDOWS)
+    return StagedTokens(folder, tuple(moved), None if windows is None else tuple(windows))
 
 
 def _content(records: Iterable[Record]) -> list[str]:
     return [file.checksum for record in records for file in record.files]
 
 
-def _job_of(job: Hdf5Job, tokens: StagedFiles) -> Hdf5Job:
+def _job_of(job: Hdf5Job, tokens: StagedTokens) -> Hdf5Job:
     """Return the job of what was tokenized: its key holds the content."""
     params = {**job.documents.params, "collection": _content(tokens.records)}
     return replace(job, documents=replace(job.documents, params=params))
 
 
-def _rows_plan(job: Hdf5Job, tokens: StagedFiles) -> Plan:
+def _rows_plan(job: Hdf5Job, tokens: StagedTokens) -> Plan:
     """Return the plan of all files, as `hdf5` has it."""
     records = [replace(record, key=job.key) for record in tokens.records]
     known = job.summed(records, sum_counts(record.counts for record in records))
+    known = known if tokens.windows is None else with_windows(known, [tokens.windows])
     return job.rows_plan(known, tokens.folder, {record.unit: record for record in records})
 
 
-def _write_files(work: str, number: int, count: int, job: Hdf5Job, tokens: StagedFiles) -> StagedFiles:
+def _write_files(work: str, number: int, count: int, job: Hdf5Job, tokens: StagedTokens) -> StagedFiles:
     """Write every `count`-th file from `number` on, into a folder that no other attempt has."""
     folder = files.join(work, uuid.uuid4().hex)
     plan = _rows_plan(_job_of(job, tokens), tokens)
@@ -161,9 +170,7 @@ def _write_files(work: str, number: int, count: int, job: Hdf5Job, tokens: Stage
     return StagedFiles(folder, tuple(records))
 
 
-def _finish(
-    job: Hdf5Job, work: WorkDir, overwrite: bool, started: float, made: list[StagedFiles]
-) -> Hdf5Summary:
+def _finish(job: Hdf5Job, work: WorkDir, overwrite: bool, started: float, made: list[Any]) -> Hdf5Summary:
     """Let all files appear, and write the journal."""
     *rows, tokens = made
     done = _job_of(job, tokens)

@@ -145,7 +145,7 @@ class RaggedSink(WriterSink[RaggedWriter]):
         """See `dolma_dask.sinks.sink.Sink`."""
         engine, writer = self._output.engine, self.writer
         tokens, _, bad = self._findings.encode(
-            rows, lambda batch: (engine.encode(batch.column("text")), None)
+            rows, lambda some: (engine.encode(some.batch.column("text")), None)
         )
         writer.write(self._output.framing.apply(tokens))
         writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy

@@ -16,10 +16,11 @@ from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
-from dolma_dask.outputs.hdf5.options import MODELZOO
+from dolma_dask.outputs.hdf5.modes import MODES
+from dolma_dask.outputs.hdf5.modes.common import MODELZOO
+from dolma_dask.outputs.hdf5.options import check_mode, is_cut_in_chunks
 from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.pipelines.signatures import arguments_of
-from dolma_dask.tokens.modes import ANNOUNCED, MODES, check_mode
 from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.verb import hdf5
 
@@ -68,7 +69,7 @@ def is_mode(word: str) -> bool:
 
     Raises `UsageError`: it is nearly one.
     """
-    modes = {mode.lower(): mode for mode in (*MODES, *ANNOUNCED)}
+    modes = {mode.lower(): mode for mode in MODES}
     near = get_close_matches(word.lower(), modes, n=1, cutoff=0.8)
     if near and word not in modes.values() and not files.local_path(word).exists():
         raise UsageError(
@@ -98,14 +99,21 @@ def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
     known = {name: value for name, value in given.items() if value is not None}
     _check_possible(known)
     raw = RawTexts(known.get("input_dir"), known.get("metadata_files", ()), known.get("jsonl_key", "text"))
+    options = _our_options(given)
+    if not is_cut_in_chunks(mode, options):
+        options.pop("max_chunk_size", None)
     summary = hdf5(
         raw,
         known.get("output_dir", OUTPUT_DIR),
         mode=mode,
         tokenizer=_tokenizer(known),
-        **_our_options(given),
+        **options,
     )
-    notes = [f"{name} has no effect: {why}" for name, why in _WITHOUT_EFFECT.items() if name in known]
+    notes = [
+        f"{name} has no effect: {why}"
+        for name, why in _WITHOUT_EFFECT.items()
+        if name in known and name not in options
+    ]
     return replace(summary, notes=(*summary.notes, *notes))
 
 

@@ -28,7 +28,7 @@ from dolma_dask.results.parts import Part
 from dolma_dask.results.summary import Summary
 from dolma_dask.results.table import Column, Table
 from dolma_dask.text.kernels import Counts
-from dolma_dask.tokens.packing import count_document_rows, stream_rows
+from dolma_dask.tokens.packing import count_segments, stream_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +268,7 @@ def _checked(seq_lengths: Sequence[int]) -> tuple[int, ...]:
 
 def _waste_of(counts: TokenCounts, length: int) -> dict[str, Any]:
     predicted = np.maximum(counts.values - 1, 0)
-    rows = int((count_document_rows(counts.values, length, MIN_TOKENS) * counts.documents).sum())
+    rows = int((count_segments(counts.values, length, MIN_TOKENS) * counts.documents).sum())
     packed = stream_rows(counts.tokens, length, "pad")
     return {
         "seq_length_tokens": length,

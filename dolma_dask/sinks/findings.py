@@ -32,16 +32,16 @@ class TextFindings:
         self._refused_bytes = 0
 
     def encode(
-        self, rows: DocumentRows, encode: Callable[[pa.RecordBatch], tuple[Tokens, Counted]]
+        self, rows: DocumentRows, encode: Callable[[DocumentRows], tuple[Tokens, Counted]]
     ) -> tuple[Tokens, Counted, list[BadRecord]]:
         """Return the tokens of documents, what `encode` counted in them, and documents that are refused, of which there are no tokens."""
-        tokens, counted = encode(rows.batch)
+        tokens, counted = encode(rows)
         refuses = self._in_text == "refuse"
         refused = [one for one in tokens.findings if refuses and one.kind == SPELLED]
         bad = [self._refuse(rows, one) for one in refused]
         if bad:
             rows = self._without(rows, [one.row for one in refused])
-            tokens, counted = encode(rows.batch)
+            tokens, counted = encode(rows)
         for one in tokens.findings:
             self._take(rows, one, one.kind)
         return tokens, counted, bad
@@ -67,7 +67,8 @@ class TextFindings:
         kept[refused] = False
         left = rows.batch.filter(pa.array(kept))
         self._refused_bytes += text_bytes(rows.batch.column("text")) - text_bytes(left.column("text"))
-        return DocumentRows(left, rows.numbers[kept])
+        lines = None if rows.lines is None else rows.lines.filter(pa.array(kept))
+        return DocumentRows(left, rows.numbers[kept], lines)
 
     def sums(self, facts: ShardFacts) -> dict[str, float]:
         """Return the counts for the record of the output: those of the findings, and those of the reading without what was refused."""

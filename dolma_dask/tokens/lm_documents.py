@@ -3,14 +3,14 @@
 Encoding is nearly all of the cost (3 to 4 MB of text per CPU-second); what is added here takes 1 to 2 ns per token.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
@@ -23,6 +23,7 @@ from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.shortening import short_documents
 from dolma_dask.tokens.specials import Specials, surround
 
 _SPACE = 32
@@ -48,13 +49,30 @@ class Cutting(Struct, frozen=True):
 
 
 class LmRecipe(Struct, frozen=True):
-    """Way from documents to ids."""
+    """Way from documents to ids; see `dolma_dask.tokens.modes.Recipe`."""
+
+    reads: ClassVar[str] = "text"
+    has_marks: ClassVar[bool] = False
 
     engine: TokenEngine  # the tokenizer
     specials: Specials  # what stands around a document
     cleaning: Cleaning = msgspec.field(default_factory=Cleaning)  # what happens to texts first
     cutting: Cutting = msgspec.field(default_factory=Cutting)  # whether they are cut
     skips_empty: bool = False  # documents without text are left out; else they are their end token alone
+
+    def params(self) -> dict[str, Any]:
+        """Return all that decides the ids of given texts."""
+        return {
+            **self.engine.params(),
+            "specials": asdict(self.specials),
+            "cleaning": self.cleaning.params(),
+            "cutting": asdict(self.cutting),
+            "skips_empty": self.skips_empty,
+        }
+
+    def value_bytes(self, texts: pa.LargeStringArray) -> NDArray[np.int64]:
+        """Return the UTF-8 bytes of texts (n,)."""
+        return np.diff(string_parts(texts)[0]).astype(np.int64)
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
         """Return the ids of documents, and what was counted."""
@@ -92,6 +110,32 @@ class LmRecipe(Struct, frozen=True):
         if eos is None or self.specials.tail[-1:] == (eos,):
             return tokens
         return surround(tokens, (), (eos,))
+
+
+class SequenceRecipe(LmRecipe, frozen=True):
+    """Way from documents to sequences that share rows with others."""
+
+    length: int = 2048  # max_seq_length
+    least: int = 10  # min_sequence_len: documents of fewer tokens are left out
+    folds: bool = True  # longer documents are several sequences; else they are left out
+    short_seq_prob: float = 0.0  # share of documents cut at random
+    seed: int = 0  # of that chance
+
+    def params(self) -> dict[str, Any]:
+        """See `LmRecipe.params`."""
+        own = {name: getattr(self, name) for name in ("least", "folds", "short_seq_prob", "seed")}
+        return {**super().params(), "sequences": own}
+
+    def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
+        """Return the ids of documents, none of those that are left out, and what was counted."""
+        tokens, counts = super().encode(texts)
+        kept = tokens.lengths >= self.least
+        if not self.folds:
+            kept &= tokens.lengths <= self.length + 1
+        if not kept.all():
+            ids = tokens.ids[np.repeat(kept, tokens.lengths)]
+            tokens = replace(tokens, ids=ids, lengths=np.where(kept, tokens.lengths, 0).astype(np.int32))
+        return short_documents(tokens, self.short_seq_prob, self.seed, self.length), counts
 
 
 def _chars(texts: pa.LargeStringArray) -> int:

@@ -1,78 +1,174 @@
-"""Plug for the modes of `hdf5`: how documents become sequences of ids, and sequences become rows.
+"""The row machine of `hdf5`: how records become sequences of tokens, sequences become rows, and rows become channels.
 
-Work goes in two passes. The first encodes each shard once: ids back to back, and their lengths. Between them only sums are looked at: how many
-tokens (of a stream) or rows (of documents by themselves) each shard has. The second makes the rows of a file from the ids of the shards
-that they come from. A mode says what happens in either pass; files, workers and resuming are not its business.
+A mode is a choice of four parts. **Encode** (`Recipe`): records to sequences of words, ids of which bit 31 tells that they are not to be predicted.
+**Pack**: all documents as one stream, every segment in a row of its own, or several in a row as one of `bins.PACKINGS` puts them together. **Fill**
+(`Filler`): segments to channels. **Order**: that of the documents, or shuffled (`outputs.hdf5.shuffling`). Work goes in two passes: the first encodes
+each shard once, the second makes the rows of a file from the words that they consist of. Files, workers and resuming are not a mode's business.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.hdf5 import RowCounts, TextCounts
+from dolma_dask.formats.hdf5 import LM_FEATURES, VSL_FEATURES, TextCounts
+from dolma_dask.tokens.bins import PACKINGS, Bins
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.engine import TokenEngine
-from dolma_dask.tokens.lm import LmData
-from dolma_dask.tokens.packing import Tail, Windows
+from dolma_dask.tokens.filling import fill_rows
+from dolma_dask.tokens.packing import Int32s, Int64s, Rows, Segments, Tail, document_segments
+from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
+from dolma_dask.tokens.shown_text import count_text
 from dolma_dask.tokens.specials import Specials
 
+Packing = Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"]
+"""Ways to put several segments into a row; see `dolma_dask.tokens.bins`."""
 
-class Mode(Protocol):
-    """A mode with its options; frozen and picklable."""
+WORDS = np.dtype("<u4")
+"""Type of staged words of which some are not to be predicted."""
 
-    @property
-    def name(self) -> str: ...  # for users
-    @property
-    def features(self) -> tuple[str, ...]: ...  # names of the channels of a row
-    @property
-    def reads(self) -> tuple[str, ...]: ...  # columns of documents
-    @property
-    def length(self) -> int: ...  # tokens of a channel
+
+class Recipe(Protocol):
+    """Way from records to sequences of words; frozen and picklable."""
+
     @property
     def engine(self) -> TokenEngine: ...
     @property
     def specials(self) -> Specials: ...
     @property
-    def stream_tail(
-        self,
-    ) -> Tail | None: ...  # treatment of the last tokens of one stream; None: rows belong to documents
+    def reads(self) -> str: ...  # "text", or "record": whole records as JSON
+    @property
+    def has_marks(self) -> bool: ...  # bit 31 of some words is set
 
     def params(self) -> Mapping[str, Any]:
-        """Return all that decides the rows of given documents, JSON-able."""
+        """Return all that decides the sequences of given records, JSON-able."""
         ...
 
-    def encode(self, batch: pa.RecordBatch) -> tuple[Tokens, TextCounts]:
-        """First pass: return the sequences of a batch of documents, the same number for each, and what was counted."""
+    def encode(self, column: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
+        """Return the sequences of a batch of records, and what was counted."""
         ...
 
-    def windows(self, lengths: NDArray[np.int32]) -> Windows:
-        """Return the rows of the sequences of a shard, if `stream_tail` is None: sorted, a row from neighbouring ids."""
-        ...
-
-    def make(
-        self, tokens: NDArray[np.int32], windows: Windows, first_row: int
-    ) -> tuple[NDArray[np.int32], RowCounts]:
-        """Second pass: return rows, (n, channels, length), and what was counted in them; `first_row` is the number of the first among all."""
+    def value_bytes(self, column: pa.LargeStringArray) -> Int64s:
+        """Return UTF-8 bytes of the values of each record (n,), by which ModelZoo cuts chunks."""
         ...
 
 
-MODES: Mapping[str, type[Mode]] = {LmData.name: LmData}
-"""The modes that there are."""
+class Filler(Protocol):
+    """Makes rows, batch after batch from a first one on."""
 
-ANNOUNCED = ("Summarization", "FIM", "LMData_VSL", "Summarization_VSL", "DPO")
-"""Modes of ModelZoo that are still to come."""
+    def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+        """Return rows (n, channels, length), and what was counted in each (n, 5): see `RowCounts.of`."""
+        ...
 
 
-def check_mode(name: str) -> None:
-    """Refuse a mode that there is not.
+class Mode(Struct, frozen=True):
+    """A mode with its options: rows of three channels, or five if segments of several documents share them."""
 
-    Raises `UsageError`: it is unknown, or not built yet.
-    """
-    if name in MODES:
-        return
-    state = "is not there yet" if name in ANNOUNCED else "is unknown"
-    raise UsageError(f"mode {name!r} {state}; expected one of {', '.join(MODES)}.")
+    name: str  # for users
+    recipe: Recipe  # how records become sequences
+    length: int = 2048  # max_seq_length
+    packing: Packing | None = None  # how several segments share a row; None: they do not
+    packs: bool = True  # without `packing`: all documents are one stream; else each segment is a row
+    tail: Tail = "pad"  # what happens to the last tokens of the stream
+    least: int = 10  # segments of fewer tokens make no row
+    short_seq_prob: float = 0.0  # share of rows cut at random
+    seed: int = 0  # of that chance
+    inverted_mask: bool = False  # 1 where nothing is predicted
+    max_sequences: int | None = None  # segments of a row at most, if several share it
+    max_chunk_size: int = 1024  # KiB of text whose sequences share rows, if `packing` is that of ModelZoo
+    like_modelzoo: bool = False  # chances of `short_seq_prob` are those of ModelZoo 2.2 run with one process
+
+    per_row: ClassVar[int] = 1
+    """Segments of a row, if none is packed."""
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise UsageError(f"max_seq_length={self.length}; expected a number of tokens from 1 on.")
+        if self.least < 0:
+            raise UsageError(f"min_sequence_len={self.least}; expected a number of tokens from 0 on.")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed={self.seed}; expected a whole number from 0 on.")
+        check_short(self.short_seq_prob, self.length)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the channels of a row."""
+        return LM_FEATURES if self.packing is None else VSL_FEATURES
+
+    @property
+    def engine(self) -> TokenEngine:
+        """The tokenizer."""
+        return self.recipe.engine
+
+    @property
+    def specials(self) -> Specials:
+        """End of a document, and padding."""
+        return self.recipe.specials
+
+    @property
+    def words(self) -> np.dtype[Any]:
+        """Type of staged words."""
+        return WORDS if self.recipe.has_marks else self.engine.dtype
+
+    @property
+    def stream_tail(self) -> Tail | None:
+        """Treatment of the last tokens if all documents are one stream; None if they are not."""
+        return self.tail if self.packs and self.packing is None else None
+
+    def params(self) -> Mapping[str, Any]:
+        """Return all that decides the rows of given records, JSON-able."""
+        own = {name: value for name, value in asdict(self).items() if name not in ("name", "recipe")}
+        if self.packing != "modelzoo":
+            del own["max_chunk_size"]
+        if self.packing is None:
+            del own["packing"], own["max_sequences"]
+        return {"mode": self.name, **self.recipe.params(), "rows": own}
+
+    def segments(self, lengths: Int32s) -> Segments:
+        """Return the segments of sequences (n,) that stand back to back; long ones are cut."""
+        return document_segments(lengths, self.length, self.least)
+
+    def bins(self, sizes: Int64s) -> Bins:
+        """Return the rows of the segments of a window, of which `sizes` (n,) tokens are to be predicted."""
+        assert self.packing is not None
+        return PACKINGS[self.packing](sizes, self.length, self.max_sequences)
+
+    def rows(self, segments: Segments) -> Rows:
+        """Return the rows of the segments of a window."""
+        if self.packing is None:
+            return Rows.of(segments, self.per_row)
+        bins = self.bins(segments.sizes - 1)
+        return Rows(Segments(segments.starts[bins.order], segments.sizes[bins.order]), bins.bounds)
+
+    def filler(self, first_row: int) -> Filler:
+        """Return what makes the rows from one on, by its number among all."""
+        return _RowFiller(self, first_row)
+
+
+class _RowFiller:
+    """Makes rows of three or five channels, some of them short; see `Filler`."""
+
+    def __init__(self, mode: Mode, first_row: int) -> None:
+        self._mode = mode
+        draw = short_sizes_like_modelzoo if mode.like_modelzoo else short_sizes
+        is_cut = mode.short_seq_prob > 0 and mode.packing is None
+        self._sizes = draw(first_row, mode.short_seq_prob, mode.seed, mode.length) if is_cut else None
+
+    def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+        mode, segments = self._mode, rows.segments
+        if self._sizes is not None:
+            segments = Segments(segments.starts, np.minimum(segments.sizes, self._sizes(len(rows))))
+        made, counts = fill_rows(
+            words,
+            Rows(segments, rows.bounds),
+            (len(mode.features), mode.length),
+            eos_id=mode.specials.eos_id,
+            pad_id=mode.specials.pad_id,
+            inverted_mask=mode.inverted_mask,
+        )
+        return made, np.concatenate([counts, count_text(mode.engine, made[:, 0])], axis=1)

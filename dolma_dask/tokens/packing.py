@@ -1,8 +1,10 @@
-"""Assignment of tokens to rows: arithmetic over counts, so that rows depend on the order of documents alone.
+"""Assignment of tokens to rows, so that rows depend on the order of documents alone.
 
-A window is up to ``length + 1`` neighbouring tokens: all but its last are the input, all but its first the labels. Windows of a stream
-overlap by one token, so that each token but the very first is predicted once. Packed, all documents are one stream, and row ``r`` begins at
-token ``r * length`` wherever shards begin or end; unpacked, every document is a stream of its own.
+A segment is up to ``length + 1`` neighbouring tokens: all but its last are the input, all but its first the labels. Segments of a stream
+overlap by one token, so that each token but the very first is predicted once. Either all documents are one stream, and row ``r`` begins at
+token ``r * length`` wherever shards begin or end: arithmetic over counts. Or every document is a stream of its own, and rows are lists of segments.
+These are packed window by window: a window is a fixed number of neighbouring segments, whatever shards they lie in, so that memory is bounded and rows
+depend on nothing but their order and the options.
 """
 
 from bisect import bisect_right
@@ -23,18 +25,38 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
 
-class Windows(Struct, frozen=True):
-    """Starts of rows in a run of tokens, and how many tokens each has."""
+class Segments(Struct, frozen=True):
+    """Starts of segments in a run of tokens, and how many tokens each has."""
 
-    starts: Int64s  # (n_rows,)
-    sizes: Int64s  # (n_rows,) From 2 to length + 1
+    starts: Int64s  # (n_segments,)
+    sizes: Int64s  # (n_segments,) From 2 to length + 1
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def slice(self, first: int, stop: int) -> "Windows":
-        """Return some of the windows."""
-        return Windows(self.starts[first:stop], self.sizes[first:stop])
+    def slice(self, first: int, stop: int) -> "Segments":
+        """Return some of the segments."""
+        return Segments(self.starts[first:stop], self.sizes[first:stop])
+
+
+class Rows(Struct, frozen=True):
+    """Rows as lists of segments."""
+
+    segments: Segments  # in the order of rows
+    bounds: Int64s  # (n_rows + 1,) row r holds segments bounds[r] to bounds[r + 1] - 1
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @classmethod
+    def of(cls, segments: Segments, each: int = 1) -> "Rows":
+        """Return rows of the same number of segments."""
+        return cls(segments, np.arange(0, len(segments) + 1, each, dtype=np.int64))
+
+    def slice(self, first: int, stop: int) -> "Rows":
+        """Return some of the rows."""
+        bounds = self.bounds[first : stop + 1]
+        return Rows(self.segments.slice(int(bounds[0]), int(bounds[-1])), bounds - bounds[0])
 
 
 def stream_rows(tokens: int, length: int, tail: Tail) -> int:
@@ -44,16 +66,16 @@ def stream_rows(tokens: int, length: int, tail: Tail) -> int:
     return full + (tail == "pad" and rest > 0)
 
 
-def stream_windows(first: int, stop: int, tokens: int, length: int) -> Windows:
-    """Return the windows of rows `first` to `stop` - 1 of a stream of `tokens` tokens."""
+def stream_segments(first: int, stop: int, tokens: int, length: int) -> Segments:
+    """Return the segments of rows `first` to `stop` - 1 of a stream of `tokens` tokens, one each."""
     starts = np.arange(first, stop, dtype=np.int64) * length
-    return Windows(starts, np.minimum(length + 1, tokens - starts))
+    return Segments(starts, np.minimum(length + 1, tokens - starts))
 
 
-def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, min_tokens: int) -> NDArray[np.int64]:
-    """Return how many rows each document (n_docs,) makes when every document is a stream of its own.
+def count_segments(lengths: NDArray[np.integer[Any]], length: int, min_tokens: int) -> NDArray[np.int64]:
+    """Return how many segments each document (n_docs,) makes when every document is a stream of its own.
 
-    Windows of fewer tokens than `min_tokens` are left out; those of one token always are, for it was predicted already.
+    Segments of fewer tokens than `min_tokens` are left out; those of one token always are, for it was predicted already.
     """
     lengths = lengths.astype(np.int64)
     full, rest = np.divmod(np.maximum(lengths - 1, 0), length)
@@ -63,7 +85,7 @@ def count_document_rows(lengths: NDArray[np.integer[Any]], length: int, min_toke
 
 
 @kernel
-def _fill_windows(lengths, counts, length, min_tokens, starts, sizes):  # type: ignore[no-untyped-def]
+def _fill_segments(lengths, counts, length, min_tokens, starts, sizes):  # type: ignore[no-untyped-def]
     at, begin = 0, 0
     for document in range(len(lengths)):
         tokens = int(lengths[document])
@@ -76,13 +98,25 @@ def _fill_windows(lengths, counts, length, min_tokens, starts, sizes):  # type: 
         begin += tokens
 
 
-def document_windows(lengths: Int32s, length: int, min_tokens: int) -> Windows:
-    """Return the windows of documents that stand back to back; parameters as for `count_document_rows`."""
-    counts = count_document_rows(lengths, length, min_tokens)
+def document_segments(lengths: Int32s, length: int, min_tokens: int) -> Segments:
+    """Return the segments of documents that stand back to back; parameters as for `count_segments`."""
+    counts = count_segments(lengths, length, min_tokens)
     total = int(counts.sum())
     starts, sizes = np.empty(total, np.int64), np.empty(total, np.int64)
-    _fill_windows(np.ascontiguousarray(lengths, np.int32), counts, length, min_tokens, starts, sizes)
-    return Windows(starts, sizes)
+    _fill_segments(np.ascontiguousarray(lengths, np.int32), counts, length, min_tokens, starts, sizes)
+    return Segments(starts, sizes)
+
+
+MAX_SEGMENTS = 10_000
+"""Segments of a window at most: enough to fill rows to 99.9 %."""
+
+MAX_WINDOW_TOKENS = 1 << 25
+"""Tokens of a window at most: it is in memory while its rows are made, 4 bytes each."""
+
+
+def window_segments(length: int) -> int:
+    """Return how many segments are packed together; an even number, for rows of pairs."""
+    return max(min(MAX_SEGMENTS, MAX_WINDOW_TOKENS // length) // 2 * 2, 2)
 
 
 def cut_files(rows: int, max_rows: int) -> list[tuple[int, int]]:

@@ -14,7 +14,19 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dolma_dask.display import counted
-from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Unit, WorkDir, resume, work_dir
+from dolma_dask.engine import (
+    Announce,
+    Gather,
+    Input,
+    Pass,
+    Passes,
+    Plan,
+    Ran,
+    Unit,
+    WorkDir,
+    resume,
+    work_dir,
+)
 from dolma_dask.engine.documents import DocumentList, DocumentStage
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats import layout
@@ -26,7 +38,7 @@ from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.records import finding_notes, first_findings, skipped_notes
-from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
+from dolma_dask.outputs.hdf5.rows import PackStage, RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.results.parts import Fact
@@ -103,12 +115,16 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         return plan if has_params else None
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Tokenize all documents, announce the sums, write the files, and say in ``data_params.json`` that all are there."""
+        """Tokenize all documents, count the rows of windows, announce the sums, write the files, and say in ``data_params.json`` that all are there."""
         known = self._whole(known)
         has_tokens = known is None
         if known is None:
             ran: Ran = yield self.via(self.tokenize(work, range(len(self.documents.parts))), work)
             known = self.summed(list(ran.records.values()), ran.summary.counts)
+            if self.mode.packing is not None:
+                pack = PackStage(work.url, self.mode)
+                rows = yield Gather(pack, pack.tasks(self._row_plan(known, ran.records)))
+                known = with_windows(known, rows)
             yield Announce(known)
         plan = self.rows_plan(known)
         left = {task.shard for task in resume.look_back(plan, overwrite=False).left}
@@ -173,7 +189,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             return None
         parts, texts = known.info.get("parts", ()), known.info.get("texts", {})
         is_whole = len(parts) == len(self.documents.parts) and all(len(sums) == 3 for sums in parts)
-        if not is_whole or texts.keys() != asdict(TextCounts()).keys():
+        is_packed = self.mode.packing is None or WINDOWS in known.info
+        if not (is_whole and is_packed) or texts.keys() != asdict(TextCounts()).keys():
             return None
         return known if self._row_plan(known).rows <= self.max_rows * MAX_FILES else None
 
@@ -201,6 +218,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
 
     def summed(self, records: Sequence[Record], counts: Mapping[str, float]) -> Record:
         texts = reduce(add, (TextCounts(**record.info["texts"]) for record in records), TextCounts())
+        chunks = [count for record in records for count in record.info.get("chunks", ())]
         skipped = [name for record in records for name in record.info.get("skipped_members", ())]
         return Record(
             unit=self.record,
@@ -216,19 +234,34 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             info={
                 "texts": asdict(texts),
                 "parts": [_sums(record) for record in records],
+                **({"chunks": chunks} if chunks else {}),
                 **({"skipped_members": skipped} if skipped else {}),
                 **first_findings(records),
             },
         )
 
     def _row_plan(self, known: Record, made: Mapping[str, Record] | None = None) -> RowPlan:
+        """Return all rows; to read their tokens, with the records of the staging files."""
         sums = known.info["parts"]
         checksums = {name: record.files[0].checksum for name, record in (made or {}).items()}
         staged = (
             StagedTokens(number, tokens, sequences, checksums.get(staging_name(number), ""))
             for number, (tokens, sequences, _) in enumerate(sums)
         )
-        return RowPlan(self.mode, tuple(staged), tuple(rows for _, _, rows in sums))
+        return RowPlan(
+            self.mode,
+            tuple(staged),
+            tuple(segments for _, _, segments in sums),
+            tuple(known.info.get("chunks", ())),
+            tuple(known.info.get(WINDOWS, ())),
+        )
+
+    def packed(self, known: Record, folder: str, made: Mapping[str, Record]) -> Record:
+        """Return the record of the sums with the rows of all windows, counted here."""
+        if self.mode.packing is None:
+            return known
+        pack = PackStage(folder, self.mode)
+        return with_windows(known, map(pack.run_shard, pack.tasks(self._row_plan(known, made))))
 
     def rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
         """Return the plan of the files; to write some, with the folder and records of the staging files that they need."""
@@ -263,7 +296,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
         """Return the parts whose tokens the files read that are left."""
         works = [task.work for task in plan.tasks if task.shard in left]
-        return sorted({part.number for work in works for part, _, _ in work.pieces})
+        return sorted({part.number for work in works for part in work.parts})
 
     def _params(self, known: Record, records: Iterable[Record]) -> bytes:
         """Return the content of ``data_params.json``: from the records of what was written."""
@@ -295,6 +328,15 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             yield "no row was written: there are too few tokens for one"
         yield from skipped_notes([known])
         yield from finding_notes([known])
+
+
+WINDOWS = "windows"
+"""Rows of each window in the dataset-wide record, where several segments share a row."""
+
+
+def with_windows(known: Record, rows: Iterable[Sequence[int]]) -> Record:
+    """Return the record of the sums with the rows of each window."""
+    return replace(known, info={**known.info, WINDOWS: [count for each in rows for count in each]})
 
 
 def _sums(record: Record) -> list[int]:

@@ -1,12 +1,13 @@
-"""Second pass of `hdf5`: the rows of each file, from the staging files that they lie in.
+"""Second pass of `hdf5`: the rows of each file, from the staging files that their tokens lie in.
 
-Which tokens make which row follows from the sums of the first pass alone, so that the files are the same for any shards and workers. A task
-writes one file and reads only its part of the staging files. Memory: one batch of rows, 4 MB, and the lengths of a shard's documents if rows
-belong to documents.
+Which tokens make which row follows from the sums of the first pass, and where several segments share a row from the number of rows of each window
+(`PackStage`), so that the files are the same for any shards and workers. A task writes one file and reads only its part of the staging files. Memory: one
+batch of rows, 4 MB, and the tokens of a window if rows are no stream (at most 128 MB).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,33 @@ from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.formats.hdf5 import RowCounts, RowShape, part_name
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
-from dolma_dask.outputs.hdf5.staging import StagedFile, StagedTokens, TokenRun
+from dolma_dask.outputs.hdf5.staging import Pieces, SegmentReader, StagedTokens, TokenRun
 from dolma_dask.sinks.hdf5 import Hdf5Writer
 from dolma_dask.tokens.modes import Mode
-from dolma_dask.tokens.packing import Windows, cut_files, pieces_of, stream_rows, stream_windows
+from dolma_dask.tokens.packing import (
+    Int64s,
+    Rows,
+    Segments,
+    cut_files,
+    pieces_of,
+    stream_rows,
+    stream_segments,
+    window_segments,
+)
 
 BATCH_BYTES = 4 << 20
 """Bytes of rows that are made at a time: what fits a cache, and no less than a row."""
 
-Rows = NDArray[np.int32]
+Batches = Iterator[tuple[NDArray[np.int32], Int64s]]
+"""Rows (n, channels, length), and what was counted in each (n, 5)."""
+
+
+class Window(Struct, frozen=True):
+    """Neighbouring segments that are packed together, and some of their rows."""
+
+    pieces: Pieces  # ranges of segments
+    first: int  # of its own rows
+    stop: int
 
 
 class FileWork(Struct, frozen=True):
@@ -34,21 +53,44 @@ class FileWork(Struct, frozen=True):
 
     first: int  # its rows, among all
     stop: int
-    pieces: tuple[tuple[StagedTokens, int, int], ...]
-    """Ranges of staged ids if all documents are one stream, else of rows."""
+    words: Pieces = ()  # ranges of words, if all documents are one stream
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def parts(self) -> list[StagedTokens]:
+        """Staging files that are read."""
+        every = (self.words, *(window.pieces for window in self.windows))
+        return [part for pieces in every for part, _, _ in pieces]
 
 
 class RowPlan(Struct, frozen=True):
     """All rows of a run."""
 
-    mode: Mode  # what a row is
+    mode: Mode
     parts: tuple[StagedTokens, ...]  # in order
-    rows_of: tuple[int, ...]  # rows of each staging file, if rows belong to documents
+    segments_of: tuple[int, ...]  # segments of each, if they are no stream
+    chunks: tuple[int, ...] = ()  # segments of each chunk of ModelZoo, where these are packed together
+    packed: tuple[int, ...] = ()  # rows of each window, where several segments share a row
 
     @property
     def tokens(self) -> int:
         """Tokens of all staging files."""
         return sum(part.tokens for part in self.parts)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Segments of each window."""
+        if self.mode.packing == "modelzoo":
+            return tuple(filter(None, self.chunks))
+        size, total = window_segments(self.mode.length), sum(self.segments_of)
+        return tuple(min(size, total - first) for first in range(0, total, size))
+
+    @property
+    def rows_of(self) -> tuple[int, ...]:
+        """Rows of each window."""
+        if self.mode.packing is not None:
+            return self.packed
+        return tuple(segments // self.mode.per_row for segments in self.windows)
 
     @property
     def rows(self) -> int:
@@ -58,24 +100,62 @@ class RowPlan(Struct, frozen=True):
 
     def files(self, max_rows: int) -> list[FileWork]:
         """Return the files, of at most so many rows each."""
+        cuts = cut_files(self.rows, max_rows)
+        if self.mode.stream_tail is not None:
+            return [FileWork(first, stop, words=self._words(first, stop)) for first, stop in cuts]
+        rows_of, pieces = self.rows_of, self.pieces()
         return [
-            FileWork(first, stop, self._pieces(first, stop)) for first, stop in cut_files(self.rows, max_rows)
+            FileWork(
+                first,
+                stop,
+                windows=tuple(Window(pieces[at], *rows) for at, *rows in pieces_of(rows_of, first, stop)),
+            )
+            for first, stop in cuts
         ]
 
-    def _pieces(self, first: int, stop: int) -> tuple[tuple[StagedTokens, int, int], ...]:
-        """Return what rows are made of; rows of a stream overlap by one token, and the last may be short."""
-        sizes: Sequence[int] = self.rows_of
-        if self.mode.stream_tail is not None:
-            sizes = [part.tokens for part in self.parts]
-            first, stop = (first * self.mode.length, min(stop * self.mode.length + 1, self.tokens))
-        return tuple((self.parts[part], start, end) for part, start, end in pieces_of(sizes, first, stop))
+    def _words(self, first: int, stop: int) -> Pieces:
+        """Return the words of rows of a stream; these overlap by one token, and the last may be short."""
+        begin, end = first * self.mode.length, min(stop * self.mode.length + 1, self.tokens)
+        return self._ranges([part.tokens for part in self.parts], begin, end)
+
+    def _ranges(self, sizes: Sequence[int], first: int, stop: int) -> Pieces:
+        return tuple((self.parts[at], start, end) for at, start, end in pieces_of(sizes, first, stop))
+
+    def pieces(self) -> list[Pieces]:
+        """Return the ranges of segments that each window consists of."""
+        windows = self.windows
+        bounds = zip(accumulate(windows), windows, strict=True)
+        return [self._ranges(self.segments_of, end - size, end) for end, size in bounds]
+
+
+WINDOWS_OF_A_TASK = 64
+"""Windows whose rows a task counts."""
+
+
+class PackStage(Struct, frozen=True):
+    """Counts the rows of windows, between the passes."""
+
+    folder: str  # of the staging files
+    mode: Mode
+    verb: str = "hdf5-packing"
+
+    def tasks(self, plan: RowPlan) -> list[Task]:
+        """Return the work on all windows, in order."""
+        pieces = plan.pieces()
+        groups = [pieces[at : at + WINDOWS_OF_A_TASK] for at in range(0, len(pieces), WINDOWS_OF_A_TASK)]
+        return [Task(f"windows {number}", (), (), group) for number, group in enumerate(groups)]
+
+    def run_shard(self, task: Task) -> list[int]:
+        """Return the number of rows of each of some windows; see `dolma_dask.engine.Stage`."""
+        with closing(SegmentReader(self.folder, self.mode)) as reader:
+            return [len(self.mode.rows(reader.segments(pieces))) for pieces in task.work]
 
 
 class RowsStage(Struct, frozen=True):
     """Second pass: one file."""
 
     target: str  # output root
-    staging: str  # folder of the ids
+    staging: str  # folder of the words
     mode: Mode  # makes the rows
     tokens: int  # of all staging files
     verb: str = "hdf5"
@@ -94,13 +174,16 @@ class RowsStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> list[Record]:
         """Write one file; see `dolma_dask.engine.Stage`."""
         work: FileWork = task.work
-        shape = RowShape(work.stop - work.first, len(self.mode.features), self.mode.length)
-        total = RowCounts()
-        with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(work)) as writer:
-            of_documents = self.mode.stream_tail is None
-            for rows, counts in self._of_documents(work) if of_documents else self._of_stream(work):
+        return self.write(task, work.first, work.stop, self.batches(work))
+
+    def write(self, task: Task, first: int, stop: int, batches: Batches) -> list[Record]:
+        """Write rows `first` to `stop` - 1."""
+        mode, total = self.mode, RowCounts()
+        shape = RowShape(stop - first, len(mode.features), mode.length)
+        with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(first)) as writer:
+            for rows, counts in batches:
                 writer.write(rows)
-                total += counts
+                total += RowCounts.of(counts, mode.length)
         sums = {
             "rows": total.rows,
             "pad_tokens": total.pad_tokens,
@@ -110,13 +193,13 @@ class RowsStage(Struct, frozen=True):
         info = {"rows": asdict(total)}
         return [task.record([writer.record], task.listed, total.rows, counts=sums, info=info)]
 
-    def _attributes(self, work: FileWork) -> Mapping[str, Any]:
+    def _attributes(self, first: int) -> Mapping[str, Any]:
         mode = self.mode
         known = {
             "mode": mode.name,
             "features": list(mode.features),
             "max_seq_length": mode.length,
-            "first_row": work.first,
+            "first_row": first,
             "tokenizer": mode.engine.fingerprint,
             "vocab_size": mode.engine.vocab_size,
             "pad_id": mode.specials.pad_id,
@@ -124,30 +207,29 @@ class RowsStage(Struct, frozen=True):
         eos = mode.specials.eos_id
         return known if eos is None else {**known, "eos_id": eos}
 
-    @property
-    def _batch(self) -> int:
-        return max(1, BATCH_BYTES // self._row_bytes)
+    def batches(self, work: FileWork) -> Batches:
+        """Yield the rows of a file, a batch at a time."""
+        size = max(1, BATCH_BYTES // self._row_bytes)
+        fill = self.mode.filler(work.first)
+        runs = self._of_stream(work, size) if work.words else self._of_windows(work, size)
+        return (fill(words, rows) for words, rows in runs)
 
-    def _of_stream(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
+    def _of_stream(self, work: FileWork, size: int) -> Iterator[tuple[NDArray[np.int32], Rows]]:
         length = self.mode.length
-        with closing(TokenRun(self.staging, work.pieces, self.mode.engine.dtype)) as run:
-            tokens = run.take(1)
-            for row in range(work.first, work.stop, self._batch):
-                stop = min(row + self._batch, work.stop)
-                windows = stream_windows(row, stop, self.tokens, length)
+        with closing(TokenRun(self.staging, work.words, self.mode.words)) as run:
+            words = run.take(1)
+            for row in range(work.first, work.stop, size):
+                stop = min(row + size, work.stop)
+                segments = stream_segments(row, stop, self.tokens, length)
                 start = row * length
-                end = int(windows.starts[-1] + windows.sizes[-1])
-                tokens = np.concatenate([tokens[-1:], run.take(end - start - 1)])
-                yield self.mode.make(tokens, Windows(windows.starts - start, windows.sizes), row)
+                end = int(segments.starts[-1] + segments.sizes[-1])
+                words = np.concatenate([words[-1:], run.take(end - start - 1)])
+                yield words, Rows.of(Segments(segments.starts - start, segments.sizes))
 
-    def _of_documents(self, work: FileWork) -> Iterator[tuple[Rows, RowCounts]]:
-        row = work.first
-        for part, first, stop in work.pieces:
-            with closing(StagedFile(self.staging, part, self.mode.engine.dtype)) as opened:
-                windows = self.mode.windows(opened.lengths()).slice(first, stop)
-                for at in range(0, len(windows), self._batch):
-                    some = windows.slice(at, at + self._batch)
-                    start, end = int(some.starts[0]), int(some.starts[-1] + some.sizes[-1])
-                    tokens = opened.tokens(start, end)
-                    yield self.mode.make(tokens, Windows(some.starts - start, some.sizes), row)
-                    row += len(some)
+    def _of_windows(self, work: FileWork, size: int) -> Iterator[tuple[NDArray[np.int32], Rows]]:
+        with closing(SegmentReader(self.staging, self.mode)) as reader:
+            for window in work.windows:
+                words, segments = reader.read(window.pieces)
+                rows = self.mode.rows(segments)
+                for at in range(window.first, window.stop, size):
+                    yield words, rows.slice(at, min(at + size, window.stop))

@@ -1,8 +1,8 @@
-"""Staging files: the ids of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
+"""Staging files: the tokens of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
 
-A staging file is the ids of all sequences back to back, in the type of ragged shards, and behind them one int32 per sequence with its length. How
-many there are of each stands in the record of its task; digests follow (`dolma_dask.io.staging`). Disk: 2 bytes per token for most
-vocabularies, half the text. Memory of the writer: 4 bytes per document of a shard.
+A staging file is the words of all sequences back to back (ids in the type of ragged shards; uint32 where a bit tells what is not predicted), and behind
+them one int32 per sequence with its length. How many there are of each stands in the record of its task; digests follow
+(`dolma_dask.io.staging`). Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer: 4 bytes per sequence of a shard.
 """
 
 from collections import deque
@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Unit
+from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
 from dolma_dask.io import files
@@ -25,7 +26,9 @@ from dolma_dask.sinks.base import FileWriter
 from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.tokens.filling import ID
 from dolma_dask.tokens.modes import Mode
+from dolma_dask.tokens.packing import Segments, count_segments
 
 VERB = "hdf5-tokens"
 """Name of the first pass in progress, failures and its journal."""
@@ -52,14 +55,16 @@ class StagingWriter(FileWriter):
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
         super().__init__(folder, staging_name(number), stage)
-        self._engine = mode.engine
+        self._mode = mode
         self._lengths: list[NDArray[np.int32]] = []
         self.tokens = 0
 
     def write(self, tokens: Tokens) -> None:
         """Append sequences."""
-        check_ids(tokens.ids, self._engine.max_id, where=self._url)
-        self._out.write(np.ascontiguousarray(tokens.ids, self._engine.dtype))
+        mode = self._mode
+        ids = tokens.ids & ID if mode.recipe.has_marks else tokens.ids
+        check_ids(ids, mode.engine.max_id, where=self._url)
+        self._out.write(np.ascontiguousarray(tokens.ids).astype(mode.words, copy=False))
         self._lengths.append(tokens.lengths)
         self.tokens += tokens.ids.size
 
@@ -73,16 +78,17 @@ class StagingWriter(FileWriter):
 
 
 class StagedFile:
-    """One staging file below `folder`, open; its ids are of type `dtype`."""
+    """One staging file below `folder`, open; its words are of type `dtype`."""
 
     def __init__(self, folder: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
         self._part, self._dtype = part, dtype
         self._file = StagingReader(files.join(folder, staging_name(part.number)), part.checksum)
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
-        """Return some of its ids."""
+        """Return some of its words."""
         data = self._file.read(first * self._dtype.itemsize, (stop - first) * self._dtype.itemsize)
-        return np.frombuffer(data, self._dtype).astype(np.int32)
+        words = np.frombuffer(data, self._dtype)
+        return words.view(np.int32) if self._dtype.itemsize == 4 else words.astype(np.int32)
 
     def lengths(self) -> NDArray[np.int32]:
         """Return the lengths of its sequences."""
@@ -95,12 +101,14 @@ class StagedFile:
         self._file.close()
 
 
+Pieces = Sequence[tuple[StagedTokens, int, int]]
+"""Ranges of staging files."""
+
+
 class TokenRun:
     """Ids of several staging files as one run, read from front to end; one staging file is open at a time. A piece is a staging file and a range of its ids."""
 
-    def __init__(
-        self, folder: str, pieces: Sequence[tuple[StagedTokens, int, int]], dtype: np.dtype[Any]
-    ) -> None:
+    def __init__(self, folder: str, pieces: Pieces, dtype: np.dtype[Any]) -> None:
         self._folder, self._dtype = folder, dtype
         self._left = deque(pieces)
         self._file: StagedFile | None = None
@@ -127,6 +135,68 @@ class TokenRun:
             self._file = None
 
 
+class SegmentReader:
+    """Segments of several staging files, window after window; one staging file is open at a time."""
+
+    def __init__(self, folder: str, mode: Mode) -> None:
+        self._folder, self._mode = folder, mode
+        self._part = -1
+        self._file: StagedFile | None = None
+
+    def segments(self, pieces: Pieces) -> Segments:
+        """Return the segments of ranges of sequences' segments, as they stand in their staging files."""
+        every = [self._open(part).slice(first, stop) for part, first, stop in pieces]
+        starts, sizes = ([getattr(one, name) for one in every] for name in ("starts", "sizes"))
+        return Segments(*(np.concatenate([np.empty(0, np.int64), *parts]) for parts in (starts, sizes)))
+
+    def read(self, pieces: Pieces) -> tuple[NDArray[np.int32], Segments]:
+        """Return the words of ranges of segments as one run, and where the segments lie in it."""
+        words, starts, sizes, done = [np.empty(0, np.int32)], [], [], 0
+        for part, first, stop in pieces:
+            some = self._open(part).slice(first, stop)
+            begin, end = int(some.starts[0]), int(some.starts[-1] + some.sizes[-1])
+            assert self._file is not None
+            words.append(self._file.tokens(begin, end))
+            starts.append(some.starts - begin + done)
+            sizes.append(some.sizes)
+            done += end - begin
+        return np.concatenate(words), Segments(np.concatenate(starts), np.concatenate(sizes))
+
+    def _open(self, part: StagedTokens) -> Segments:
+        """Return all segments of a staging file, which is open then."""
+        if part.number != self._part:
+            self.close()
+            self._file = StagedFile(self._folder, part, self._mode.words)
+            self._part, self._segments = part.number, self._mode.segments(self._file.lengths())
+        return self._segments
+
+    def close(self) -> None:
+        """Close the staging file that is open."""
+        if self._file is not None:
+            self._file.close()
+            self._file, self._part = None, -1
+
+
+class ChunkCounts:
+    """Segments of the chunks in which ModelZoo reads a file: records whose values, as UTF-8, have at most so many bytes in all."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._max_bytes = mode.max_chunk_size << 10
+        self._bytes, self._records = 0, 0
+        self.segments = [0]
+
+    def add(self, sizes: NDArray[np.int64], segments: NDArray[np.int64]) -> None:
+        """Count records with values of these bytes (n,), and as many segments each."""
+        for size, count in zip(sizes.tolist(), segments.tolist(), strict=True):
+            number_bytes = max((self._records.bit_length() + 7) // 8, 1)  # of the record's own number
+            if self._bytes + size + number_bytes > self._max_bytes and self._bytes:
+                self.segments.append(0)
+                self._bytes = 0
+            self.segments[-1] += count
+            self._bytes += size
+            self._records += 1
+
+
 class StagingSink(WriterSink[StagingWriter]):
     """Writes the staging file of one part."""
 
@@ -134,25 +204,40 @@ class StagingSink(WriterSink[StagingWriter]):
         self._mode = output.mode
         super().__init__(StagingWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
+        self._chunks = ChunkCounts(output.mode) if output.mode.packing == "modelzoo" else None
         self._findings = TextFindings(shard, output.mode.engine.in_text)
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
-        tokens, counts, bad = self._findings.encode(rows, self._mode.encode)
+        tokens, counts, bad = self._findings.encode(rows, self._encode)
         self.writer.write(tokens)
         self._texts += counts
         return bad
 
+    def _encode(self, rows: DocumentRows) -> tuple[Tokens, TextCounts]:
+        mode = self._mode
+        records = rows.lines if mode.recipe.reads == RAW else rows.batch.column("text")
+        tokens, counts = mode.recipe.encode(records)
+        if self._chunks is not None:
+            each = count_segments(tokens.lengths, mode.length, mode.least)
+            self._chunks.add(mode.recipe.value_bytes(records), each)
+        return tokens, counts
+
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
         mode, lengths = self._mode, self.writer.lengths
+        each = count_segments(lengths, mode.length, mode.least)
+        is_stream = mode.stream_tail is not None
+        texts = replace(self._texts, empty=0 if is_stream else self._texts.empty + int((each == 0).sum()))
         info: dict[str, Any] = {
             "tokens": self.writer.tokens,
             "sequences": len(lengths),
-            "rows": len(mode.windows(lengths)) if mode.stream_tail is None else 0,
-            "texts": asdict(self._texts),
+            "rows": 0 if is_stream else int(each.sum()),
+            "texts": asdict(texts),
             **self._findings.info,
         }
+        if self._chunks is not None:
+            info["chunks"] = self._chunks.segments
         if facts.skipped_members:
             info["skipped_members"] = facts.skipped_members
         counts = {"tokens": self.writer.tokens, **self._findings.sums(facts)}
@@ -171,7 +256,7 @@ class StagingOutput(Struct, frozen=True):
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that the mode reads."""
-        return self.mode.reads
+        return (self.mode.recipe.reads,)
 
     def open(self, unit: Unit, shard: str) -> StagingSink:
         """See `dolma_dask.sinks.sink.Output`."""

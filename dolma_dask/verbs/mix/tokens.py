@@ -50,7 +50,7 @@ class TokenOptions(Struct, frozen=True):
         if self.ragged is not None:
             check_outside(self.ragged.output(self.ragged.to).root, *roots)
         if self.hdf5 is not None:
-            self.hdf5.lm_data(self.hdf5.opened())
+            self.hdf5.build(self.hdf5.opened())
             check_outside(files.normalize(self.hdf5.to), *roots)
 
     def counted(self) -> tuple[TokenEngine, int]:

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dolma_dask.tokens.packing import (
-    count_document_rows,
+    count_segments,
     cut_files,
-    document_windows,
+    document_segments,
     pieces_of,
     stream_rows,
-    stream_windows,
+    stream_segments,
 )
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=12)
@@ -25,7 +25,7 @@ def windows_of(tokens: list[int], length: int) -> list[list[int]]:
 def test_a_stream_is_cut_as_the_original_cuts_it(count, length):
     tokens = list(range(count))
     rows = [window for window in windows_of(tokens, length) if len(window) > 1]
-    windows = stream_windows(0, stream_rows(count, length, "pad"), count, length)
+    windows = stream_segments(0, stream_rows(count, length, "pad"), count, length)
     found = [tokens[start : start + size] for start, size in zip(windows.starts, windows.sizes, strict=True)]
     assert found == rows
     assert stream_rows(count, length, "drop") == sum(len(window) == length + 1 for window in rows)
@@ -40,12 +40,12 @@ def test_documents_by_themselves_are_cut_as_the_original_cuts_them(lengths, leng
         expected.append([window for window in cut if len(window) >= max(2, least)])
         begin += count
     counted = np.array(lengths, np.int32)
-    windows = document_windows(counted, length, least)
+    windows = document_segments(counted, length, least)
     found = [
         list(range(start, start + size)) for start, size in zip(windows.starts, windows.sizes, strict=True)
     ]
     assert found == [window for document in expected for window in document]
-    assert count_document_rows(counted, length, least).tolist() == [len(document) for document in expected]
+    assert count_segments(counted, length, least).tolist() == [len(document) for document in expected]
 
 
 @given(st.integers(0, 1000), st.integers(1, 60))

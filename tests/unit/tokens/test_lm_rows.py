@@ -1,6 +1,7 @@
 """Ids, masks and labels against plain Python; chance by row number; the length of rows as text."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,15 +14,10 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import RowCounts
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.lm import (
-    check_short,
-    count_text,
-    make_rows,
-    shorten,
-    shorten_like_modelzoo,
-    token_bytes,
-)
-from dolma_dask.tokens.packing import Windows, stream_windows
+from dolma_dask.tokens.filling import fill_rows, marked
+from dolma_dask.tokens.packing import Rows, Segments
+from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
+from dolma_dask.tokens.shown_text import count_text, token_bytes
 
 
 def plain_row(window: list[int], length: int, pad: int, inverted: bool) -> list[list[int]]:
@@ -36,15 +32,20 @@ def test_rows_are_those_of_plain_python(tokens, length, data):
     eos = data.draw(st.sampled_from([None, 0, tokens[0]]))
     starts = data.draw(st.lists(st.integers(0, len(tokens) - 2), max_size=8))
     sizes = [data.draw(st.integers(2, min(length + 1, len(tokens) - start))) for start in starts]
-    windows = Windows(np.array(starts, np.int64), np.array(sizes, np.int64))
-    rows, counts = make_rows(
-        np.array(tokens, np.int32), windows, length, eos_id=eos, pad_id=7, inverted_mask=inverted
+    segments = Segments(np.array(starts, np.int64), np.array(sizes, np.int64))
+    rows, counts = fill_rows(
+        np.array(tokens, np.int32),
+        Rows.of(segments),
+        (3, length),
+        eos_id=eos,
+        pad_id=7,
+        inverted_mask=inverted,
     )
     cut = [tokens[start : start + size] for start, size in zip(starts, sizes, strict=True)]
     assert rows.tolist() == [plain_row(window, length, 7, inverted) for window in cut]
     assert rows.dtype == np.int32
     filled = sum(size - 1 for size in sizes)
-    assert counts == RowCounts(
+    assert RowCounts.of(np.pad(counts, ((0, 0), (0, 2))), length) == RowCounts(
         rows=len(cut),
         tokens=len(cut) * length,
         pad_tokens=len(cut) * length - filled,
@@ -53,29 +54,70 @@ def test_rows_are_those_of_plain_python(tokens, length, data):
     )
 
 
+def plain_packed_row(segments: list[list[tuple[int, bool]]], length: int, pad: int) -> list[list[int]]:
+    """Return the five channels of a row of segments of (id, whether it is predicted)."""
+    channels: list[list[int]] = [[], [], [], [], []]
+    for segment in segments:
+        count = len(segment) - 1
+        for place, ((token, _), (after, counts)) in enumerate(pairwise(segment)):
+            for channel, value in zip(
+                channels, (token, int(counts), after, count - 1 - place, place), strict=True
+            ):
+                channel.append(value)
+    fills = (pad, 0, pad, 0, 0)
+    return [channel + [fill] * (length - len(channel)) for channel, fill in zip(channels, fills, strict=True)]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=2, max_size=6), max_size=12),
+    st.data(),
+)
+def test_packed_rows_are_those_of_plain_python(segments, data):
+    length = 30
+    rows: list[list[int]] = [[]]
+    for number, segment in enumerate(segments):
+        left = length - sum(len(segments[one]) - 1 for one in rows[-1])
+        if len(segment) - 1 > left or data.draw(st.booleans()):
+            rows.append([])
+        rows[-1].append(number)
+    rows = [row for row in rows if row]
+    flat = [pair for segment in segments for pair in segment]
+    words = marked(
+        np.array([token for token, _ in flat], np.int64), np.array([counts for _, counts in flat], bool)
+    )
+    sizes = np.array([len(segment) for segment in segments], np.int64)
+    found, counts = fill_rows(
+        words,
+        Rows(Segments(np.cumsum(sizes) - sizes, sizes), np.cumsum([0, *map(len, rows)])),
+        (5, length),
+        eos_id=3,
+        pad_id=7,
+    )
+    expected = [plain_packed_row([segments[one] for one in row], length, 7) for row in rows]
+    assert found.tolist() == expected
+    assert counts[:, 1].tolist() == [sum(row[1]) for row in expected]
+
+
 def test_chance_depends_on_the_number_of_the_row_alone():
-    whole = stream_windows(0, 5000, 5000 * 64 + 1, 64)
-    cut = shorten(whole, 0, 0.25, 3, 64)
+    cut = short_sizes(0, 0.25, 3, 64)(5000)
     for first, stop in ((0, 1), (17, 400), (4999, 5000)):
-        part = shorten(whole.slice(first, stop), first, 0.25, 3, 64)
-        assert np.array_equal(part.sizes, cut.sizes[first:stop])
-    short = cut.sizes[cut.sizes < 65]
+        sizes = short_sizes(first, 0.25, 3, 64)
+        half = (stop - first) // 2
+        assert np.array_equal(np.concatenate([sizes(half), sizes(stop - first - half)]), cut[first:stop])
+    short = cut[cut < 65]
     assert 0.23 < len(short) / 5000 < 0.27
     assert short.min() >= 2
     assert short.max() <= 63
     assert len(set(short.tolist())) == 62, "every size occurs"
-    assert not np.array_equal(shorten(whole, 0, 0.25, 4, 64).sizes, cut.sizes)
-    assert shorten(whole, 0, 0.0, 3, 64) is whole
+    assert not np.array_equal(short_sizes(0, 0.25, 4, 64)(5000), cut)
 
 
 def test_chance_like_that_of_the_original():
-    whole = stream_windows(0, 300, 300 * 32 + 1, 32)
     drawn, expected = random.Random(5), []
     for _ in range(300):
         expected.append(drawn.randint(2, 31) if drawn.random() < 0.3 else 33)
-    assert shorten_like_modelzoo(whole, 0, 0.3, 5, 32).sizes.tolist() == expected
-    part = shorten_like_modelzoo(whole.slice(100, 110), 100, 0.3, 5, 32)
-    assert part.sizes.tolist() == expected[100:110]
+    assert short_sizes_like_modelzoo(0, 0.3, 5, 32)(300).tolist() == expected
+    assert short_sizes_like_modelzoo(100, 0.3, 5, 32)(10).tolist() == expected[100:110]
 
 
 @pytest.mark.parametrize(("probability", "length"), [(-0.1, 8), (1.1, 8), (0.5, 2)])
@@ -104,7 +146,9 @@ def test_length_of_rows_as_text_is_that_of_decoding(byte_level, data):
     tokenizer = Tokenizer.from_str(byte_level.read())
     texts = tokenizer.decode_batch(rows, skip_special_tokens=False)
     expected = (sum(len(text.encode()) for text in texts), sum(map(len, texts)))
-    assert count_text(byte_level, np.array(rows, np.int32).reshape(-1, length)) == expected
+    counts = count_text(byte_level, np.array(rows, np.int32).reshape(-1, length))
+    assert tuple(counts.sum(axis=0).tolist()) == expected
+    assert counts[:, 1].tolist() == [len(text) for text in texts]
 
 
 def test_length_of_rows_of_another_vocabulary():
@@ -112,6 +156,6 @@ def test_length_of_rows_of_another_vocabulary():
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     engine = load_tokenizer(tokenizer.to_str())
     assert token_bytes(engine) is None
-    assert count_text(engine, np.array([[0, 1], [1, 1]], np.int32)) == (14, 14)
+    assert count_text(engine, np.array([[0, 1], [1, 1]], np.int32)).tolist() == [[7, 7], [7, 7]]
     tokenizer.decoder = decoders.WordPiece()
     assert token_bytes(load_tokenizer(tokenizer.to_str())) is None

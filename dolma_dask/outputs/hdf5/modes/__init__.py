@@ -1,0 +1,10 @@
+"""Modes of `hdf5`: a file each, with its options and the mode that they make."""
+
+from collections.abc import Mapping
+
+from dolma_dask.outputs.hdf5.modes.common import ModeOptions
+from dolma_dask.outputs.hdf5.modes.lm import LmOptions
+from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
+
+MODES: Mapping[str, type[ModeOptions]] = {"LMData": LmOptions, "LMData_VSL": LmVslOptions}
+"""Options of each mode."""

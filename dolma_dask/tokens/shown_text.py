@@ -1,0 +1,83 @@
+"""Length of rows of ids as text (``Tokenizer.decode``, special tokens included), as `data_params.json` tells it.
+
+Byte-level vocabularies (GPT-2 and most since) go through a kernel, from the bytes of each token, at 300 MB of text per CPU-second; others are decoded, at
+20. A row may begin or end inside a character: the broken bytes count as U+FFFD, which is what decoding shows.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import decoders
+
+from dolma_dask.text.kernels import kernel
+from dolma_dask.tokens.alphabet import shown_bytes
+from dolma_dask.tokens.engine import TokenEngine, build
+from dolma_dask.tokens.packing import Int64s
+
+_REPLACEMENT_BYTES = 3
+"""UTF-8 bytes of U+FFFD."""
+
+
+@lru_cache(maxsize=8)
+def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
+    """Return the bytes of all tokens of a byte-level vocabulary, back to back, and where each starts; None for another kind."""
+    tokenizer, max_id, *_ = build(engine)
+    if not isinstance(tokenizer.decoder, decoders.ByteLevel):
+        return None
+    shown = shown_bytes()
+    texts = [b""] * (max_id + 1)
+    for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
+        is_shown = all(char in shown for char in token)
+        texts[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
+    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), starts
+
+
+@kernel
+def _count_text(rows, data, starts, counts):  # type: ignore[no-untyped-def]
+    """Count bytes and code points of each row as lossy UTF-8: each longest beginning of a sequence that goes wrong is one U+FFFD."""
+    for row in range(rows.shape[0]):
+        total, chars = 0, 0
+        need, low, high, have = 0, 0x80, 0xBF, 0
+        for at in range(rows.shape[1]):
+            token = rows[row, at]
+            for position in range(starts[token], starts[token + 1]):
+                byte = data[position]
+                if need:
+                    if low <= byte <= high:
+                        need, low, high, have = need - 1, 0x80, 0xBF, have + 1
+                        if need == 0:
+                            total, chars = total + have, chars + 1
+                        continue
+                    total, chars, need = total + _REPLACEMENT_BYTES, chars + 1, 0
+                low, high, have = 0x80, 0xBF, 1
+                if byte < 0x80:
+                    total, chars = total + 1, chars + 1
+                elif 0xC2 <= byte <= 0xDF:
+                    need = 1
+                elif 0xE0 <= byte <= 0xEF:
+                    need = 2
+                    low = 0xA0 if byte == 0xE0 else 0x80
+                    high = 0x9F if byte == 0xED else 0xBF
+                elif 0xF0 <= byte <= 0xF4:
+                    need = 3
+                    low = 0x90 if byte == 0xF0 else 0x80
+                    high = 0x8F if byte == 0xF4 else 0xBF
+                else:
+                    total, chars = total + _REPLACEMENT_BYTES, chars + 1
+        if need:
+            total, chars = total + _REPLACEMENT_BYTES, chars + 1
+        counts[row, 0] = total
+        counts[row, 1] = chars
+
+
+def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> Int64s:
+    """Return UTF-8 bytes and code points (n_rows, 2) of rows of ids (n_rows, length) as text, each decoded by itself, padding included."""
+    table = token_bytes(engine)
+    if table is None:
+        texts = build(engine).tokenizer.decode_batch(ids.tolist(), skip_special_tokens=False)
+        return np.array([(len(text.encode()), len(text)) for text in texts], np.int64).reshape(-1, 2)
+    counts = np.empty((len(ids), 2), np.int64)
+    _count_text(ids, *table, counts)
+    return counts
