@@ -51,6 +51,7 @@ SCRIPTS = {
     "attributes": "Kernels that write attribute rows, and digests.",
     "taggers": "Kernels of the taggers, and the time to compile them.",
     "tokens": "From text to flat token ids.",
+    "packing": "Segments into rows, by each packing: segments per CPU-second, and how full rows are.",
     "minhash": "Signatures of the default scheme beside rensa, and the recall of near copies in scripts without spaces.",
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
     "gopher": "Rule signals of RedPajama-V2 beside datatrove's Gopher filters, as whole commands.",
@@ -146,6 +147,7 @@ def _run_script(name: str, corpus: Corpus, quick: bool) -> None:
     arguments = {
         "memory": ["--verb", "tag", "--megabytes", "25"] if quick else [],
         "pipeline": ["--megabytes", "5"] if quick else [],
+        "packing": ["--length", "512"] if quick else [],
         "json": corpus.files("few"),
         "taggers": corpus.files("few"),
         "tokens": [tokenizer_path(corpus), corpus.files()[0]],
