@@ -10,6 +10,7 @@ For `hdf5` a tokenizer JSON tells what `encode` adds (a beginning token, mostly)
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,29 @@ def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if framed[start : start + len(plain)] == plain:
             return tuple(framed[:start]), tuple(framed[start + len(plain) :])
     return (), ()
+
+
+def with_token(engine: TokenEngine, name: str) -> tuple[TokenEngine, int]:
+    """Return a tokenizer that knows a special token, and its id: the first behind the vocabulary, if it is new.
+
+    Raises `UsageError`: the vocabulary has gaps, where the library would put it.
+    """
+    known = engine.token_id(name)
+    if known is not None:
+        return engine, known
+    number = engine.vocab_size
+    content = json.loads(engine.read())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    token = {"id": number, "content": name, **flags, "special": True}
+    content["added_tokens"] = [*(content.get("added_tokens") or ()), token]
+    _, config = _config(engine)
+    grown = load_tokenizer(json.dumps(content, ensure_ascii=False), engine.name, config)
+    if grown.token_id(name) != number:
+        raise UsageError(
+            f"{name!r} cannot be added to {engine.name}: there are ids below {number} without a token; expected a token of the vocabulary, such "
+            f"as one of {', '.join(map(repr, engine.near_tokens(name)))}."
+        )
+    return replace(grown, in_text=engine.in_text), number
 
 
 def load_gpt2(vocab_file: str, encoder_file: str) -> TokenEngine:
