@@ -34,6 +34,9 @@ OF_FUNCTIONS = ("function_failed", "wrong_document")
 SPECIAL_TOKENS = "special_tokens"
 """Reason of a document that spells special tokens of the tokenizer out, where such are refused."""
 
+UNUSABLE_RECORD = "unusable_record"
+"""Reason of a record without the texts that a mode of `hdf5` reads."""
+
 
 def too_large(found: int, max_record_bytes: int) -> str:
     """Return what was expected instead of a record of `found` bytes."""
@@ -48,7 +51,7 @@ class BadRecord(Struct, frozen=True):
     row: int  # 0-based line number
     byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
     # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
-    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document`` or ``special_tokens``
+    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document``, ``special_tokens`` or ``unusable_record``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``

@@ -12,9 +12,9 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from dolma_dask.formats.documents import encode_value, text_bytes
-from dolma_dask.formats.findings import LOST, NAMED, REFUSED, SPELLED
+from dolma_dask.formats.findings import LOST, NAMED, REFUSED, SPELLED, UNUSABLE
 from dolma_dask.formats.ragged import SpellingRecord
-from dolma_dask.io.records import QUARANTINE_HEAD, SPECIAL_TOKENS, BadRecord
+from dolma_dask.io.records import QUARANTINE_HEAD, SPECIAL_TOKENS, UNUSABLE_RECORD, BadRecord
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.spelled import InText
@@ -25,8 +25,10 @@ Counted = TypeVar("Counted")
 class TextFindings:
     """Findings in the texts of one shard; the first of each kind are known by their places."""
 
-    def __init__(self, shard: str, in_text: InText) -> None:
+    def __init__(self, shard: str, in_text: InText, *, skips_unusable: bool = False) -> None:
         self._shard, self._in_text = shard, in_text
+        self._bad = {SPELLED} if in_text == "refuse" else set()
+        self._bad |= set() if skips_unusable else {UNUSABLE}
         self._counts: Counter[str] = Counter()
         self._places: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
         self._refused_bytes = 0
@@ -36,8 +38,7 @@ class TextFindings:
     ) -> tuple[Tokens, Counted, list[BadRecord]]:
         """Return the tokens of documents, what `encode` counted in them, and documents that are refused, of which there are no tokens."""
         tokens, counted = encode(rows)
-        refuses = self._in_text == "refuse"
-        refused = [one for one in tokens.findings if refuses and one.kind == SPELLED]
+        refused = [one for one in tokens.findings if one.kind in self._bad]
         bad = [self._refuse(rows, one) for one in refused]
         if bad:
             rows = self._without(rows, [one.row for one in refused])
@@ -55,12 +56,19 @@ class TextFindings:
         return row
 
     def _refuse(self, rows: DocumentRows, found: Finding) -> BadRecord:
+        kind, reason = (REFUSED, SPECIAL_TOKENS) if found.kind == SPELLED else (found.kind, UNUSABLE_RECORD)
         expected = (
             f"a text that does not spell out special tokens of the tokenizer, found {found.what!r} (special_tokens_in_text=refuse; text encodes them as "
             "their characters)"
+            if found.kind == SPELLED
+            else f"a text in each field that the mode reads, found {found.what}"
         )
-        raw = encode_value(rows.batch.slice(found.row, 1).to_pylist()[0])[:QUARANTINE_HEAD]
-        return BadRecord(self._shard, self._take(rows, found, REFUSED), -1, SPECIAL_TOKENS, expected, raw)
+        if rows.lines is None:
+            raw = encode_value(rows.batch.slice(found.row, 1).to_pylist()[0])
+        else:
+            raw = rows.lines[found.row].as_py().rstrip(b"\n")
+        place = self._take(rows, found, kind)
+        return BadRecord(self._shard, place, -1, reason, expected, raw[:QUARANTINE_HEAD])
 
     def _without(self, rows: DocumentRows, refused: list[int]) -> DocumentRows:
         kept = np.ones(rows.batch.num_rows, np.bool_)
@@ -72,7 +80,8 @@ class TextFindings:
 
     def sums(self, facts: ShardFacts) -> dict[str, float]:
         """Return the counts for the record of the output: those of the findings, and those of the reading without what was refused."""
-        refused, known = self._counts[REFUSED], facts.counts
+        refused = self._counts[REFUSED] + (self._counts[UNUSABLE] if UNUSABLE in self._bad else 0)
+        known = facts.counts
         if not refused:
             return dict(self._counts)
         less = {"documents_out": refused, "text_bytes_out": self._refused_bytes, "bad_records": -refused}

@@ -40,6 +40,8 @@ class Tokens(Struct, frozen=True):
     ids: NDArray[np.integer[Any]]  # (n_tokens,) All documents in order, nothing between them
     lengths: NDArray[np.int32]  # (n_docs,) Tokens per document; an empty document has 0
     findings: tuple[Finding, ...] = ()  # documents that people should know of
+    # (n_docs,) records that sequences are made of, by their numbers in the batch, sorted; None: one each, in order
+    owners: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         total = int(self.lengths.sum(dtype=np.int64))

@@ -20,7 +20,7 @@ ID = 0x7FFFFFFF
 
 
 @kernel
-def _fill(words, starts, sizes, bounds, pad, eos, seen, unseen, rows, counts):  # type: ignore[no-untyped-def]
+def _fill(words, starts, sizes, bounds, pad, eos, seen, unseen, shows_last, rows, counts):  # type: ignore[no-untyped-def]
     """Write every position of `rows`; count padding, positions for the loss and ends of documents of each."""
     channels, length = rows.shape[1], rows.shape[2]
     for row in range(len(bounds) - 1):
@@ -40,6 +40,13 @@ def _fill(words, starts, sizes, bounds, pad, eos, seen, unseen, rows, counts):  
                     rows[row, 3, at + place] = filled - 1 - place
                     rows[row, 4, at + place] = place
             at += filled
+            if shows_last and at < length:
+                token = np.int32(words[first + filled]) & ID
+                rows[row, 0, at] = token
+                rows[row, 1, at] = unseen
+                rows[row, 2, at] = pad
+                ends += 1 if token == eos else 0
+                at += 1
         counts[row, 0] = length - at
         counts[row, 1] = losses
         counts[row, 2] = ends
@@ -61,6 +68,7 @@ def fill_rows(
     eos_id: int | None,
     pad_id: int,
     inverted_mask: bool = False,
+    shows_last: bool = False,
 ) -> tuple[NDArray[np.int32], Int64s]:
     """Make rows of segments of `words` (n_words,), whose sizes add up to no more than a row has room for.
 
@@ -78,6 +86,8 @@ def fill_rows(
         Stands behind the last segment, in ids and labels.
     inverted_mask : bool
         The mask is 1 where nothing is predicted.
+    shows_last : bool
+        The last token of a segment stands among the ids too, if there is room, and predicts nothing; of rows of one segment.
 
     Returns
     -------
@@ -89,9 +99,10 @@ def fill_rows(
     made = np.empty((len(rows), *shape), np.int32)
     counts = np.empty((len(rows), 3), np.int64)
     seen, unseen = (0, 1) if inverted_mask else (1, 0)
-    segments, eos = rows.segments, -1 if eos_id is None else eos_id
+    starts, sizes = rows.segments.starts, rows.segments.sizes
+    eos = -1 if eos_id is None else eos_id
     words = np.ascontiguousarray(words)
-    _fill(words, segments.starts, segments.sizes, rows.bounds, pad_id, eos, seen, unseen, made, counts)
+    _fill(words, starts, sizes, rows.bounds, pad_id, eos, seen, unseen, shows_last, made, counts)
     return made, counts
 
 

@@ -81,6 +81,7 @@ class Mode(Struct, frozen=True):
     inverted_mask: bool = False  # 1 where nothing is predicted
     max_sequences: int | None = None  # segments of a row at most, if several share it
     max_chunk_size: int = 1024  # KiB of text whose sequences share rows, if `packing` is that of ModelZoo
+    shows_last: bool = False  # the last token of a segment stands in the row too, and predicts nothing
     like_modelzoo: bool = False  # chances of `short_seq_prob` are those of ModelZoo 2.2 run with one process
 
     per_row: ClassVar[int] = 1
@@ -123,6 +124,8 @@ class Mode(Struct, frozen=True):
     def params(self) -> Mapping[str, Any]:
         """Return all that decides the rows of given records, JSON-able."""
         own = {name: value for name, value in asdict(self).items() if name not in ("name", "recipe")}
+        if not self.shows_last:
+            del own["shows_last"]
         if self.packing != "modelzoo":
             del own["max_chunk_size"]
         if self.packing is None:
@@ -170,5 +173,6 @@ class _RowFiller:
             eos_id=mode.specials.eos_id,
             pad_id=mode.specials.pad_id,
             inverted_mask=mode.inverted_mask,
+            shows_last=mode.shows_last,
         )
         return made, np.concatenate([counts, count_text(mode.engine, made[:, 0])], axis=1)

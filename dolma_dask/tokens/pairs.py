@@ -8,15 +8,17 @@ fit into a row is left out and named.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as with_fields
 from itertools import chain, islice
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT, UNUSABLE
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.json.exact import kind_of, parse_object
@@ -85,6 +87,28 @@ class PairRecipe(Struct, frozen=True):
                 f"max_seq_length={self.length}, min_sequence_len={self.least}; expected numbers of tokens from 1 and from 0 on."
             )
 
+    reads: ClassVar[str] = RAW
+    has_marks: ClassVar[bool] = True
+
+    def params(self) -> dict[str, Any]:
+        """Return all that decides the sequences of given records."""
+        own = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("engine", "specials", "cleaning")
+        }
+        parts = {"specials": asdict(self.specials), "cleaning": self.cleaning.params(), "pairs": own}
+        return {**self.engine.params(), **parts}
+
+    def value_bytes(self, records: pa.Array) -> NDArray[np.int64]:
+        """Return the UTF-8 bytes of the texts of each record, 0 of one that cannot be used."""
+        read = read_records(records, self._turns)
+        sizes = np.zeros(len(records), np.int64)
+        sizes[read.rows] = [
+            sum(len(text.encode()) for text in chain.from_iterable(turns)) for turns in read.made
+        ]
+        return sizes
+
     def encode(self, records: pa.Array) -> tuple[Tokens, TextCounts]:
         """Return the sequences of JSON records (n_records,), and what was counted: dialogues if turns are joined, else pairs.
 
@@ -95,6 +119,7 @@ class PairRecipe(Struct, frozen=True):
         words, found, counts = self._encode_turns(list(chain.from_iterable(read.made)), rows)
         kept: list[Pieces] = []
         found += read.findings
+        owners: list[int] = []
         documents = 0
         for row, turns in zip(read.rows, read.made, strict=True):
             own = list(islice(words, len(turns)))
@@ -103,10 +128,12 @@ class PairRecipe(Struct, frozen=True):
                 continue
             sequences = self._sequences(own)
             problems = [self._problem(row, sequence) for sequence in sequences]
-            kept += [one for one, problem in zip(sequences, problems, strict=True) if problem is None]
+            whole = [one for one, problem in zip(sequences, problems, strict=True) if problem is None]
+            kept += whole
+            owners += [row] * len(whole)
             found += [problem for problem in problems if problem is not None]
             documents += len(sequences)
-        tokens = joined(kept, found)
+        tokens = replace(joined(kept, found), owners=np.array(owners, np.int64))
         counts = replace(counts, documents=documents, empty=documents - len(kept))
         return tokens, with_findings(counts, tokens.findings)
 

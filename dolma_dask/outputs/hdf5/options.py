@@ -17,12 +17,13 @@ from dolma_dask.outputs.hdf5.modes import MODES
 from dolma_dask.outputs.hdf5.modes.common import MODELZOO, LossOptions, PackingOptions
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
+from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Mode
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(LmOptions, LmVslOptions):
+class RowOptions(LmOptions, LmVslOptions, SummarizationOptions, SummarizationVslOptions):
     """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them: those of all modes."""
 
     mode: Annotated[
@@ -49,6 +50,10 @@ class RowOptions(LmOptions, LmVslOptions):
     def build(self, tokenizer: TokenEngine) -> Mode:
         """Return the mode for a tokenizer."""
         return MODES[self.mode].build(self, tokenizer)
+
+    def record_fields(self) -> tuple[str, ...]:
+        """Return the fields of records that the mode reads; none: their texts."""
+        return MODES[self.mode].record_fields(self)
 
     def notes(self) -> tuple[str, ...]:
         """Return what a person should know."""

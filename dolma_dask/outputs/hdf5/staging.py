@@ -205,7 +205,9 @@ class StagingSink(WriterSink[StagingWriter]):
         super().__init__(StagingWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
         self._chunks = ChunkCounts(output.mode) if output.mode.packing == "modelzoo" else None
-        self._findings = TextFindings(shard, output.mode.engine.in_text)
+        self._findings = TextFindings(
+            shard, output.mode.engine.in_text, skips_unusable=output.mode.like_modelzoo
+        )
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -219,8 +221,11 @@ class StagingSink(WriterSink[StagingWriter]):
         records = rows.lines if mode.recipe.reads == RAW else rows.batch.column("text")
         tokens, counts = mode.recipe.encode(records)
         if self._chunks is not None:
+            sizes = mode.recipe.value_bytes(records)
             each = count_segments(tokens.lengths, mode.length, mode.least)
-            self._chunks.add(mode.recipe.value_bytes(records), each)
+            if tokens.owners is not None:
+                each = np.bincount(tokens.owners, each, len(sizes)).astype(np.int64)
+            self._chunks.add(sizes, each)
         return tokens, counts
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:

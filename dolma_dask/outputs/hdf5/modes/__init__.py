@@ -5,6 +5,12 @@ from collections.abc import Mapping
 from dolma_dask.outputs.hdf5.modes.common import ModeOptions
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
+from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
 
-MODES: Mapping[str, type[ModeOptions]] = {"LMData": LmOptions, "LMData_VSL": LmVslOptions}
+MODES: Mapping[str, type[ModeOptions]] = {
+    "LMData": LmOptions,
+    "LMData_VSL": LmVslOptions,
+    "Summarization": SummarizationOptions,
+    "Summarization_VSL": SummarizationVslOptions,
+}
 """Options of each mode."""

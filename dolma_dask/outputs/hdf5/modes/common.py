@@ -68,6 +68,10 @@ class ModeOptions(TokenizingOptions):
         Opt("Do as that release of ModelZoo where it differs from its documentation; see the notes."),
     ] = None
 
+    def record_fields(self) -> tuple[str, ...]:
+        """Return the fields of records that are read, as dotted paths; none: their texts."""
+        return ()
+
     @abstractmethod
     def build(self, tokenizer: TokenEngine) -> Mode:
         """Return the mode for a tokenizer."""

@@ -1,0 +1,103 @@
+"""Summarization and Summarization_VSL: prompts with their completions, of which only the completions are predicted.
+
+Each pair is a row; or all pairs of a dialogue are one sequence, and several of these share a row without seeing each other. Nothing is cut: what is longer
+than a row is left out, counted and named.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dolma_dask.options.base import Opt
+from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.modes import Mode
+from dolma_dask.tokens.pairs import PairRecipe
+from dolma_dask.tokens.specials import with_token
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(LossOptions):
+    """Options of modes whose records are prompts with their completions."""
+
+    prompt_key: Annotated[
+        str | None, Opt("Field of the prompt; with dots inside of others: metadata.question.")
+    ] = None
+    completion_key: Annotated[str | None, Opt("Field of the completion.")] = None
+    multi_turn_key: Annotated[
+        str | None, Opt("Field of a dialogue, in place of both: a list, prompts and completions in turn.")
+    ] = None
+    multi_turn_content_key: Annotated[
+        str | None, Opt("Field of the text in each item of a dialogue; by default items are texts.")
+    ] = None
+    prompt_prefix: Annotated[
+        str | None, Opt("Words before each prompt, such as <|user|>; special tokens in them are meant.")
+    ] = None
+    completion_prefix: Annotated[str | None, Opt("Words before each completion; they are not predicted.")] = (
+        None
+    )
+    sep_token: Annotated[
+        str | None, Opt("Token between prompt and completion; one that the vocabulary lacks is added to it.")
+    ] = None
+
+    def record_fields(self) -> tuple[str, ...]:
+        """See `ModeOptions.record_fields`."""
+        keys = (
+            (self.prompt_key, self.completion_key) if self.multi_turn_key is None else (self.multi_turn_key,)
+        )
+        return tuple(key for key in keys if key is not None)
+
+    def pair_options(
+        self, tokenizer: TokenEngine, *, joins_turns: bool, eos_after_prompt: bool
+    ) -> dict[str, Any]:
+        """Return what makes rows of pairs."""
+        engine, sep_id = (
+            (tokenizer, None) if self.sep_token is None else with_token(tokenizer, self.sep_token)
+        )
+        recipe = PairRecipe(
+            engine,
+            self.specials(engine),
+            self.cleaning,
+            prompt_key=self.prompt_key,
+            completion_key=self.completion_key,
+            multi_turn_key=self.multi_turn_key,
+            multi_turn_content_key=self.multi_turn_content_key,
+            prompt_prefix=self.prompt_prefix,
+            completion_prefix=self.completion_prefix,
+            sep_id=sep_id,
+            eos_after_prompt=eos_after_prompt,
+            length=self.max_seq_length,
+            least=self.least,
+            joins_turns=joins_turns,
+        )
+        return {
+            "recipe": recipe,
+            "length": self.max_seq_length,
+            "packs": False,
+            "least": 0,
+            "inverted_mask": self.inverted_mask,
+            "like_modelzoo": self.is_like_modelzoo,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizationOptions(PairOptions):
+    """Options of Summarization."""
+
+    def build(self, tokenizer: TokenEngine) -> Mode:
+        """See `ModeOptions.build`."""
+        options = self.pair_options(tokenizer, joins_turns=False, eos_after_prompt=False)
+        return Mode("Summarization", **options, shows_last=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizationVslOptions(PairOptions, PackingOptions):
+    """Options of Summarization_VSL."""
+
+    eos_after_prompt: Annotated[
+        bool, Opt("The token that ends a document stands behind each prompt too.")
+    ] = False
+
+    def build(self, tokenizer: TokenEngine) -> Mode:
+        """See `ModeOptions.build`."""
+        options = self.pair_options(tokenizer, joins_turns=True, eos_after_prompt=self.eos_after_prompt)
+        return Mode("Summarization_VSL", **options, **self.packing_options())
