@@ -102,10 +102,11 @@ class RowCounts(Struct, frozen=True):
     # UTF-8 bytes and code points of the rows' ids as text, padding and special tokens included
     detokenized_bytes: int = 0
     detokenized_chars: int = 0
+    removed_tokens: int = 0  # tokens that were taken out of rows which had become too long (FIM)
 
     @classmethod
     def of(cls, counts: NDArray[np.int64], length: int) -> "RowCounts":
-        """Return the sums of what was counted in each row (n_rows, 5): all but rows and positions."""
+        """Return the sums of what was counted in each row (n_rows, 5 or 6): all but rows and positions."""
         return cls(len(counts), len(counts) * length, *counts.sum(axis=0).tolist())
 
     def __add__(self, other: "RowCounts") -> "RowCounts":

@@ -62,7 +62,7 @@ class Filler(Protocol):
     """Makes rows, batch after batch from a first one on."""
 
     def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
-        """Return rows (n, channels, length), and what was counted in each (n, 5): see `RowCounts.of`."""
+        """Return rows (n, channels, length), and what was counted in each (n, 5 or 6): see `RowCounts.of`."""
         ...
 
 
@@ -150,29 +150,39 @@ class Mode(Struct, frozen=True):
 
     def filler(self, first_row: int) -> Filler:
         """Return what makes the rows from one on, by its number among all."""
-        return _RowFiller(self, first_row)
+        return RowFiller(self, first_row)
 
 
-class _RowFiller:
+class RowFiller:
     """Makes rows of three or five channels, some of them short; see `Filler`."""
 
     def __init__(self, mode: Mode, first_row: int) -> None:
-        self._mode = mode
+        self.mode, self.row = mode, first_row
         draw = short_sizes_like_modelzoo if mode.like_modelzoo else short_sizes
         is_cut = mode.short_seq_prob > 0 and mode.packing is None
         self._sizes = draw(first_row, mode.short_seq_prob, mode.seed, mode.length) if is_cut else None
 
     def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
-        mode, segments = self._mode, rows.segments
+        segments = rows.segments
         if self._sizes is not None:
             segments = Segments(segments.starts, np.minimum(segments.sizes, self._sizes(len(rows))))
-        made, counts = fill_rows(
+        made, counts = self.make(words, Rows(segments, rows.bounds))
+        self.row += len(rows)
+        shown = [count_text(self.mode.engine, made[:, at]) for at in self.ids]
+        return made, np.concatenate([counts[:, :3], sum(shown), counts[:, 3:]], axis=1)
+
+    ids: ClassVar[tuple[int, ...]] = (0,)
+    """Channels of ids."""
+
+    def make(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+        """Return the next rows, and in each (n, 3 or 4) padding, positions for the loss, ends of documents and tokens that were taken out."""
+        mode = self.mode
+        return fill_rows(
             words,
-            Rows(segments, rows.bounds),
+            rows,
             (len(mode.features), mode.length),
             eos_id=mode.specials.eos_id,
             pad_id=mode.specials.pad_id,
             inverted_mask=mode.inverted_mask,
             shows_last=mode.shows_last,
         )
-        return made, np.concatenate([counts, count_text(mode.engine, made[:, 0])], axis=1)

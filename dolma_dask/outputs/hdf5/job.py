@@ -324,6 +324,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             yield f"{counted(max(lost - 1, 0), 'token')} of the tail are in no row (tail=drop)"
         if texts.empty:
             yield f"{counted(texts.empty, 'document')} made no row: fewer tokens than min_sequence_len"
+        if rows.removed_tokens:
+            yield f"{counted(rows.removed_tokens, 'token')} were taken out of rows that had become too long"
         if not rows.rows:
             yield "no row was written: there are too few tokens for one"
         yield from skipped_notes([known])

@@ -1,7 +1,7 @@
-"""Raw texts for `hdf5`, as create_hdf5_dataset reads them: a folder of .jsonl, .json.gz, .jsonl.zst, .jsonl.zst.tar, .parquet and .txt files.
+"""Raw files for `hdf5`, as create_hdf5_dataset reads them: a folder of .jsonl, .json.gz, .jsonl.zst, .jsonl.zst.tar, .parquet and .txt files.
 
-One field of every record is the text: a string, a list of strings (joined by blank lines) or a number. A line may be a bare string. Files are
-read in the order of their paths.
+One field of every record is the text: a string, a list of strings (joined by blank lines) or a number. A line may be a bare string. Modes that read
+more than a text get whole records, as JSON. Files are read in the order of their paths.
 """
 
 import os
@@ -20,7 +20,7 @@ from dolma_dask.display import counted
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import SchemaError, UsageError
-from dolma_dask.formats.documents import schema_of, text_bytes
+from dolma_dask.formats.documents import RAW, encode_value, schema_of, text_bytes
 from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
 from dolma_dask.formats.json.lines import scan_fields
 from dolma_dask.io import files
@@ -56,6 +56,8 @@ class RawTexts(Struct, frozen=True):
     # files with a path per line, relative to the current folder; `input_dir` is ignored then
     metadata_files: tuple[str, ...] = ()
     key: str = "text"  # field or column of the text
+    # fields or columns, as dotted paths, of a mode that reads whole records; none: it reads texts
+    fields: tuple[str, ...] = ()
     # as ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad
     is_lenient: bool = False
 
@@ -67,7 +69,9 @@ class RawTexts(Struct, frozen=True):
 def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
     """Return the texts of raw files."""
     base, listed = list_raw(_named(raw.metadata_files) if raw.metadata_files else [str(raw.input_dir)])
-    suffixes = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
+    suffixes: tuple[str, ...] = UPSTREAM_SUFFIXES if raw.is_lenient else (*UPSTREAM_SUFFIXES, *MORE_SUFFIXES)
+    if raw.fields:  # a text has no fields
+        suffixes = tuple(suffix for suffix in suffixes if not suffix.startswith(".txt"))
     known = [info for info in listed if info.path.lower().endswith(suffixes)]
     only, prune = tuple(options.only or ()), options.prune
     matching = [info for info in known if not only or matches(info.path, only)]
@@ -79,13 +83,14 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
         )
     left_out = len(listed) - len(known)
     notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
-    field = TextField(raw.key, raw.is_lenient)
+    field = WholeRecord(raw.fields) if raw.fields else TextField(raw.key, raw.is_lenient)
+    read = {"fields": raw.fields} if raw.fields else {"key": raw.key, "is_lenient": raw.is_lenient}
     return DocumentList(
         origin=base,
         parts=tuple(RawSource(base, tuple(group), field) for group in read_together(selected)),
         shards=tuple(info.path for info in known),
-        params={"key": raw.key, "is_lenient": raw.is_lenient},
-        shown={"jsonl_key": raw.key},
+        params=read,
+        shown={} if raw.fields else {"jsonl_key": raw.key},
         notes=notes,
         is_narrowed=len(selected) < len(known),
     )
@@ -135,6 +140,27 @@ class TextField(Struct, frozen=True):
         return (text,)
 
 
+class WholeRecord(Struct, frozen=True):
+    """A record with several fields, as its JSON; what is in them is the mode's business. See `dolma_dask.sources.base.LineConverter`."""
+
+    fields: tuple[str, ...]  # those that are read
+    schema: ClassVar[pa.Schema] = schema_of(("text",))
+
+    def scan(self, lines: LineBlock) -> pa.RecordBatch | None:
+        """Return the lines of a block of objects; None if any is something else."""
+        _, status = scan_fields(lines.data, lines.starts, [Field(self.fields[0])])
+        if status.any():
+            return None
+        offsets, data = pa.py_buffer(lines.starts.astype(np.int64)), pa.py_buffer(lines.data)
+        texts = pa.Array.from_buffers(pa.large_string(), len(lines.starts) - 1, [None, offsets, data])
+        return pa.RecordBatch.from_arrays([texts], schema=self.schema)
+
+    def convert_line(self, line: bytes, row: int = 0) -> tuple[str]:
+        """Return a JSON line that is an object."""
+        parse_object(line)
+        return (line.decode(),)
+
+
 _COUNTS = ("documents_in", "documents_out", "text_bytes_in", "bad_records", "skipped_records")
 
 
@@ -143,7 +169,7 @@ class RawSource(Struct, frozen=True):
 
     base: str  # folder that paths are relative to
     infos: tuple[FileInfo, ...]
-    field: TextField
+    field: TextField | WholeRecord
 
     @property
     def name(self) -> str:
@@ -164,7 +190,8 @@ class RawSource(Struct, frozen=True):
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
     ) -> Iterator[DocumentRows]:
         """Yield the texts."""
-        if columns != {"text"}:
+        has_records = isinstance(self.field, WholeRecord)
+        if columns != {RAW if has_records else "text"}:
             raise UsageError(
                 f"raw files give texts; expected a mode that reads them, not {', '.join(sorted(columns))}."
             )
@@ -179,7 +206,8 @@ class RawSource(Struct, frozen=True):
             counts["bad_records"] += len(block.bad)
             counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
             rows = np.flatnonzero(block.batch.column("text").is_valid().to_numpy(zero_copy_only=False))
-            yield DocumentRows(pa.record_batch({"text": texts}), block.first_row + rows)
+            lines = texts.cast(pa.large_binary()) if has_records else None
+            yield DocumentRows(pa.record_batch({"text": texts}), block.first_row + rows, lines)
         facts.inputs = tuple(read)
         if quarantine.skipped:
             counts["skipped_members"] = quarantine.skipped
@@ -188,6 +216,8 @@ class RawSource(Struct, frozen=True):
     def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
         if split_suffix(self.name).kind == "parquet":
             url, most = files.join(self.base, self.name), policy.max_record_bytes
+            if isinstance(self.field, WholeRecord):
+                return _read_records(url, self.name, self.field, read, most)
             return _read_table(url, self.name, self.field, read, most)
         (source,) = open_sources(
             self.base,
@@ -229,6 +259,27 @@ def _read_table(
             texts = _as_texts(url, key, batch.column(0))
             bad = () if field.is_lenient else _nulls(url, row, texts, key)
             yield Block(pa.RecordBatch.from_arrays([texts], schema=field.schema), row, bad)
+            row += batch.num_rows
+        finish(stored, path, read)
+
+
+def _read_records(
+    url: str, path: str, record: WholeRecord, read: list[InputRecord], max_bytes: int
+) -> Iterator[Block]:
+    """Yield the rows of a Parquet file as JSON, with the columns that are read."""
+    row = 0
+    with closing(StoredFile(url)) as stored, open_parquet(url) as file:
+        names = file.schema_arrow.names
+        named = dict.fromkeys(key if key in names else key.partition(".")[0] for key in record.fields)
+        for name in named:
+            if names.count(name) != 1:
+                raise SchemaError(
+                    f"{url}: no column {name!r}; it has {', '.join(names)}. Expected one for each field that the mode reads: {', '.join(record.fields)}.",
+                    url=url,
+                )
+        for batch in read_batches(url, file, list(named), BLOCK_BYTES, max_bytes=max_bytes):
+            records = pa.array([encode_value(one).decode() for one in batch.to_pylist()], pa.large_string())
+            yield Block(pa.RecordBatch.from_arrays([records], schema=record.schema), row, ())
             row += batch.num_rows
         finish(stored, path, read)
 

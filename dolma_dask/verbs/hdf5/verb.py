@@ -82,4 +82,5 @@ def _documents(dataset: DatasetLike | RawTexts, options: Hdf5Options) -> Documen
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."
         )
-    return raw_documents(replace(dataset, is_lenient=options.is_like_modelzoo), options)
+    fields = options.record_fields()
+    return raw_documents(replace(dataset, fields=fields, is_lenient=options.is_like_modelzoo), options)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from dolma_dask.outputs.hdf5.modes.common import ModeOptions
+from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
 from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
@@ -10,6 +11,7 @@ from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, Su
 MODES: Mapping[str, type[ModeOptions]] = {
     "LMData": LmOptions,
     "LMData_VSL": LmVslOptions,
+    "FIM": FimOptions,
     "Summarization": SummarizationOptions,
     "Summarization_VSL": SummarizationVslOptions,
 }
