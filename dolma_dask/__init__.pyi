@@ -938,6 +938,11 @@ def hdf5(
     /,
     *,
     mode: str = "LMData",
+    fim_rate: float = 0.9,
+    spm_rate: float = 0.5,
+    fim_prefix_tok: str | None = None,
+    fim_middle_tok: str | None = None,
+    fim_suffix_tok: str | None = None,
     tail: Literal["pad", "drop"] = "pad",
     pack_sequences: bool = True,
     fold_long_doc: bool = True,
@@ -945,6 +950,14 @@ def hdf5(
     split_text_to_tokenize: bool = False,
     chunk_len_to_split: int = 2000,
     remove_bos_in_chunks: bool = False,
+    eos_after_prompt: bool = False,
+    prompt_key: str | None = None,
+    completion_key: str | None = None,
+    multi_turn_key: str | None = None,
+    multi_turn_content_key: str | None = None,
+    prompt_prefix: str | None = None,
+    completion_prefix: str | None = None,
+    sep_token: str | None = None,
     min_sequence_len: int | None = None,
     inverted_mask: bool = False,
     packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
@@ -960,6 +973,8 @@ def hdf5(
     use_ftfy: bool | None = None,
     ftfy_normalizer: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = "NFC",
     wikitext_detokenize: bool = False,
+    shuffle: bool = False,
+    shuffle_seed: int = 0,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
@@ -996,6 +1011,16 @@ def hdf5(
     mode : str
         LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
         itself alone.
+    fim_rate : float
+        Share of the documents, or their pieces in a row, that are permuted.
+    spm_rate : float
+        Share of these in the order suffix, prefix, middle; the others: prefix, suffix, middle.
+    fim_prefix_tok : str, optional
+        Token before the prefix; needed, as the next two.
+    fim_middle_tok : str, optional
+        Token before the middle.
+    fim_suffix_tok : str, optional
+        Token before the suffix.
     tail : {"pad", "drop"}
         What happens to the last tokens, which fill no row: one more row with padding, or nothing.
     pack_sequences : bool
@@ -1010,6 +1035,22 @@ def hdf5(
         Characters after which the next space begins a piece.
     remove_bos_in_chunks : bool, optional
         What the tokenizer adds stands around a document, not around each of its pieces.
+    eos_after_prompt : bool, optional
+        The token that ends a document stands behind each prompt too.
+    prompt_key : str, optional
+        Field of the prompt; with dots inside of others: metadata.question.
+    completion_key : str, optional
+        Field of the completion.
+    multi_turn_key : str, optional
+        Field of a dialogue, in place of both: a list, prompts and completions in turn.
+    multi_turn_content_key : str, optional
+        Field of the text in each item of a dialogue; by default items are texts.
+    prompt_prefix : str, optional
+        Words before each prompt, such as <|user|>; special tokens in them are meant.
+    completion_prefix : str, optional
+        Words before each completion; they are not predicted.
+    sep_token : str, optional
+        Token between prompt and completion; one that the vocabulary lacks is added to it.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional
@@ -1042,6 +1083,10 @@ def hdf5(
         Unicode normalization that ftfy ends with. In Python None for none.
     wikitext_detokenize : bool, optional
         Put the punctuation of wikitext together.
+    shuffle : bool, optional
+        Write the rows of all files in an order drawn by `shuffle_seed`.
+    shuffle_seed : int, optional
+        Seed of the order of rows; with `shuffle`.
     max_rows_per_file : int
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional
@@ -2902,6 +2947,11 @@ def write_hdf5(
     /,
     *,
     mode: str = "LMData",
+    fim_rate: float = 0.9,
+    spm_rate: float = 0.5,
+    fim_prefix_tok: str | None = None,
+    fim_middle_tok: str | None = None,
+    fim_suffix_tok: str | None = None,
     tail: Literal["pad", "drop"] = "pad",
     pack_sequences: bool = True,
     fold_long_doc: bool = True,
@@ -2909,6 +2959,14 @@ def write_hdf5(
     split_text_to_tokenize: bool = False,
     chunk_len_to_split: int = 2000,
     remove_bos_in_chunks: bool = False,
+    eos_after_prompt: bool = False,
+    prompt_key: str | None = None,
+    completion_key: str | None = None,
+    multi_turn_key: str | None = None,
+    multi_turn_content_key: str | None = None,
+    prompt_prefix: str | None = None,
+    completion_prefix: str | None = None,
+    sep_token: str | None = None,
     min_sequence_len: int | None = None,
     inverted_mask: bool = False,
     packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
@@ -2924,6 +2982,8 @@ def write_hdf5(
     use_ftfy: bool | None = None,
     ftfy_normalizer: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = "NFC",
     wikitext_detokenize: bool = False,
+    shuffle: bool = False,
+    shuffle_seed: int = 0,
     max_rows_per_file: int = 50000,
     compat: Literal["modelzoo-2.2"] | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
@@ -2948,6 +3008,16 @@ def write_hdf5(
     mode : str
         LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
         itself alone.
+    fim_rate : float
+        Share of the documents, or their pieces in a row, that are permuted.
+    spm_rate : float
+        Share of these in the order suffix, prefix, middle; the others: prefix, suffix, middle.
+    fim_prefix_tok : str, optional
+        Token before the prefix; needed, as the next two.
+    fim_middle_tok : str, optional
+        Token before the middle.
+    fim_suffix_tok : str, optional
+        Token before the suffix.
     tail : {"pad", "drop"}
         What happens to the last tokens, which fill no row: one more row with padding, or nothing.
     pack_sequences : bool
@@ -2962,6 +3032,22 @@ def write_hdf5(
         Characters after which the next space begins a piece.
     remove_bos_in_chunks : bool, optional
         What the tokenizer adds stands around a document, not around each of its pieces.
+    eos_after_prompt : bool, optional
+        The token that ends a document stands behind each prompt too.
+    prompt_key : str, optional
+        Field of the prompt; with dots inside of others: metadata.question.
+    completion_key : str, optional
+        Field of the completion.
+    multi_turn_key : str, optional
+        Field of a dialogue, in place of both: a list, prompts and completions in turn.
+    multi_turn_content_key : str, optional
+        Field of the text in each item of a dialogue; by default items are texts.
+    prompt_prefix : str, optional
+        Words before each prompt, such as <|user|>; special tokens in them are meant.
+    completion_prefix : str, optional
+        Words before each completion; they are not predicted.
+    sep_token : str, optional
+        Token between prompt and completion; one that the vocabulary lacks is added to it.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional
@@ -2994,6 +3080,10 @@ def write_hdf5(
         Unicode normalization that ftfy ends with. In Python None for none.
     wikitext_detokenize : bool, optional
         Put the punctuation of wikitext together.
+    shuffle : bool, optional
+        Write the rows of all files in an order drawn by `shuffle_seed`.
+    shuffle_seed : int, optional
+        Seed of the order of rows; with `shuffle`.
     max_rows_per_file : int
         Files have at most so many rows, and nearly the same number.
     compat : {"modelzoo-2.2"}, optional

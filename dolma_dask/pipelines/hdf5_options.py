@@ -46,10 +46,8 @@ OPTIONS: Mapping[str, Any] = {
     **dict.fromkeys(("params", "input_dir", "output_dir", "jsonl_key"), str),
     "metadata_files": Sequence[str],
     **dict.fromkeys(("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"), str),
-    **dict.fromkeys(("files_per_record", "processes", "max_chunk_size", "shuffle_seed"), int),
-    **dict.fromkeys(
-        ("display_pbar", "write_in_batch", "write_remainder", "resume_from_checkpoint", "shuffle"), bool
-    ),
+    **dict.fromkeys(("files_per_record", "processes", "max_chunk_size"), int),
+    **dict.fromkeys(("display_pbar", "write_in_batch", "write_remainder", "resume_from_checkpoint"), bool),
     **dict.fromkeys(("output_name", "auth_token", "input_ids_dtype", "input_mask_dtype"), str),
 }
 """Every option, and the type of its value."""
@@ -57,7 +55,6 @@ OPTIONS: Mapping[str, Any] = {
 _WITHOUT_EFFECT = {
     "output_name": "files are called part-<n>-<i>.h5",
     "max_chunk_size": "documents are read in blocks of 2 MiB, and rows do not depend on them",
-    "shuffle_seed": "rows are written in the order of documents; dolma-dask mix ... --shuffle --seed N shuffles these before",
     "resume_from_checkpoint": "the same command always goes on where it was stopped",
     "auth_token": "take the variable HF_TOKEN, or hf auth login",
 }
@@ -171,10 +168,6 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
 
 def _check_possible(given: Mapping[str, Any]) -> None:
     """Refuse what would give other rows than were requested."""
-    if given.get("shuffle"):
-        raise UsageError(
-            "shuffle: rows are written in the order of documents; expected documents that are shuffled before. Shuffle them: dolma-dask mix."
-        )
     for name in ("input_ids_dtype", "input_mask_dtype"):
         kind = given.get(name, "int32")
         if kind != "int32" and given.get("compat") != MODELZOO:

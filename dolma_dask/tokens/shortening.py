@@ -45,12 +45,16 @@ def _drawn_sizes(numbers: NDArray[np.uint64], probability: float, seed: int, len
 
 
 def _draw(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.float64]:
-    """Return a number from 0 to 1 for each of `numbers`: the finalizer of splitmix64 (Steele, Lea, Flood 2014)."""
+    """Return a number from 0 to 1 for each of `numbers`."""
+    return (hashed(numbers, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def hashed(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Return a random word for each of `numbers`: the finalizer of splitmix64 (Steele, Lea, Flood 2014)."""
     mixed = numbers * np.uint64(_STEP) + np.uint64((seed * _MIX[1] + _STEP) % 2**64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_MIX[0])
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_MIX[1])
-    mixed ^= mixed >> np.uint64(31)
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def short_sizes_like_modelzoo(first_row: int, probability: float, seed: int, length: int) -> Sizes:

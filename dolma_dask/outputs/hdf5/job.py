@@ -22,6 +22,8 @@ from dolma_dask.engine import (
     Passes,
     Plan,
     Ran,
+    Stage,
+    Task,
     Unit,
     WorkDir,
     resume,
@@ -29,6 +31,7 @@ from dolma_dask.engine import (
 )
 from dolma_dask.engine.documents import DocumentList, DocumentStage
 from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
 from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.io import files
@@ -39,6 +42,7 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.records import finding_notes, first_findings, skipped_notes
 from dolma_dask.outputs.hdf5.rows import PackStage, RowPlan, RowsStage
+from dolma_dask.outputs.hdf5.shuffling import ShuffledStage, spread
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.results.parts import Fact
@@ -75,6 +79,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     mode: Mode  # what a row is
     max_rows: int  # of a file
     policy: RecordPolicy
+    shuffle_seed: int | None = None  # of the order of rows; None: that of the documents
     sections: Mapping[str, Mapping[str, Any]] = {}
     """Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``; no paths, so that it is the same anywhere."""
     via: Callable[[Pass | Plan, WorkDir], Pass | Plan] = _as_it_is
@@ -136,6 +141,11 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             self._check_sums(known, needed, ran)
         if left or has_tokens:  # with `overwrite` files that are there are made too
             plan = self.rows_plan(known, work.url, ran.records)
+            if self.shuffle_seed is not None:
+                rows = self._row_plan(known, ran.records)
+                stage = RowsStage(self.root, work.url, self.mode, rows.tokens)
+                staged = yield from spread(work, stage, rows, self.shuffle_seed)
+                plan = self.rows_plan(known, work.url, staged=staged)
         ran = yield self.via(plan, work)
         params = self._params(known, ran.records.values())
         if not self._has_params(params):
@@ -263,14 +273,21 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         pack = PackStage(folder, self.mode)
         return with_windows(known, map(pack.run_shard, pack.tasks(self._row_plan(known, made))))
 
-    def rows_plan(self, known: Record, folder: str = "", made: Mapping[str, Record] | None = None) -> Plan:
-        """Return the plan of the files; to write some, with the folder and records of the staging files that they need."""
+    def rows_plan(
+        self,
+        known: Record,
+        folder: str = "",
+        made: Mapping[str, Record] | None = None,
+        staged: Staged | None = None,
+    ) -> Plan:
+        """Return the plan of the files; to write some, with the folder and records of the staging files that they need, or all rows spread for a shuffle."""
         rows = self._row_plan(known, made)
-        stage = RowsStage(self.root, folder, self.mode, rows.tokens)
         content = {item.path: item.checksum for item in known.inputs}
         listed = [content[item.info.path] for item in self.inputs]
-        key = work_key("hdf5", VERSION, {"set": self.key, "inputs": listed, "max_rows": self.max_rows})
-        tasks = [stage.task(number, work, key) for number, work in enumerate(rows.files(self.max_rows))]
+        order = {} if self.shuffle_seed is None else {"shuffle": self.shuffle_seed}
+        params = {"set": self.key, "inputs": listed, "max_rows": self.max_rows, **order}
+        key = work_key("hdf5", VERSION, params)
+        stage, tasks = self._files(rows, folder, key, staged)
         return Plan(
             stage=stage,
             root=self.root,
@@ -284,6 +301,18 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             notes=self.documents.notes,
         )
 
+    def _files(self, rows: RowPlan, folder: str, key: str, staged: Staged | None) -> tuple[Stage, list[Task]]:
+        """Return what writes the files, and the work on each."""
+        in_order = RowsStage(self.root, folder, self.mode, rows.tokens)
+        if self.shuffle_seed is None:
+            works = enumerate(rows.files(self.max_rows))
+            return in_order, [in_order.task(number, work, key) for number, work in works]
+        if staged is None:
+            shuffled = ShuffledStage(in_order)
+            return shuffled, shuffled.tasks(rows, self.max_rows, key)
+        shuffled = ShuffledStage(in_order, staged.without_records)
+        return shuffled, shuffled.tasks(rows, self.max_rows, key, staged.all.counts)
+
     @property
     def _shown(self) -> dict[str, Any]:
         """Options for people."""
@@ -295,6 +324,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
 
     def _needed(self, plan: Plan, left: Set[str]) -> list[int]:
         """Return the parts whose tokens the files read that are left."""
+        if self.shuffle_seed is not None:
+            return list(range(len(self.documents.parts)))
         works = [task.work for task in plan.tasks if task.shard in left]
         return sorted({part.number for work in works for part in work.parts})
 

@@ -57,15 +57,19 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
 
     def notes(self) -> tuple[str, ...]:
         """Return what a person should know."""
-        return MODES[self.mode].notes(self)
+        is_idle = self.shuffle_seed != 0 and not self.shuffle
+        own = ("shuffle_seed has no effect: rows stand in the order of documents without shuffle",)
+        return (*(own if is_idle else ()), *MODES[self.mode].notes(self))
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the values in force, by ModelZoo's sections."""
-        shared = ("max_seq_length", "short_seq_prob", "seed", "tail", "compat")
+        shared = ("max_seq_length", "short_seq_prob", "seed", "shuffle", "shuffle_seed", "tail", "compat")
         specials = ("eos", "pad", "eos_id", "pad_id")
         target = ("tokenizer", "engine", "max_rows_per_file")
         own = {f.name: getattr(self, f.name) for f in fields_of(MODES[self.mode]) if f.name not in target}
         known = {**own, "use_ftfy": self.repairs}
+        if not self.shuffle:
+            del known["shuffle"], known["shuffle_seed"]
         if isinstance(self, LossOptions) and "min_sequence_len" in own:
             known["min_sequence_len"] = self.least
         known["special_tokens_in_text"] = self.in_text
@@ -106,6 +110,7 @@ def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordP
         rows.build(tokens),
         rows.max_rows_per_file,
         policy,
+        rows.order_seed,
         {
             "setup": without_empty({"mode": rows.mode, **documents.shown}),
             "processing": {**known, **sections["processing"], "max_rows_per_file": rows.max_rows_per_file},

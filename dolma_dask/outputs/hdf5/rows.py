@@ -163,13 +163,19 @@ class RowsStage(Struct, frozen=True):
     def task(self, number: int, work: FileWork, key: str) -> Task:
         """Return the work on file `number`; how much it reads tells the engine which are large."""
         name = part_name(number)
-        rows_bytes = (work.stop - work.first) * self._row_bytes
+        rows_bytes = (work.stop - work.first) * self.row_bytes
         info = FileInfo(f"rows {work.first} to {work.stop - 1}", rows_bytes, key)
         return Task(name, (Unit(name, key),), (Input(info.path, info),), work)
 
     @property
-    def _row_bytes(self) -> int:
-        return 4 * len(self.mode.features) * self.mode.length
+    def shape(self) -> tuple[int, int]:
+        """Channels of a row, and tokens of each."""
+        return len(self.mode.features), self.mode.length
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return 4 * self.shape[0] * self.shape[1]
 
     def run_shard(self, task: Task) -> list[Record]:
         """Write one file; see `dolma_dask.engine.Stage`."""
@@ -179,7 +185,7 @@ class RowsStage(Struct, frozen=True):
     def write(self, task: Task, first: int, stop: int, batches: Batches) -> list[Record]:
         """Write rows `first` to `stop` - 1."""
         mode, total = self.mode, RowCounts()
-        shape = RowShape(stop - first, len(mode.features), mode.length)
+        shape = RowShape(stop - first, *self.shape)
         with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(first)) as writer:
             for rows, counts in batches:
                 writer.write(rows)
@@ -209,7 +215,7 @@ class RowsStage(Struct, frozen=True):
 
     def batches(self, work: FileWork) -> Batches:
         """Yield the rows of a file, a batch at a time."""
-        size = max(1, BATCH_BYTES // self._row_bytes)
+        size = max(1, BATCH_BYTES // self.row_bytes)
         fill = self.mode.filler(work.first)
         runs = self._of_stream(work, size) if work.words else self._of_windows(work, size)
         return (fill(words, rows) for words, rows in runs)

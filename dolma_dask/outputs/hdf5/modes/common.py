@@ -54,6 +54,12 @@ class ModeOptions(TokenizingOptions):
         Opt("Unicode normalization that ftfy ends with. In Python None for none."),
     ] = "NFC"
     wikitext_detokenize: Annotated[bool, Opt("Put the punctuation of wikitext together.")] = False
+    shuffle: Annotated[
+        bool, Opt("Write the rows of all files in an order drawn by `shuffle_seed`.", group=OUTPUT)
+    ] = False
+    shuffle_seed: Annotated[
+        int, Opt("Seed of the order of rows; with `shuffle`.", min=0, max=2**63 - 1, group=OUTPUT)
+    ] = 0
     max_rows_per_file: Annotated[
         int,
         Opt(
@@ -79,6 +85,11 @@ class ModeOptions(TokenizingOptions):
     def notes(self) -> tuple[str, ...]:
         """Return what a person should know."""
         return ()
+
+    @property
+    def order_seed(self) -> int | None:
+        """Seed of the order of rows; None: that of the documents."""
+        return self.shuffle_seed if self.shuffle else None
 
     @property
     def is_like_modelzoo(self) -> bool:

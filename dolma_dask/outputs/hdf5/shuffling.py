@@ -1,0 +1,144 @@
+"""Rows of `hdf5` in a random order: they are spread over the files of an exchange by a hash of the seed and their number, and put in order bucket by bucket.
+
+The order depends on the seed and the number of rows alone, not on shards, files or workers. Disk: all rows once, uncompressed, 12 bytes per token; memory of
+a worker: about 100 MB.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from dolma_dask.engine import Input, Step, Task, Unit, WorkDir
+from dolma_dask.exchange import Emitted, Limits
+from dolma_dask.exchange.buckets import BucketRange
+from dolma_dask.exchange.passes import scatter
+from dolma_dask.exchange.staged import DEFAULT, Staged
+from dolma_dask.formats.hdf5 import part_name
+from dolma_dask.io.files import FileInfo
+from dolma_dask.journal import Record
+from dolma_dask.outputs.hdf5.rows import Batches, FileWork, RowPlan, RowsStage
+from dolma_dask.tokens.packing import Int64s, cut_files, pieces_of
+from dolma_dask.tokens.shortening import hashed
+
+ROWS_OF_A_TASK = 20_000
+"""Rows that a task spreads at most."""
+
+BUCKET_BYTES = 16 << 20
+"""Rows that are put in order at once, about."""
+
+MAX_BUCKETS = 1 << 16
+
+COUNTS = 6
+"""Numbers that are counted in each row and travel with it; see `RowCounts.of`."""
+
+
+def spread(work: WorkDir, stage: RowsStage, plan: RowPlan, seed: int) -> Generator[Step, Any, Staged]:
+    """Spread all rows over buckets: a pass of a job."""
+    wanted = max(plan.rows * stage.row_bytes // BUCKET_BYTES, 1)
+    limits = Limits(buckets=min(1 << int(wanted).bit_length(), MAX_BUCKETS))
+    emitter = RowEmitter(stage, seed)
+    return (yield from scatter(work, emitter, emitter.tasks(plan), limits=limits))
+
+
+class RowEmitter(Struct, frozen=True):
+    """Makes the rows of a part of all; see `dolma_dask.exchange.Emitter`."""
+
+    stage: RowsStage
+    seed: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a record: a hash, the number of the row, its counts, and the row itself."""
+        names = ["key", "row", *(f"count{at}" for at in range(COUNTS))]
+        words = -(-self.stage.row_bytes // 8)
+        return np.dtype([(name, "<u8") for name in [*names, *map(str, range(words))]])
+
+    def tasks(self, plan: RowPlan) -> list[Task]:
+        """Return the work on all rows."""
+        return [
+            Task(f"rows {work.first} to {work.stop - 1}", (), (), work) for work in plan.files(ROWS_OF_A_TASK)
+        ]
+
+    def emit(self, task: Task, out: Any, folder: str) -> Emitted:
+        """See `dolma_dask.exchange.Emitter`."""
+        work: FileWork = task.work
+        row, dtype = work.first, self.dtype
+        for rows, counts in self.stage.batches(work):
+            out(self._words(rows, counts, row).view(dtype).reshape(len(rows)))
+            row += len(rows)
+        return Emitted(task.listed, work.stop - work.first)
+
+    def _words(self, rows: NDArray[np.int32], counts: Int64s, first: int) -> NDArray[np.uint64]:
+        numbers = np.arange(first, first + len(rows), dtype=np.uint64)
+        words = np.zeros((len(rows), self.dtype.itemsize // 8), np.uint64)
+        words[:, 0], words[:, 1] = hashed(numbers, self.seed), numbers
+        words[:, 2 : 2 + counts.shape[1]] = counts
+        places = words[:, 2 + COUNTS :].view(np.int32)
+        places[:, : rows[0].size] = rows.reshape(len(rows), -1)
+        return words
+
+
+class Span(Struct, frozen=True):
+    """Rows of a bucket, in order, from one to before another."""
+
+    bucket: BucketRange
+    first: int
+    stop: int
+
+
+class ShuffledWork(Struct, frozen=True):
+    """Rows of one file, and the buckets that they lie in."""
+
+    first: int  # among all, as they are shuffled
+    stop: int
+    spans: tuple[Span, ...]
+
+
+class ShuffledStage(Struct, frozen=True):
+    """Second pass: one file of rows in their random order."""
+
+    rows: RowsStage
+    staged: Staged | None = (
+        None  # for workers; None: rows are not spread yet, only what must exist is of interest
+    )
+    verb: str = "hdf5"
+
+    def tasks(self, plan: RowPlan, max_rows: int, key: str, counts: Sequence[int] = ()) -> list[Task]:
+        """Return the work on all files; `counts` are rows by bucket."""
+        buckets = [BucketRange(at, at + 1, (count,)) for at, count in enumerate(counts)]
+        return [
+            self._task(
+                number,
+                first,
+                stop,
+                [Span(buckets[at], *rows) for at, *rows in pieces_of(counts, first, stop)],
+                key,
+            )
+            for number, (first, stop) in enumerate(cut_files(plan.rows, max_rows))
+        ]
+
+    def _task(self, number: int, first: int, stop: int, spans: Sequence[Span], key: str) -> Task:
+        name, size = part_name(number), (stop - first) * self.rows.row_bytes
+        info = FileInfo(f"shuffled rows {first} to {stop - 1}", size, key)
+        work = ShuffledWork(first, stop, tuple(spans))
+        return Task(name, (Unit(name, key),), (Input(info.path, info),), work)
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write one file; see `dolma_dask.engine.Stage`."""
+        work: ShuffledWork = task.work
+        return self.rows.write(task, work.first, work.stop, self._batches(work))
+
+    def _batches(self, work: ShuffledWork) -> Batches:
+        assert self.staged is not None
+        channels, length = self.rows.shape
+        for span in work.spans:
+            row = 0
+            for words in self.staged.sorted(span.bucket, DEFAULT):
+                some = words[max(span.first - row, 0) : max(span.stop - row, 0)]
+                row += len(words)
+                counts = some[:, 2 : 2 + COUNTS].astype(np.int64)
+                rows = np.ascontiguousarray(some[:, 2 + COUNTS :]).view(np.int32)
+                yield rows[:, : channels * length].reshape(-1, channels, length), counts
