@@ -18,6 +18,9 @@ TOO_LONG = "records_too_long"
 TOO_SHORT = "records_too_short"
 """Records of which a sequence has fewer tokens than were requested."""
 
+TRUNCATED = "records_truncated"
+"""Records of which a sequence was cut to the tokens of a row."""
+
 WORDS = {
     REFUSED: "spell out special tokens and are not in the output, but bad records in its _quarantine",
     SPELLED: "spell out special tokens, which became text: with --special-tokens-in-text refuse they are bad records, with encode control tokens",
@@ -25,6 +28,7 @@ WORDS = {
     UNUSABLE: "lack a field that the mode reads, or have no usable value there, and are not in the output",
     TOO_LONG: "have more tokens than a row, all of which must be in one, and are left out: rows of more tokens (max_seq_length) keep them",
     TOO_SHORT: "have fewer tokens than min_sequence_len and are left out",
+    TRUNCATED: "have more tokens than a row and lost the beginning of the prompt or the end of an answer: rows of more tokens (max_seq_length) keep them",
 }
 """What the documents of each kind do, for summaries."""
 

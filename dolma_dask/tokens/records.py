@@ -28,6 +28,7 @@ UNPREDICTED = np.int32(-(2**31))
 BLANK_LINE = "\n\n"
 """Joint of the texts of a list."""
 
+Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 _read_string = msgspec.json.Decoder(str).decode
@@ -46,17 +47,23 @@ class Readings(Struct, Generic[Made], frozen=True):
     findings: list[Finding]  # the other records
 
 
-def read_records(records: pa.Array, read: Callable[[dict[str, bytes]], Made]) -> Readings[Made]:
-    """Read JSON records (n_records,), strings or bytes, one by one; `read` gets the JSON text of each field."""
+def read_each(given: Iterable[tuple[int, Given]], read: Callable[[Given], Made]) -> Readings[Made]:
+    """Make something of each record or what was made of it, which is given with the record's number; `read` may raise `Unusable`."""
     readings: Readings[Made] = Readings([], [], [])
-    for row, record in enumerate(records.cast(pa.large_binary()).to_pylist()):
+    for row, one in given:
         try:
-            readings.made.append(read(_fields(record)))
+            readings.made.append(read(one))
         except Unusable as error:
             readings.findings.append(Finding(row, UNUSABLE, str(error)))
         else:
             readings.rows.append(row)
     return readings
+
+
+def read_records(records: pa.Array, read: Callable[[dict[str, bytes]], Made]) -> Readings[Made]:
+    """Read JSON records (n_records,), strings or bytes, one by one; `read` gets the JSON text of each field."""
+    lines = records.cast(pa.large_binary()).to_pylist()
+    return read_each(enumerate(lines), lambda line: read(_fields(line)))
 
 
 def _fields(record: bytes | None) -> dict[str, bytes]:

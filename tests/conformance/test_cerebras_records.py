@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dolma_dask.formats.findings import TOO_LONG, UNUSABLE
+from dolma_dask.formats.findings import TOO_LONG, TRUNCATED, UNUSABLE
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import build, load_tokenizer
 from dolma_dask.tokens.pairs import PairRecipe
+from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
 from dolma_dask.tokens.specials import find_specials, load_gpt2, with_token
 
 pytestmark = pytest.mark.conformance
@@ -205,3 +206,81 @@ def test_a_separator_that_the_vocabulary_lacks(inputs, gpt2):
         assert words[place] < 0
         assert place == np.argmax(others >= 0)
         assert np.array_equal(np.delete(words, place), others)
+
+
+def preferences(recipe, lines):
+    """Rows of a recipe, and what was counted and found."""
+    tokens, counts = recipe.encode(pa.array(lines, pa.large_string()))
+    sizes = tokens.lengths.astype(np.int64)
+    rows, row_counts = fill_preferences(
+        tokens.ids, np.cumsum(sizes) - sizes, sizes, recipe.length, recipe.specials.pad_id
+    )
+    return rows, counts, row_counts, tokens.findings
+
+
+@pytest.mark.parametrize("name", ["dpo_neox", "dpo_gpt2", "dpo_neox_msgs"])
+def test_rows_of_preferences(name, shared, inputs, neox, gpt2):
+    lines = lines_of(inputs / ("dpo_msgs" if name == "dpo_neox_msgs" else "dpo"))
+    tokenizer = gpt2 if name == "dpo_gpt2" else neox
+    recipe = PreferenceRecipe(**tokenizer, length=128, like_modelzoo=True)
+    rows, counts, row_counts, findings = preferences(recipe, lines)
+    assert np.array_equal(rows, golden(shared, name))
+    assert not miscounted(counts, counted(shared, name))
+    assert row_counts.loss_tokens == rows[:, [1, 4]].sum()
+    assert not findings
+
+
+@pytest.mark.parametrize("like", [False, True])
+def test_truncated_preferences_keep_what_counts(like, inputs, neox):
+    options = {**neox, "like_modelzoo": like, "bos_id": 2}
+    lines = lines_of(inputs / "dpo")
+    whole, *_ = encode(PreferenceRecipe(**options, length=2048), lines)
+    short, findings, _ = encode(PreferenceRecipe(**options, length=48, max_prompt_length=16), lines)
+    cut = {one.row for one in findings}
+    assert {one.kind for one in findings} == {TRUNCATED}
+    for record in range(len(lines)):
+        pairs = list(zip(whole[2 * record :][:2], short[2 * record :][:2], strict=True))
+        assert (record in cut) == any(len(full) > 48 for full, _ in pairs)
+        for full, ours in pairs:
+            prompt, answer = ours[ours < 0], ours[ours >= 0]
+            given, said = full[full < 0], full[full >= 0]
+            assert len(ours) <= 48
+            assert (prompt[0] & ID, answer[-1]) == (2, 0)
+            if record not in cut:
+                assert np.array_equal(ours, full)
+                continue
+            assert prompt[1:].tolist() == given[1:][-15:].tolist()
+            assert answer[:-1].tolist() == said[:-1][: 48 - len(prompt) - 1].tolist()
+            assert answer.size > 1
+
+
+@pytest.mark.parametrize("like", [False, True])
+def test_preferences_without_a_prompt_of_their_own(like, inputs, neox):
+    lines = lines_of(inputs / "dpo_noprompt")
+    recipe = PreferenceRecipe(**neox, prompt_key=None, length=2048, like_modelzoo=like)
+    sequences, findings, counts = encode(recipe, lines)
+    assert (len(sequences), counts.documents, findings) == (2 * len(lines), len(lines), ())
+    for number, words in enumerate(sequences):
+        record = json.loads(lines[number // 2])
+        dialogue = record["rejected" if number % 2 else "chosen"]
+        prompt, _, answer = dialogue.removeprefix("user: ").partition(" assistant: ")
+        text = f"[INST] {prompt} [/INST] {answer}<|endoftext|>"
+        assert text_of(neox["engine"], words) == f"{'<|endoftext|>' * like}{text}"
+
+
+def test_rows_no_longer_than_the_prompt_keep_answers(inputs, neox):
+    """The original empties all of them."""
+    recipe = PreferenceRecipe(**neox, length=32)
+    rows, *_ = preferences(recipe, lines_of(inputs / "dpo"))
+    for ids, mask, labels in rows.reshape(-1, 3, 32):
+        assert mask.sum() > 1
+        assert labels[np.flatnonzero(mask)[-1]] == 0
+        assert np.array_equal(ids[1:][mask[:-1] == 1], labels[mask == 1])
+
+
+def test_the_delimiter_belongs_to_the_prompt(inputs, neox):
+    sequences, *_ = encode(PreferenceRecipe(**neox, length=2048), lines_of(inputs / "dpo"))
+    record = json.loads(lines_of(inputs / "dpo")[0])
+    chosen = sequences[0]
+    assert text_of(neox["engine"], chosen[chosen >= 0]) == f" {record['chosen']}<|endoftext|>"
+    assert text_of(neox["engine"], chosen[chosen < 0]) == f"[INST] {record['prompt']} [/INST]"

@@ -1,0 +1,280 @@
+"""Preferences (DPO): a prompt with the answer that people chose and one that they rejected, to two sequences of ids per record.
+
+Both are the prompt, an answer and EOS; predicted are the answer and EOS. Both prompts are the same ids: those that the two dialogues and the
+prompt alone begin with, so that a token which spans the boundary belongs to the answers. A record that does not fit into a row is cut: the
+prompt to its last ``max_prompt_length`` ids (BOS stays, and counts), or to half a row where that would leave no answer; then each answer by
+itself, before its EOS.
+
+`PreferenceRecipe.like_modelzoo` repeats ModelZoo 2.2: what begins the answer (``[/INST]``) is predicted too, EOS stands in for a BOS that the
+tokenizer lacks, texts are cleaned with what the template writes around them. Where that empties answers or loses their EOS, it does not.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.findings import TRUNCATED
+from dolma_dask.formats.hdf5 import RowCounts, TextCounts
+from dolma_dask.text.kernels import kernel
+from dolma_dask.tokens.cleaning import Cleaning
+from dolma_dask.tokens.dialogues import Dialogues, PreferenceFields, message
+from dolma_dask.tokens.encoding import Finding, Tokens
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.records import (
+    UNPREDICTED,
+    Readings,
+    Unusable,
+    column,
+    count_texts,
+    findings_of,
+    joined,
+    pieces,
+    read_each,
+    read_records,
+    with_findings,
+)
+from dolma_dask.tokens.specials import Specials
+from dolma_dask.tokens.templates import LLAMA, PLACE, Control, Message, Template
+
+Ids = NDArray[np.int32]
+
+Texts = tuple[str, str, str]
+"""The prompt as the template writes it, and both dialogues."""
+
+DELIMITERS = ("[/INST]", "<|assistant|>")
+"""Ends of a prompt that ModelZoo knows; the last one in a text counts."""
+
+PREFERENCE_FEATURES = (
+    "chosen_input_ids",
+    "chosen_attention_mask",
+    "chosen_labels",
+    "rejected_input_ids",
+    "rejected_attention_mask",
+    "rejected_labels",
+)
+"""Channels of a row; ModelZoo calls the loss mask ``attention_mask``."""
+
+SHORTEST = 4
+"""Tokens of the shortest row: two of a prompt, one of an answer, EOS."""
+
+
+class PreferenceRecipe(Struct, frozen=True):
+    """Way from records of preferences to ids.
+
+    Raises `UsageError`: there is no EOS, a row is too short, roles are the same, or the template does not work or does not write the delimiter.
+    """
+
+    engine: TokenEngine  # the tokenizer
+    specials: Specials  # what stands around texts
+    cleaning: Cleaning = msgspec.field(default_factory=Cleaning)  # what happens to texts first
+    # fields by dotted path: texts, or dialogues as lists of messages with role and content; without that of the prompt it is what both others begin with
+    prompt_key: str | None = "prompt"
+    chosen_key: str = "chosen"
+    rejected_key: str = "rejected"
+    # names of the roles for the template, and before turns in texts without a prompt of their own
+    user_role: str = "user"
+    assistant_role: str = "assistant"
+    template: Template = LLAMA  # how dialogues are written
+    response_delimiter: str | None = (
+        None  # words of the template that end the prompt; None: it ends where the answer's text begins
+    )
+    length: int = 2048  # max_seq_length
+    max_prompt_length: int = 512  # ids of a prompt where a record must be cut
+    bos_id: int | None = None  # token before the prompt, if the tokenizer itself adds none
+    like_modelzoo: bool = False  # do as ModelZoo 2.2
+
+    def __post_init__(self) -> None:
+        if self.specials.eos_id is None:
+            raise UsageError("DPO without a token that ends an answer; expected one: eos.")
+        if self.length < SHORTEST or self.max_prompt_length < 1:
+            raise UsageError(
+                f"max_seq_length={self.length}, max_prompt_length={self.max_prompt_length}; expected numbers of tokens from {SHORTEST} and from 1 on."
+            )
+        if self.user_role == self.assistant_role:
+            raise UsageError(f"user_role and assistant_role are both {self.user_role!r}; expected two roles.")
+        self._check_template()
+
+    def _check_template(self) -> None:
+        """Try the template on a dialogue, since one that fails there fails for all."""
+        messages = [message(self.user_role, "a"), message(self.assistant_role, "b")]
+        try:
+            self._split(self._render(messages)) if self.like_modelzoo else self._prompt(messages)
+        except Unusable as error:
+            roles = f"{self.user_role!r} and {self.assistant_role!r}"
+            raise UsageError(
+                f"a dialogue of {roles} cannot be written: found {error}; expected a chat_template for these roles, and a response_delimiter in it."
+            ) from None
+
+    @property
+    def _fields(self) -> PreferenceFields:
+        return PreferenceFields(
+            self.prompt_key, self.chosen_key, self.rejected_key, self.user_role, self.assistant_role
+        )
+
+    def encode(self, records: pa.Array) -> tuple[Tokens, TextCounts]:
+        """Return two sequences for each usable JSON record (n_records,), chosen and rejected, and what was counted: the texts of both dialogues,
+        as the template writes them if `like_modelzoo`.
+
+        Findings name records: those of kind `UNUSABLE` have no sequences and are not counted, those of `TRUNCATED` were cut.
+        """
+        read = read_records(records, self._fields.read)
+        texts, counts = self._texts_like_modelzoo(read) if self.like_modelzoo else self._texts(read)
+        parts = [Control(self.engine).encode(side) for side in zip(*texts.made, strict=True)]
+        sides = read_each(zip(texts.rows, zip(*map(pieces, parts), strict=True), strict=False), self._sides)
+        words, cut = [], []
+        for row, both in zip(sides.rows, sides.made, strict=True):
+            fitting, what = self._fit(both)
+            words += [self._words(prompt, answer) for prompt, answer in fitting]
+            cut += [Finding(row, TRUNCATED, what)] if what else []
+        found = [*read.findings, *texts.findings, *sides.findings, *cut, *findings_of(parts, texts.rows)]
+        tokens = joined(words, found)
+        return tokens, with_findings(replace(counts, documents=len(sides.made)), tokens.findings)
+
+    def _texts(self, read: Readings[Dialogues]) -> tuple[Readings[Texts], TextCounts]:
+        """Return cleaned dialogues as the template writes them."""
+        messages = [one for made in read.made for one in made.messages]
+        raw = column([one["content"] for one in messages])
+        clean = self.cleaning.apply(raw)
+        _put(messages, Control(self.engine).hide(clean.to_pylist()))
+        texts = read_each(
+            zip(read.rows, read.made, strict=True),
+            lambda made: (self._prompt(made.chosen), self._render(made.chosen), self._render(made.rejected)),
+        )
+        return texts, count_texts([raw], [clean])
+
+    def _texts_like_modelzoo(self, read: Readings[Dialogues]) -> tuple[Readings[Texts], TextCounts]:
+        """Clean what the template writes, not what it is given."""
+        messages = [one for made in read.made for one in made.messages]
+        _put(messages, Control(self.engine).hide([one["content"] for one in messages]))
+        written = read_each(
+            zip(read.rows, read.made, strict=True),
+            lambda made: (self._render(made.chosen), self._render(made.rejected)),
+        )
+        raw = [column([both[side] for both in written.made]) for side in (0, 1)]
+        clean = [self.cleaning.apply(texts) for texts in raw]
+        both = zip(*(texts.to_pylist() for texts in clean), strict=True)
+        texts = read_each(zip(written.rows, both, strict=True), lambda both: (self._split(both[0]), *both))
+        texts.findings.extend(written.findings)
+        return texts, count_texts(raw, clean)
+
+    def _render(self, messages: Sequence[Message]) -> str:
+        return self.template.render(messages, user_role=self.user_role, assistant_role=self.assistant_role)
+
+    def _prompt(self, messages: Sequence[Message]) -> str:
+        """Return what the template writes before the text of the answer, or up to the end of the delimiter."""
+        before, place, _ = self._render([*messages[:-1], {**messages[-1], "content": PLACE}]).partition(PLACE)
+        if not place:
+            raise Unusable(f"no answer in what {self.template.name} writes")
+        if self.response_delimiter is not None:
+            before = before[: self._last(before) + len(self.response_delimiter)]
+        return before
+
+    def _split(self, text: str) -> str:
+        """Return what stands before the last delimiter, as ModelZoo has it."""
+        return text[: self._last(text)]
+
+    def _last(self, text: str) -> int:
+        delimiters = DELIMITERS if self.response_delimiter is None else (self.response_delimiter,)
+        at = max(text.rfind(delimiter) for delimiter in delimiters)
+        if at < 0:
+            raise Unusable(f"no {' or '.join(delimiters)} in what {self.template.name} writes")
+        return at
+
+    def _sides(self, ids: tuple[Ids, ...]) -> list[tuple[Ids, Ids]]:
+        """Return prompt and answer of both dialogues, of the ids of the prompt and of both."""
+        prompt, *dialogues = ids
+        if self.like_modelzoo:
+            ends = [prompt.size - (not np.array_equal(one[: prompt.size], prompt)) for one in dialogues]
+        else:
+            ends = [min(_common(prompt, one) for one in dialogues)] * 2
+        sides = [(one[: max(end, 0)], one[max(end, 0) :]) for one, end in zip(dialogues, ends, strict=True)]
+        if not self.like_modelzoo:
+            sides = [self._bare(*side) for side in sides]
+        if not all(answer.size for _, answer in sides):
+            raise Unusable("an answer of which the tokenizer makes no tokens")
+        return sides
+
+    def _bare(self, prompt: Ids, answer: Ids) -> tuple[Ids, Ids]:
+        """Return both without the BOS and EOS that a template writes."""
+        head = np.array(self._head, np.int32)
+        prompt = prompt[head.size :] if np.array_equal(prompt[: head.size], head) else prompt
+        return prompt, answer[:-1] if answer[-1:].tolist() == [self.specials.eos_id] else answer
+
+    @property
+    def _head(self) -> tuple[int, ...]:
+        """Ids before the prompt."""
+        start = self.specials.eos_id if self.bos_id is None and self.like_modelzoo else self.bos_id
+        return self.specials.head or (() if start is None else (start,))
+
+    def _fit(self, sides: Sequence[tuple[Ids, Ids]]) -> tuple[Sequence[tuple[Ids, Ids]], str]:
+        """Cut sides to a row if one of them needs it; return what people should know of it too."""
+        around = len(self._head) + 1
+        longest = max(prompt.size + answer.size for prompt, answer in sides) + around
+        if longest <= self.length:
+            return sides, ""
+        limit = self.max_prompt_length if self.max_prompt_length <= self.length - 2 else self.length // 2
+        cut = []
+        for prompt, answer in sides:
+            left = prompt[max(prompt.size - max(limit - len(self._head), 0), 0) :]
+            cut.append((left, answer[: self.length - left.size - around]))
+        return cut, f"{longest} tokens, at most {self.length}"
+
+    def _words(self, prompt: Ids, answer: Ids) -> tuple[Ids, ...]:
+        head, end = (np.array(ids, np.int32) for ids in (self._head, (self.specials.eos_id,)))
+        return head | UNPREDICTED, prompt | UNPREDICTED, answer, end
+
+
+def _put(messages: Sequence[Message], contents: Sequence[str]) -> None:
+    for one, content in zip(messages, contents, strict=True):
+        one["content"] = content
+
+
+def _common(one: Ids, other: Ids) -> int:
+    """Return how many ids two texts begin with alike."""
+    size = min(one.size, other.size)
+    different = np.flatnonzero(one[:size] != other[:size])
+    return int(different[0]) if different.size else size
+
+
+@kernel
+def _fill(words, starts, sizes, pad, eos, rows):  # type: ignore[no-untyped-def]
+    """Write every position of `rows`; return how many of the ids are padding, count for the loss, and are an end."""
+    pads, losses, ends = 0, 0, 0
+    for sequence in range(len(starts)):
+        row, first, size = sequence // 2, 3 * (sequence % 2), sizes[sequence]
+        for at in range(rows.shape[2]):
+            token = words[starts[sequence] + at] & 0x7FFFFFFF if at < size else pad
+            after = words[starts[sequence] + at + 1] if at + 1 < size else -1
+            seen = after >= 0
+            rows[row, first, at] = token
+            rows[row, first + 1, at] = seen
+            rows[row, first + 2, at] = after if seen else pad
+            pads += at >= size
+            losses += seen
+            ends += at < size and token == eos
+    return pads, losses, ends
+
+
+def fill_preferences(
+    words: Ids, starts: NDArray[np.int64], sizes: NDArray[np.int64], length: int, pad: int, eos: int = -1
+) -> tuple[NDArray[np.int32], RowCounts]:
+    """Make rows (n, 6, `length`) of 2 n sequences of staged words, chosen and rejected in turn; labels are padding where nothing is predicted.
+
+    All tokens of a sequence are seen, EOS too. Counts are of the ids, loss masks and labels of both: 2 x `length` positions a row.
+    """
+    rows = np.empty((len(starts) // 2, len(PREFERENCE_FEATURES), length), np.int32)
+    pads, losses, ends = _fill(np.ascontiguousarray(words, np.int32), starts, sizes, pad, eos, rows)
+    counts = RowCounts(
+        rows=len(rows),
+        tokens=2 * len(rows) * length,
+        pad_tokens=int(pads),
+        loss_tokens=int(losses),
+        eos_tokens=int(ends),
+    )
+    return rows, counts

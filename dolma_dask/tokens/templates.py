@@ -1,0 +1,235 @@
+"""Chat templates: dialogues to the text that a model is trained on, as ``apply_chat_template`` of transformers makes it.
+
+A template is Jinja2, run in a sandbox. The same dialogue gives the same text on any day, so a template that asks for today's date
+(``strftime_now``) is refused. Words of the template are its author's: special tokens in them are meant. Those in the texts of a dialogue are
+somebody else's, and are hidden from the tokenizer unless they are meant too.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.findings import SPELLED
+from dolma_dask.tokens.encoding import Finding, Tokens, replaced
+from dolma_dask.tokens.engine import TokenEngine, build
+from dolma_dask.tokens.records import Unusable, column
+from dolma_dask.tokens.specials import CONFIG_NAME, read_config
+
+Message = dict[str, Any]
+"""A turn of a dialogue: ``role``, ``content`` and what else the record has."""
+
+TEMPLATE_NAME = "chat_template.jinja"
+"""File of a template beside a tokenizer, where it is not in the config."""
+
+
+class Template(Struct, frozen=True):
+    """A chat template and the special tokens that it may name."""
+
+    source: str  # Jinja2
+    name: str  # where it is from, for messages
+    tokens: tuple[tuple[str, str], ...] = ()  # such as ``bos_token``, and its spelling
+
+    def render(self, messages: Sequence[Message], **more: str) -> str:
+        """Return the text of a dialogue; `more` are further variables.
+
+        Raises `Unusable`: the template refuses it or fails. Raises `UsageError`: the template is no Jinja2.
+        """
+        template = _compiled(self)
+        try:
+            text: str = template.render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=False,
+                **{**dict(self.tokens), **more},
+            )
+        except RefusalError as error:
+            raise Unusable(f"a dialogue that {self.name} refuses: {error}") from None
+        except Exception as error:  # noqa: BLE001  a template may raise anything
+            raise Unusable(f"a dialogue that {self.name} cannot render: {error}{_advice(error)}") from None
+        return text
+
+
+LLAMA = Template(
+    "{% for message in messages %}{% if message['role'] == 'system' %}<<SYS>> {{ message['content'] }} <</SYS>> "
+    "{% elif message['role'] == user_role %}{% if loop.previtem is defined and loop.previtem['role'] == assistant_role %} {% endif %}"
+    "[INST] {{ message['content'] }} [/INST] {% elif message['role'] == assistant_role %}{{ message['content'] }}"
+    "{% else %}{{ raise_exception('role ' ~ message['role'] ~ ' is none of system, ' ~ user_role ~ ', ' ~ assistant_role) }}{% endif %}{% endfor %}",
+    "the template [INST] [/INST]",
+)
+"""Template of tokenizers that have none; it takes the names of the roles as variables ``user_role`` and ``assistant_role``."""
+
+
+def find_template(engine: TokenEngine, given: str | None = None) -> Template:
+    """Return the template that is given, else that of the tokenizer, else `LLAMA`.
+
+    Raises `UsageError`: it is no Jinja2, or the tokenizer has several and none is called ``default``.
+    """
+    config = read_config(engine)
+    tokens = tuple(sorted(_special_tokens(config)))
+    if given is not None:
+        template = Template(given, "chat_template", tokens)
+    else:
+        source = _own(engine, config)
+        template = LLAMA if source is None else Template(source, f"the template of {engine.name}", tokens)
+    _compiled(template)
+    return template
+
+
+def _special_tokens(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name, value in config.items():
+        content = value.get("content") if isinstance(value, Mapping) else value
+        if name.endswith("_token") and isinstance(content, str):
+            yield name, content
+
+
+def _own(engine: TokenEngine, config: Mapping[str, Any]) -> str | None:
+    """Return the template that the tokenizer has, if it has one; its file goes before its config."""
+    if engine.path is not None and (file := Path(engine.path).with_name(TEMPLATE_NAME)).is_file():
+        return file.read_text(encoding="utf-8")
+    known = config.get("chat_template")
+    if not isinstance(known, list):
+        return known if isinstance(known, str) else None
+    named = {
+        one["name"]: one["template"]
+        for one in known
+        if isinstance(one, dict) and {"name", "template"} <= one.keys()
+    }
+    if not isinstance(named.get("default"), str):
+        raise UsageError(
+            f"{CONFIG_NAME} of {engine.name} has the templates {', '.join(named) or 'of no name'}; expected one called default. Give one: chat_template."
+        )
+    return str(named["default"])
+
+
+class RefusalError(Exception):
+    """A template has called ``raise_exception``."""
+
+
+def _refuse(message: str) -> None:
+    raise RefusalError(message)
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+    """Write JSON without the escapes for HTML that Jinja2's own filter makes."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def _advice(error: Exception) -> str:
+    if "strftime_now" not in str(error):
+        return ""
+    return " (today's date would give other tokens every day; expected a template without it)"
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: Template) -> Any:
+    import jinja2
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """Marks around what assistants say, which leave the text as it is."""
+
+        tags = {"generation"}  # noqa: RUF012  Jinja2's own
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    try:
+        return environment.from_string(template.source)
+    except jinja2.TemplateSyntaxError as error:
+        raise UsageError(
+            f"{template.name} is no Jinja2: line {error.lineno}: {error.message}; expected a chat template as transformers has it."
+        ) from error
+
+
+_OPEN, _CLOSE, PLACE = "\U0010fffe", "\U0010ffff", "\U000ffffe"
+"""Marks around the number of a special token that a text spells out, and in place of an answer: noncharacters, which Unicode keeps out of texts."""
+
+RESERVED = re.compile(f"[{_OPEN}{_CLOSE}{PLACE}]")
+"""Characters that contents of dialogues may not have."""
+
+_FIRST = 0x100000
+"""Code point (private use) of the number 0."""
+
+
+class Control(Struct, frozen=True):
+    """Special tokens of a tokenizer, hidden in texts of dialogues and meant in a template. Added tokens that are no special ones, such as
+    ``</think>``, are left to the template, which may look for them.
+    """
+
+    engine: TokenEngine
+
+    @property
+    def names(self) -> list[str]:
+        """Spellings of the tokens; none if all are meant."""
+        added = build(self.engine).added
+        if added is None or self.engine.in_text == "encode":
+            return []
+        return [
+            name for number in np.flatnonzero(added.is_control) if (name := self.engine.token(int(number)))
+        ]
+
+    def hide(self, texts: Iterable[str]) -> list[str]:
+        """Put marks in place of special tokens that texts spell out."""
+        names = self.names
+        if not names:
+            return list(texts)
+        marks = {name: f"{_OPEN}{chr(_FIRST + number)}{_CLOSE}" for number, name in enumerate(names)}
+        pattern = _any_of(names)
+        return [pattern.sub(lambda found: marks[found[0]], text) for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> Tokens:
+        """Encode rendered texts: special tokens are meant, those that are hidden are text. Documents with such are among the findings."""
+        names = self.names
+        hidden = [_hidden_in(text, names) for text in texts]
+        shown = ["" if found else text for text, found in zip(texts, hidden, strict=True)]
+        tokens = replace(self.engine, in_text="encode").encode(column(shown))
+        found = {
+            row: Finding(row, SPELLED, " ".join(spelled)) for row, spelled in enumerate(hidden) if spelled
+        }
+        if not found:
+            return tokens
+        ids = {row: self._ids(texts[row], names) for row in found}
+        return Tokens(*replaced(tokens, ids), (*tokens.findings, *found.values()))
+
+    def _ids(self, text: str, names: Sequence[str]) -> NDArray[Any]:
+        """Encode a text between its special tokens, each part with what is hidden in it."""
+        plain = replace(self.engine, in_text="text")
+        parts: list[NDArray[Any]] = []
+        for part in re.split(f"({_any_of(names).pattern})", text):
+            if part in names:
+                parts.append(np.array([self.engine.token_id(part)], self.engine.dtype))
+            else:
+                shown = _MARK.sub(lambda found: names[ord(found[1]) - _FIRST], part)
+                parts.append(plain.encode(column([shown])).ids)
+        return np.concatenate(parts)
+
+
+_MARK = re.compile(f"{_OPEN}(.){_CLOSE}", re.DOTALL)
+
+
+def _hidden_in(text: str, names: Sequence[str]) -> list[str]:
+    """Return the special tokens that are hidden in a text."""
+    if not names or _OPEN not in text:
+        return []
+    return list(dict.fromkeys(names[ord(number) - _FIRST] for number in _MARK.findall(text)))
+
+
+def _any_of(names: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))

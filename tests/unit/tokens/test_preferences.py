@@ -1,0 +1,279 @@
+"""Preferences to ids and rows: what is predicted, the ways in which records write dialogues, and what is cut."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.findings import SPELLED, TRUNCATED, UNUSABLE
+from dolma_dask.tokens.engine import load_tokenizer
+from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
+from dolma_dask.tokens.specials import Specials
+from dolma_dask.tokens.templates import LLAMA, Template
+
+NAMES = [
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "user",
+    "assistant",
+    "<<SYS>>",
+    "<</SYS>>",
+    ":",
+    "?",
+    *"abcdefgh",
+]
+BOS, EOS = 0, 1
+CHATML = Template(
+    "{{ bos_token }}{% for m in messages %}{{ m.role }} : {{ m.content | trim }} </s>{% endfor %}",
+    "chatml",
+    (("bos_token", "<s> "),),
+)
+
+
+def make_engine():
+    tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate(NAMES)}, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    return load_tokenizer(tokenizer.to_str())
+
+
+ENGINE = make_engine()
+
+
+def encode(*records, engine=ENGINE, head=(), **options):
+    recipe = PreferenceRecipe(engine, Specials(EOS, 0, head), **options)
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    tokens, counts = recipe.encode(pa.array(lines, pa.large_string()))
+    words = np.split(tokens.ids, np.cumsum(tokens.lengths)[:-1]) if tokens.lengths.size else []
+    return [shown(one) for one in words], [(one.row, one.kind, one.what) for one in tokens.findings], counts
+
+
+def shown(words) -> str:
+    """Names of tokens; a bar before those that are predicted."""
+    names = [NAMES[word & 0x7FFFFFFF] for word in words.tolist()]
+    seen = int(np.count_nonzero(words < 0))
+    assert (words[seen:] >= 0).all()
+    return " ".join([*names[:seen], "|", *names[seen:]])
+
+
+def turns(*contents, roles=("user", "assistant")):
+    return [{"role": roles[at % 2], "content": content} for at, content in enumerate(contents)]
+
+
+PLAIN = {"prompt": "a", "chosen": "b c", "rejected": "d"}
+TEXT = ["[INST] a [/INST] | b c </s>", "[INST] a [/INST] | d </s>"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, TEXT),
+        ({"bos_id": BOS}, [f"<s> {text}" for text in TEXT]),
+        ({"head": (BOS,)}, [f"<s> {text}" for text in TEXT]),
+        ({"like_modelzoo": True}, ["</s> [INST] a | [/INST] b c </s>", "</s> [INST] a | [/INST] d </s>"]),
+        ({"like_modelzoo": True, "bos_id": BOS}, ["<s> [INST] a | [/INST] b c </s>", "<s> [INST] a | [/INST] d </s>"]),
+        ({"template": CHATML}, ["<s> user : a </s> assistant : | b c </s>", "<s> user : a </s> assistant : | d </s>"]),
+        ({"template": CHATML, "bos_id": BOS}, ["<s> user : a </s> assistant : | b c </s>", "<s> user : a </s> assistant : | d </s>"]),
+        ({"template": CHATML, "response_delimiter": "assistant"}, ["<s> user : a </s> assistant | : b c </s>", "<s> user : a </s> assistant | : d </s>"]),
+    ],
+)  # fmt: skip
+def test_only_answers_and_their_ends_are_predicted(options, expected):
+    sequences, findings, counts = encode(PLAIN, **options)
+    assert sequences == expected
+    assert (findings, counts.documents, counts.empty) == ([], 1, 0)
+
+
+SYSTEM = {"role": "system", "content": "e"}
+
+
+@pytest.mark.parametrize(
+    ("record", "prompt"),
+    [
+        ({"prompt": "a", "chosen": turns("a", "b c"), "rejected": turns("a", "d")}, "[INST] a [/INST]"),
+        ({"prompt": "a", "chosen": turns("b c", roles=["assistant"]), "rejected": "d"}, "[INST] a [/INST]"),
+        ({"prompt": turns("a"), "chosen": turns("a", "b c"), "rejected": turns("a", "d")}, "[INST] a [/INST]"),
+        ({"prompt": [SYSTEM, *turns("a")], "chosen": "b c", "rejected": "d"}, "<<SYS>> e <</SYS>> [INST] a [/INST]"),
+        (
+            {"prompt": turns("a", "f", "g"), "chosen": turns("b c", roles=["assistant"]), "rejected": turns("a", "f", "g", "d")},
+            "[INST] a [/INST] f [INST] g [/INST]",
+        ),
+    ],
+)  # fmt: skip
+def test_ways_to_write_a_dialogue(record, prompt):
+    assert encode(record)[0] == [f"{prompt} | b c </s>", f"{prompt} | d </s>"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"chosen": "user: a assistant: b c", "rejected": "user: a assistant: d"},
+        {"chosen": "a\n\nassistant: b c", "rejected": "a\n\nassistant: d"},
+        {"chosen": turns("a", "b c"), "rejected": turns("a", "d")},
+    ],
+)
+def test_a_prompt_that_both_begin_with(record):
+    assert encode(record, prompt_key=None)[0] == TEXT
+
+
+def test_an_answer_with_the_marks_of_a_dialogue_stays_whole():
+    record = {"chosen": "user: a assistant: b assistant: c", "rejected": "user: a assistant: d"}
+    assert encode(record, prompt_key=None)[0][0] == "[INST] a [/INST] | b ? c </s>"
+    record = {**PLAIN, "chosen": "b [/INST] c"}
+    assert encode(record)[0][0] == "[INST] a [/INST] | b [/INST] c </s>"
+
+
+UNUSABLE_RECORDS = {
+    "no field 'rejected'": {"prompt": "a", "chosen": "b"},
+    "no text in 'chosen'": {"prompt": "a", "chosen": "", "rejected": "c"},
+    "null in 'prompt'": {"prompt": None, "chosen": "a", "rejected": "c"},
+    "an object in 'chosen'": {**PLAIN, "chosen": {"role": "assistant", "content": "b"}},
+    "an answer of which the tokenizer makes no tokens": {**PLAIN, "chosen": " "},
+    "different prompts in 'chosen' and 'rejected'": {**PLAIN, "chosen": turns("a", "b"), "rejected": turns("f", "b")},
+    "no answer of 'assistant' to a prompt at the end of 'chosen'": {**PLAIN, "chosen": turns("a")},
+    "no answer of 'assistant' to a prompt at the end of 'rejected'": {**PLAIN, "rejected": turns("a", "")},
+    "no field 'chosen.0.role'": {**PLAIN, "chosen": [{"content": "a"}]},
+    "null in 'chosen.1.content'": {**PLAIN, "chosen": turns("a", None)},
+    "a number in 'chosen.1'": {**PLAIN, "chosen": [*turns("a"), 1]},
+    "a noncharacter of Unicode in a text of 'user'": {**PLAIN, "prompt": "a \U000ffffe"},
+    "a dialogue that the template [INST] [/INST] refuses: role bot is none of system, user, assistant": {
+        **PLAIN, "chosen": [{"role": "bot", "content": "x"}, *turns("a", "b")], "rejected": [{"role": "bot", "content": "x"}, *turns("a", "b")]
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("like", [False, True])
+def test_records_that_cannot_be_used_are_named_and_no_neighbour_changes(like):
+    known = {what: one for what, one in UNUSABLE_RECORDS.items() if not (like and "no tokens" in what)}
+    mixed = [
+        record
+        for at, one in enumerate(known.values())
+        for record in (one, {**PLAIN, "chosen": NAMES[10 + at % 8]})
+    ]
+    sequences, findings, counts = encode(*mixed, like_modelzoo=like)
+    assert findings == [(2 * at, UNUSABLE, what) for at, what in enumerate(known)]
+    assert [one.split()[-2] for one in sequences[::2]] == [NAMES[10 + at % 8] for at in range(len(known))]
+    assert counts.documents == len(known)
+
+
+def test_texts_without_a_prompt_that_cannot_be_used():
+    records = [
+        {"chosen": "a", "rejected": "b"},
+        {"chosen": "assistant: a", "rejected": "assistant: b"},
+        {"chosen": "a assistant: ", "rejected": "a assistant: b"},
+    ]
+    what = "no prompt that ends in 'assistant: ' before answers in 'chosen' and 'rejected'"
+    assert encode(*records, prompt_key=None)[1] == [(row, UNUSABLE, what) for row in range(3)]
+    mixed = {"chosen": "a assistant: b", "rejected": turns("a", "b")}
+    assert encode(mixed, prompt_key=None)[1][0][2].startswith("no answer of 'assistant'")
+
+
+def test_special_tokens_in_texts():
+    record = {**PLAIN, "prompt": "a </s>"}
+    _, findings, counts = encode(record, engine=replace(ENGINE, in_text="text"))
+    assert ([one[:2] for one in findings], counts.spelled) == ([(0, SPELLED)], 1)
+    sequences, findings, _ = encode(record)
+    assert (sequences[0], findings) == ("[INST] a </s> [/INST] | b c </s>", [])
+
+
+def test_counts_of_texts():
+    assert encode(PLAIN)[2].raw_chars == len("ab cad")
+    assert encode(PLAIN, like_modelzoo=True)[2].raw_bytes == len("[INST] a [/INST] b c") + len(
+        "[INST] a [/INST] d"
+    )
+
+
+def test_no_records():
+    assert encode()[0] == []
+    assert encode("{}", like_modelzoo=True)[0] == []
+
+
+@pytest.mark.parametrize("like", [False, True])
+@given(
+    prompt=st.integers(1, 12), chosen=st.integers(1, 12), rejected=st.integers(1, 12), length=st.integers(4, 20), limit=st.integers(1, 30),
+    bos=st.sampled_from([None, BOS]),
+)  # fmt: skip
+def test_cut_records_keep_bos_the_end_of_the_prompt_and_the_beginning_of_answers(
+    like, prompt, chosen, rejected, length, limit, bos
+):
+    record = {
+        "prompt": " ".join("abcd"[at % 4] for at in range(prompt)),
+        "chosen": "e " * chosen,
+        "rejected": "f " * rejected,
+    }
+    options = {"like_modelzoo": like, "bos_id": bos, "max_prompt_length": limit}
+    whole, nothing, _ = encode(record, **options)
+    cut, findings, _ = encode(record, **options, length=length)
+    assert nothing == []
+    fits = max(len(one.split()) - 1 for one in whole) <= length
+    assert (cut == whole) == fits
+    assert [one[1] for one in findings] == [TRUNCATED] * (not fits)
+    for full, short in zip(whole, cut, strict=True) if not fits else ():
+        (seen, said), (given_, answer) = ([side.split() for side in one.split("|")] for one in (short, full))
+        head = 1 if like or bos is not None else 0
+        most = limit if limit <= length - 2 else length // 2
+        assert seen == given_[:head] + given_[head:][max(len(given_) - max(most, head), 0) :]
+        assert said == [*answer[:-1][: length - len(seen) - 1], "</s>"]
+        assert len(said) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"specials": Specials(None, 0)}, "without a token that ends"),
+        ({"length": 3}, "from 4"),
+        ({"max_prompt_length": 0}, "max_prompt_length=0"),
+        ({"user_role": "assistant"}, "expected two roles"),
+        ({"response_delimiter": "<|bot|>"}, r"no <\|bot\|> in what the template"),
+        (
+            {"template": CHATML, "like_modelzoo": True},
+            r"no \[/INST\] or <\|assistant\|> in what chatml writes",
+        ),
+        ({"template": Template("{{ raise_exception('no') }}", "mine")}, "mine refuses: no"),
+        ({"template": Template("nothing", "mine")}, "no answer in what mine writes"),
+        ({"template": Template("{% if %}", "mine")}, "mine is no Jinja2"),
+    ],
+)
+def test_options_that_cannot_work(options, match):
+    with pytest.raises(UsageError, match=match):
+        PreferenceRecipe(ENGINE, **{"specials": Specials(EOS, 0), **options})
+
+
+def test_roles_are_those_of_the_records():
+    record = {
+        **PLAIN,
+        "chosen": turns("a", "b c", roles=["human", "gpt"]),
+        "rejected": turns("a", "d", roles=["human", "gpt"]),
+    }
+    assert encode(record, user_role="human", assistant_role="gpt", template=LLAMA)[0] == TEXT
+
+
+def test_channels_of_a_row():
+    hidden = -(2**31)
+    words = np.array(
+        [7 + hidden, 8 + hidden, 9, 1, 7 + hidden, 1, 5 + hidden, 6, 6, 1, 4 + hidden, 1], np.int32
+    )
+    rows, counts = fill_preferences(words, np.array([0, 4, 6, 10]), np.array([4, 2, 4, 2]), 4, 0, 1)
+    assert rows.tolist() == [
+        [[7, 8, 9, 1], [0, 1, 1, 0], [0, 9, 1, 0], [7, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]],
+        [[5, 6, 6, 1], [1, 1, 1, 0], [6, 6, 1, 0], [4, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]],
+    ]
+    assert (counts.rows, counts.tokens, counts.pad_tokens, counts.loss_tokens, counts.eos_tokens) == (
+        2,
+        16,
+        4,
+        7,
+        4,
+    )
+    assert fill_preferences(words[:0], np.zeros(0, np.int64), np.zeros(0, np.int64), 4, 0)[0].shape == (
+        0,
+        6,
+        4,
+    )
