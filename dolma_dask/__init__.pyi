@@ -951,13 +951,20 @@ def hdf5(
     chunk_len_to_split: int = 2000,
     remove_bos_in_chunks: bool = False,
     eos_after_prompt: bool = False,
-    prompt_key: str | None = None,
     completion_key: str | None = None,
     multi_turn_key: str | None = None,
     multi_turn_content_key: str | None = None,
     prompt_prefix: str | None = None,
     completion_prefix: str | None = None,
     sep_token: str | None = None,
+    chosen_key: str | None = None,
+    rejected_key: str | None = None,
+    user_role: str = "user",
+    assistant_role: str = "assistant",
+    chat_template: str | None = None,
+    response_delimiter: str | None = None,
+    max_prompt_length: int = 512,
+    prompt_key: str | None = None,
     min_sequence_len: int | None = None,
     inverted_mask: bool = False,
     packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
@@ -1037,8 +1044,6 @@ def hdf5(
         What the tokenizer adds stands around a document, not around each of its pieces.
     eos_after_prompt : bool, optional
         The token that ends a document stands behind each prompt too.
-    prompt_key : str, optional
-        Field of the prompt; with dots inside of others: metadata.question.
     completion_key : str, optional
         Field of the completion.
     multi_turn_key : str, optional
@@ -1051,6 +1056,23 @@ def hdf5(
         Words before each completion; they are not predicted.
     sep_token : str, optional
         Token between prompt and completion; one that the vocabulary lacks is added to it.
+    chosen_key : str, optional
+        Field of the answer that was chosen, a text or a list of messages; by default chosen.
+    rejected_key : str, optional
+        Field of the answer that was rejected; by default rejected.
+    user_role : str
+        Name of the asking role.
+    assistant_role : str
+        Name of the answering role.
+    chat_template : str, optional
+        Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer.
+    response_delimiter : str, optional
+        Words of the template behind which the answer begins; by default found by the template.
+    max_prompt_length : int
+        Tokens that stay of a prompt, the last ones, where a record is longer than a row.
+    prompt_key : str, optional
+        Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin
+        with.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional
@@ -2960,13 +2982,20 @@ def write_hdf5(
     chunk_len_to_split: int = 2000,
     remove_bos_in_chunks: bool = False,
     eos_after_prompt: bool = False,
-    prompt_key: str | None = None,
     completion_key: str | None = None,
     multi_turn_key: str | None = None,
     multi_turn_content_key: str | None = None,
     prompt_prefix: str | None = None,
     completion_prefix: str | None = None,
     sep_token: str | None = None,
+    chosen_key: str | None = None,
+    rejected_key: str | None = None,
+    user_role: str = "user",
+    assistant_role: str = "assistant",
+    chat_template: str | None = None,
+    response_delimiter: str | None = None,
+    max_prompt_length: int = 512,
+    prompt_key: str | None = None,
     min_sequence_len: int | None = None,
     inverted_mask: bool = False,
     packing: Literal["best_fit", "modelzoo", "next_fit", "spfhp", "lpfhp"] | None = None,
@@ -3034,8 +3063,6 @@ def write_hdf5(
         What the tokenizer adds stands around a document, not around each of its pieces.
     eos_after_prompt : bool, optional
         The token that ends a document stands behind each prompt too.
-    prompt_key : str, optional
-        Field of the prompt; with dots inside of others: metadata.question.
     completion_key : str, optional
         Field of the completion.
     multi_turn_key : str, optional
@@ -3048,6 +3075,23 @@ def write_hdf5(
         Words before each completion; they are not predicted.
     sep_token : str, optional
         Token between prompt and completion; one that the vocabulary lacks is added to it.
+    chosen_key : str, optional
+        Field of the answer that was chosen, a text or a list of messages; by default chosen.
+    rejected_key : str, optional
+        Field of the answer that was rejected; by default rejected.
+    user_role : str
+        Name of the asking role.
+    assistant_role : str
+        Name of the answering role.
+    chat_template : str, optional
+        Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer.
+    response_delimiter : str, optional
+        Words of the template behind which the answer begins; by default found by the template.
+    max_prompt_length : int
+        Tokens that stay of a prompt, the last ones, where a record is longer than a row.
+    prompt_key : str, optional
+        Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin
+        with.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional

@@ -93,7 +93,7 @@ class RowCounts(Struct, frozen=True):
     """Counts of rows, taken as they were made."""
 
     rows: int = 0  # rows
-    tokens: int = 0  # positions of one channel: rows x max_seq_length
+    tokens: int = 0  # positions of the ids: rows x max_seq_length, twice of preferences
     # Positions of the ids that hold no token of a document. A text may hold the padding token itself, or end in it (GPT-2): such are
     # tokens.
     pad_tokens: int = 0
@@ -105,9 +105,9 @@ class RowCounts(Struct, frozen=True):
     removed_tokens: int = 0  # tokens that were taken out of rows which had become too long (FIM)
 
     @classmethod
-    def of(cls, counts: NDArray[np.int64], length: int) -> "RowCounts":
-        """Return the sums of what was counted in each row (n_rows, 5 or 6): all but rows and positions."""
-        return cls(len(counts), len(counts) * length, *counts.sum(axis=0).tolist())
+    def of(cls, counts: NDArray[np.int64], positions: int) -> "RowCounts":
+        """Return the sums of what was counted in each row (n_rows, 5 or 6): all but rows and their `positions`."""
+        return cls(len(counts), len(counts) * positions, *counts.sum(axis=0).tolist())
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
         return RowCounts(**{name: value + getattr(other, name) for name, value in asdict(self).items()})

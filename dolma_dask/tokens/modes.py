@@ -102,6 +102,11 @@ class Mode(Struct, frozen=True):
         return LM_FEATURES if self.packing is None else VSL_FEATURES
 
     @property
+    def ids(self) -> tuple[int, ...]:
+        """Channels of ids."""
+        return (0,)
+
+    @property
     def engine(self) -> TokenEngine:
         """The tokenizer."""
         return self.recipe.engine
@@ -168,11 +173,8 @@ class RowFiller:
             segments = Segments(segments.starts, np.minimum(segments.sizes, self._sizes(len(rows))))
         made, counts = self.make(words, Rows(segments, rows.bounds))
         self.row += len(rows)
-        shown = [count_text(self.mode.engine, made[:, at]) for at in self.ids]
+        shown = [count_text(self.mode.engine, made[:, at]) for at in self.mode.ids]
         return made, np.concatenate([counts[:, :3], sum(shown), counts[:, 3:]], axis=1)
-
-    ids: ClassVar[tuple[int, ...]] = (0,)
-    """Channels of ids."""
 
     def make(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
         """Return the next rows, and in each (n, 3 or 4) padding, positions for the loss, ends of documents and tokens that were taken out."""

@@ -10,17 +10,20 @@ tokenizer lacks, texts are cleaned with what the template writes around them. Wh
 """
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.findings import TRUNCATED
-from dolma_dask.formats.hdf5 import RowCounts, TextCounts
+from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.dialogues import Dialogues, PreferenceFields, message
@@ -116,6 +119,23 @@ class PreferenceRecipe(Struct, frozen=True):
         return PreferenceFields(
             self.prompt_key, self.chosen_key, self.rejected_key, self.user_role, self.assistant_role
         )
+
+    reads: ClassVar[str] = RAW
+    has_marks: ClassVar[bool] = True
+
+    def params(self) -> dict[str, Any]:
+        """Return all that decides the sequences of given records."""
+        parts = {"specials": asdict(self.specials), "cleaning": self.cleaning.params()}
+        parts["template"] = {
+            "source": self.template.source,
+            "tokens": [list(one) for one in self.template.tokens],
+        }
+        own = {name: value for name, value in asdict(self).items() if name not in ("engine", *parts)}
+        return {**self.engine.params(), **parts, "preferences": own}
+
+    def value_bytes(self, records: pa.Array) -> NDArray[np.int64]:
+        """Return the UTF-8 bytes of records (n,): they are not packed."""
+        return np.asarray(pc.binary_length(records).to_numpy(zero_copy_only=False), np.int64)
 
     def encode(self, records: pa.Array) -> tuple[Tokens, TextCounts]:
         """Return two sequences for each usable JSON record (n_records,), chosen and rejected, and what was counted: the texts of both dialogues,
@@ -243,10 +263,10 @@ def _common(one: Ids, other: Ids) -> int:
 
 
 @kernel
-def _fill(words, starts, sizes, pad, eos, rows):  # type: ignore[no-untyped-def]
-    """Write every position of `rows`; return how many of the ids are padding, count for the loss, and are an end."""
-    pads, losses, ends = 0, 0, 0
+def _fill(words, starts, sizes, pad, eos, rows, counts):  # type: ignore[no-untyped-def]
+    """Write every position of `rows`; count ids of each that are padding, count for the loss, and are an end."""
     for sequence in range(len(starts)):
+        pads, losses, ends = 0, 0, 0
         row, first, size = sequence // 2, 3 * (sequence % 2), sizes[sequence]
         for at in range(rows.shape[2]):
             token = words[starts[sequence] + at] & 0x7FFFFFFF if at < size else pad
@@ -258,23 +278,19 @@ def _fill(words, starts, sizes, pad, eos, rows):  # type: ignore[no-untyped-def]
             pads += at >= size
             losses += seen
             ends += at < size and token == eos
-    return pads, losses, ends
+        counts[row, 0] += pads
+        counts[row, 1] += losses
+        counts[row, 2] += ends
 
 
 def fill_preferences(
     words: Ids, starts: NDArray[np.int64], sizes: NDArray[np.int64], length: int, pad: int, eos: int = -1
-) -> tuple[NDArray[np.int32], RowCounts]:
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Make rows (n, 6, `length`) of 2 n sequences of staged words, chosen and rejected in turn; labels are padding where nothing is predicted.
 
-    All tokens of a sequence are seen, EOS too. Counts are of the ids, loss masks and labels of both: 2 x `length` positions a row.
+    All tokens of a sequence are seen, EOS too. Counts (n, 3) are of both: padding, positions that count for the loss, and ends.
     """
     rows = np.empty((len(starts) // 2, len(PREFERENCE_FEATURES), length), np.int32)
-    pads, losses, ends = _fill(np.ascontiguousarray(words, np.int32), starts, sizes, pad, eos, rows)
-    counts = RowCounts(
-        rows=len(rows),
-        tokens=2 * len(rows) * length,
-        pad_tokens=int(pads),
-        loss_tokens=int(losses),
-        eos_tokens=int(ends),
-    )
+    counts = np.zeros((len(rows), 3), np.int64)
+    _fill(np.ascontiguousarray(words, np.int32), starts, sizes, pad, eos, rows, counts)
     return rows, counts

@@ -232,6 +232,11 @@ def added_by(engine: TokenEngine) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (), ()
 
 
+def find_bos(engine: TokenEngine) -> int | None:
+    """Return the id of the beginning token that the config beside a tokenizer names."""
+    return _own(engine, read_config(engine), "bos_token", ())
+
+
 def with_token(engine: TokenEngine, name: str) -> tuple[TokenEngine, int]:
     """Return a tokenizer that knows a special token, and its id: the first behind the vocabulary, if it is new.
 

@@ -39,8 +39,20 @@ EXACT = (
     "fim_neox_ar",
     "fim_neox_psm",
     "fim_neox_spm",
+    "dpo_neox",
+    "dpo_gpt2",
+    "dpo_neox_msgs",
 )
 """Cases with rows of the original."""
+
+OF_CHANNELS = {
+    "loss_valid_tokens",
+    "non_pad_tokens",
+    "num_masked_tokens",
+    "num_pad_tokens",
+    "num_tokens",
+}
+"""Of preferences all six channels are counted, masks and labels too, and padding as predicted."""
 
 MISCOUNTED = {
     "lm_gpt2_nopack": {
@@ -60,6 +72,7 @@ MISCOUNTED = {
     "fim_neox_ar": {"non_pad_tokens"},
     "fim_neox_psm": {"non_pad_tokens", "num_pad_tokens"},  # and every end of a document counted as padding
     "fim_neox_spm": {"non_pad_tokens", "num_pad_tokens"},
+    **{name: OF_CHANNELS for name in ("dpo_neox", "dpo_gpt2", "dpo_neox_msgs")},
 }
 """Counts that are wrong in the original, by case."""
 

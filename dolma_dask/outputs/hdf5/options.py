@@ -15,6 +15,7 @@ from dolma_dask.options.base import Opt, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Hdf5Job
 from dolma_dask.outputs.hdf5.modes import MODES
 from dolma_dask.outputs.hdf5.modes.common import MODELZOO, LossOptions, PackingOptions
+from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
 from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
@@ -23,7 +24,7 @@ from dolma_dask.tokens.modes import Mode
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVslOptions):
+class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVslOptions, PreferenceOptions):
     """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them: those of all modes."""
 
     mode: Annotated[

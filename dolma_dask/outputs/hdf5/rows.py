@@ -189,7 +189,7 @@ class RowsStage(Struct, frozen=True):
         with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(first)) as writer:
             for rows, counts in batches:
                 writer.write(rows)
-                total += RowCounts.of(counts, mode.length)
+                total += RowCounts.of(counts, len(mode.ids) * mode.length)
         sums = {
             "rows": total.rows,
             "pad_tokens": total.pad_tokens,

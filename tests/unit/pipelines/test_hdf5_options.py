@@ -158,7 +158,7 @@ def test_secrets_are_not_written(world):
     [
         ([], "no mode"),
         (["LMDat"], "unknown"),
-        (["DPO"], "not there yet"),
+        (["MLM"], "unknown"),
         (["LMData", "--max_seq_len", "9"], "'max_seq_length'"),
         (["LMData", "raw"], "belongs to no option"),
         (["LMData", "--max_seq_length"], "has no value"),

@@ -304,7 +304,7 @@ def test_files_of_others_are_refused(dataset, tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "DPO"}, "is unknown"),
+        ({"mode": "MLM"}, "is unknown"),
         ({"mode": "lmdata"}, "unknown"),
         ({"tail": "cut"}, "pad, drop"),
         ({"compat": "modelzoo-3"}, "modelzoo-2.2"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from dolma_dask.outputs.hdf5.modes.common import ModeOptions
+from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
@@ -14,5 +15,6 @@ MODES: Mapping[str, type[ModeOptions]] = {
     "FIM": FimOptions,
     "Summarization": SummarizationOptions,
     "Summarization_VSL": SummarizationVslOptions,
+    "DPO": PreferenceOptions,
 }
 """Options of each mode."""

@@ -135,6 +135,18 @@ class LossOptions(ModeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PromptOptions(ModeOptions):
+    """Options of modes whose records have a prompt."""
+
+    prompt_key: Annotated[
+        str | None,
+        Opt(
+            "Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin with."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DocumentOptions(LossOptions):
     """Options of modes whose records are texts."""
 

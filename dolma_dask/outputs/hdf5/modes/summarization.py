@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dolma_dask.options.base import Opt
-from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions
+from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions, PromptOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.pairs import PairRecipe
@@ -16,12 +16,9 @@ from dolma_dask.tokens.specials import with_token
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairOptions(LossOptions):
+class PairOptions(PromptOptions, LossOptions):
     """Options of modes whose records are prompts with their completions."""
 
-    prompt_key: Annotated[
-        str | None, Opt("Field of the prompt; with dots inside of others: metadata.question.")
-    ] = None
     completion_key: Annotated[str | None, Opt("Field of the completion.")] = None
     multi_turn_key: Annotated[
         str | None, Opt("Field of a dialogue, in place of both: a list, prompts and completions in turn.")

@@ -1,0 +1,115 @@
+"""DPO: prompts with an answer that people chose and one that they rejected, side by side in a row of six channels."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dolma_dask.options.base import Opt
+from dolma_dask.outputs.hdf5.modes.common import PromptOptions
+from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.modes import Filler, Mode, RowFiller
+from dolma_dask.tokens.packing import Int64s, Rows
+from dolma_dask.tokens.preferences import PREFERENCE_FEATURES, PreferenceRecipe, fill_preferences
+from dolma_dask.tokens.specials import find_bos
+from dolma_dask.tokens.templates import find_template
+
+MAX_PROMPT = 512
+"""max_prompt_length of ModelZoo."""
+
+
+class PreferenceMode(Mode, frozen=True):
+    """The mode: two sequences make a row."""
+
+    per_row: ClassVar[int] = 2
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """See `Mode.features`."""
+        return PREFERENCE_FEATURES
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """See `Mode.ids`."""
+        return (0, 3)
+
+    def filler(self, first_row: int) -> Filler:
+        """See `Mode.filler`."""
+        return PreferenceFiller(self, first_row)
+
+
+class PreferenceFiller(RowFiller):
+    """Makes rows of six channels."""
+
+    def make(self, words: NDArray[np.int32], rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+        """See `RowFiller.make`."""
+        segments, specials = rows.segments, self.mode.specials
+        eos = -1 if specials.eos_id is None else specials.eos_id
+        return fill_preferences(
+            words, segments.starts, segments.sizes, self.mode.length, specials.pad_id, eos
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceOptions(PromptOptions):
+    """Options of DPO."""
+
+    chosen_key: Annotated[
+        str | None,
+        Opt("Field of the answer that was chosen, a text or a list of messages; by default chosen."),
+    ] = None
+    rejected_key: Annotated[
+        str | None, Opt("Field of the answer that was rejected; by default rejected.")
+    ] = None
+    user_role: Annotated[str, Opt("Name of the asking role.")] = "user"
+    assistant_role: Annotated[str, Opt("Name of the answering role.")] = "assistant"
+    chat_template: Annotated[
+        str | None,
+        Opt(
+            "Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer."
+        ),
+    ] = None
+    response_delimiter: Annotated[
+        str | None,
+        Opt("Words of the template behind which the answer begins; by default found by the template."),
+    ] = None
+    max_prompt_length: Annotated[
+        int, Opt("Tokens that stay of a prompt, the last ones, where a record is longer than a row.")
+    ] = MAX_PROMPT
+
+    @property
+    def keys(self) -> tuple[str | None, str, str]:
+        """Fields of the prompt, which may be what both answers begin with, and of both answers."""
+        if self.prompt_key is self.chosen_key is self.rejected_key is None:
+            return ("prompt", "chosen", "rejected")
+        return self.prompt_key, self.chosen_key or "chosen", self.rejected_key or "rejected"
+
+    def record_fields(self) -> tuple[str, ...]:
+        """See `ModeOptions.record_fields`."""
+        return tuple(key for key in self.keys if key is not None)
+
+    def build(self, tokenizer: TokenEngine) -> Mode:
+        """See `ModeOptions.build`."""
+        recipe = PreferenceRecipe(
+            tokenizer,
+            self.specials(tokenizer),
+            self.cleaning,
+            *self.keys,
+            user_role=self.user_role,
+            assistant_role=self.assistant_role,
+            template=find_template(tokenizer, self.chat_template),
+            response_delimiter=self.response_delimiter,
+            length=self.max_seq_length,
+            max_prompt_length=self.max_prompt_length,
+            bos_id=find_bos(tokenizer),
+            like_modelzoo=self.is_like_modelzoo,
+        )
+        return PreferenceMode(
+            "DPO",
+            recipe,
+            length=self.max_seq_length,
+            packs=False,
+            least=0,
+            like_modelzoo=self.is_like_modelzoo,
+        )
