@@ -32,6 +32,7 @@ from dolma_dask.tokens.records import (
     Unusable,
     column,
     count_texts,
+    encode_texts,
     findings_of,
     joined,
     pieces,
@@ -81,9 +82,8 @@ class PreferenceRecipe(Struct, frozen=True):
     user_role: str = "user"
     assistant_role: str = "assistant"
     template: Template = LLAMA  # how dialogues are written
-    response_delimiter: str | None = (
-        None  # words of the template that end the prompt; None: it ends where the answer's text begins
-    )
+    # words of the template that end the prompt; None: it ends where the text of the answer begins
+    response_delimiter: str | None = None
     length: int = 2048  # max_seq_length
     max_prompt_length: int = 512  # ids of a prompt where a record must be cut
     bos_id: int | None = None  # token before the prompt, if the tokenizer itself adds none
@@ -125,7 +125,8 @@ class PreferenceRecipe(Struct, frozen=True):
         """
         read = read_records(records, self._fields.read)
         texts, counts = self._texts_like_modelzoo(read) if self.like_modelzoo else self._texts(read)
-        parts = [Control(self.engine).encode(side) for side in zip(*texts.made, strict=True)]
+        columns = (column(side) for side in zip(*texts.made, strict=True))
+        parts = [encode_texts(Control(self.engine).encode, side) for side in columns]
         sides = read_each(zip(texts.rows, zip(*map(pieces, parts), strict=True), strict=False), self._sides)
         words, cut = [], []
         for row, both in zip(sides.rows, sides.made, strict=True):
@@ -140,7 +141,9 @@ class PreferenceRecipe(Struct, frozen=True):
         """Return cleaned dialogues as the template writes them."""
         messages = [one for made in read.made for one in made.messages]
         raw = column([one["content"] for one in messages])
-        clean = self.cleaning.apply(raw)
+        clean = self.cleaning.apply(
+            raw
+        )  # before they meet the template, so that no repair makes a special token that is meant
         _put(messages, Control(self.engine).hide(clean.to_pylist()))
         texts = read_each(
             zip(read.rows, read.made, strict=True),

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.findings import SPELLED, TRUNCATED, UNUSABLE
+from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
 from dolma_dask.tokens.specials import Specials
@@ -181,6 +182,15 @@ def test_special_tokens_in_texts():
     assert ([one[:2] for one in findings], counts.spelled) == ([(0, SPELLED)], 1)
     sequences, findings, _ = encode(record)
     assert (sequences[0], findings) == ("[INST] a </s> [/INST] | b c </s>", [])
+
+
+def test_a_repaired_text_makes_no_special_token():
+    record = {**PLAIN, "chosen": "b &lt;/s&gt; c"}
+    sequences, findings, _ = encode(
+        record, engine=replace(ENGINE, in_text="text"), cleaning=Cleaning(use_ftfy=True)
+    )
+    assert sequences[0] == "[INST] a [/INST] | b ? c </s>"
+    assert findings == [(0, SPELLED, "</s>")]
 
 
 def test_counts_of_texts():
