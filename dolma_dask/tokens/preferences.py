@@ -147,7 +147,7 @@ class PreferenceRecipe(Struct, frozen=True):
         _put(messages, Control(self.engine).hide(clean.to_pylist()))
         texts = read_each(
             zip(read.rows, read.made, strict=True),
-            lambda made: (self._prompt(made.chosen), self._render(made.chosen), self._render(made.rejected)),
+            lambda made: (self._prompt(made.chosen), self._ended(made.chosen), self._ended(made.rejected)),
         )
         return texts, count_texts([raw], [clean])
 
@@ -168,6 +168,12 @@ class PreferenceRecipe(Struct, frozen=True):
 
     def _render(self, messages: Sequence[Message]) -> str:
         return self.template.render(messages, user_role=self.user_role, assistant_role=self.assistant_role)
+
+    def _ended(self, messages: Sequence[Message]) -> str:
+        """Return a dialogue without the white space that a template writes behind EOS: nobody is to predict it."""
+        text, end = self._render(messages), self.engine.token(self.specials.eos_id or 0)
+        bare = text.rstrip()
+        return bare if end is not None and bare.endswith(end) else text
 
     def _prompt(self, messages: Sequence[Message]) -> str:
         """Return what the template writes before the text of the answer, or up to the end of the delimiter."""

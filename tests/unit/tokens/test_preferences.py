@@ -92,6 +92,17 @@ def test_only_answers_and_their_ends_are_predicted(options, expected):
     assert (findings, counts.documents, counts.empty) == ([], 1, 0)
 
 
+def test_nothing_follows_the_end_that_a_template_writes():
+    tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate([*NAMES, " ", "\n"])}, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    template = Template("{% for m in messages %}{{ m.content }}</s>\n{% endfor %}", "lines")
+    recipe = PreferenceRecipe(load_tokenizer(tokenizer.to_str()), Specials(EOS, 0), template=template)
+    tokens, _ = recipe.encode(pa.array([json.dumps({**PLAIN, "chosen": "b\n"})], pa.large_string()))
+    names = [[*NAMES, " ", "\n"][word & 0x7FFFFFFF] for word in tokens.ids.tolist()]
+    assert names == ["a", "</s>", "\n", "b", "\n", "</s>", "a", "</s>", "\n", "d", "</s>"]
+
+
 SYSTEM = {"role": "system", "content": "e"}
 
 
