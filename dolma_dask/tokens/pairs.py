@@ -30,6 +30,7 @@ from dolma_dask.tokens.records import (
     Unusable,
     column,
     count_texts,
+    encode_texts,
     find_text,
     find_value,
     findings_of,
@@ -161,7 +162,7 @@ class PairRecipe(Struct, frozen=True):
         """Return the words of each turn, what was found in its texts, by record, and counts of the texts."""
         raw = [column([turn[side] for turn in turns]) for side in (0, 1)]
         clean = [self.cleaning.apply(texts) for texts in raw]
-        prompts, completions = (self.engine.encode(texts) for texts in clean)
+        prompts, completions = (encode_texts(self.engine.encode, texts) for texts in clean)
         end = _words(*self._eos)
         before = self._prefix(self.prompt_prefix)
         separator = () if self.sep_id is None else (self.sep_id,)

@@ -35,6 +35,7 @@ from dolma_dask.tokens.records import (
     Unusable,
     column,
     count_texts,
+    encode_texts,
     findings_of,
     joined,
     pieces,
@@ -84,9 +85,8 @@ class PreferenceRecipe(Struct, frozen=True):
     user_role: str = "user"
     assistant_role: str = "assistant"
     template: Template = LLAMA  # how dialogues are written
-    response_delimiter: str | None = (
-        None  # words of the template that end the prompt; None: it ends where the answer's text begins
-    )
+    # words of the template that end the prompt; None: it ends where the text of the answer begins
+    response_delimiter: str | None = None
     length: int = 2048  # max_seq_length
     max_prompt_length: int = 512  # ids of a prompt where a record must be cut
     bos_id: int | None = None  # token before the prompt, if the tokenizer itself adds none
@@ -145,7 +145,8 @@ class PreferenceRecipe(Struct, frozen=True):
         """
         read = read_records(records, self._fields.read)
         texts, counts = self._texts_like_modelzoo(read) if self.like_modelzoo else self._texts(read)
-        parts = [Control(self.engine).encode(side) for side in zip(*texts.made, strict=True)]
+        columns = (column(side) for side in zip(*texts.made, strict=True))
+        parts = [encode_texts(Control(self.engine).encode, side) for side in columns]
         sides = read_each(zip(texts.rows, zip(*map(pieces, parts), strict=True), strict=False), self._sides)
         words, cut = [], []
         for row, both in zip(sides.rows, sides.made, strict=True):
@@ -160,11 +161,13 @@ class PreferenceRecipe(Struct, frozen=True):
         """Return cleaned dialogues as the template writes them."""
         messages = [one for made in read.made for one in made.messages]
         raw = column([one["content"] for one in messages])
-        clean = self.cleaning.apply(raw)
+        clean = self.cleaning.apply(
+            raw
+        )  # before they meet the template, so that no repair makes a special token that is meant
         _put(messages, Control(self.engine).hide(clean.to_pylist()))
         texts = read_each(
             zip(read.rows, read.made, strict=True),
-            lambda made: (self._prompt(made.chosen), self._render(made.chosen), self._render(made.rejected)),
+            lambda made: (self._prompt(made.chosen), self._ended(made.chosen), self._ended(made.rejected)),
         )
         return texts, count_texts([raw], [clean])
 
@@ -185,6 +188,12 @@ class PreferenceRecipe(Struct, frozen=True):
 
     def _render(self, messages: Sequence[Message]) -> str:
         return self.template.render(messages, user_role=self.user_role, assistant_role=self.assistant_role)
+
+    def _ended(self, messages: Sequence[Message]) -> str:
+        """Return a dialogue without the white space that a template writes behind EOS: nobody is to predict it."""
+        text, end = self._render(messages), self.engine.token(self.specials.eos_id or 0)
+        bare = text.rstrip()
+        return bare if end is not None and bare.endswith(end) else text
 
     def _prompt(self, messages: Sequence[Message]) -> str:
         """Return what the template writes before the text of the answer, or up to the end of the delimiter."""

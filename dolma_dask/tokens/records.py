@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from dolma_dask.errors import DataError, EngineDiffersError
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.findings import LOST, SPELLED, UNUSABLE
 from dolma_dask.formats.hdf5 import TextCounts
@@ -149,18 +150,43 @@ def _chars(texts: pa.LargeStringArray) -> int:
     return pc.sum(pc.utf8_length(texts)).as_py() or 0
 
 
+def encode_texts(encode: Callable[[pa.LargeStringArray], Tokens], texts: pa.LargeStringArray) -> Tokens:
+    """Encode the texts of records; one that the tokenizer cannot encode has no tokens, so that its record alone is unusable."""
+    try:
+        return encode(texts)
+    except DataError as error:
+        if isinstance(error, EngineDiffersError) or "row" not in error.details:
+            raise
+    each = [_encode_alone(encode, texts.slice(row, 1)) for row in range(len(texts))]
+    return Tokens(
+        np.concatenate([one.ids for one in each]),
+        np.concatenate([one.lengths for one in each]),
+        tuple(replace(finding, row=row) for row, one in enumerate(each) for finding in one.findings),
+    )
+
+
+def _encode_alone(encode: Callable[[pa.LargeStringArray], Tokens], text: pa.LargeStringArray) -> Tokens:
+    try:
+        return encode(text)
+    except EngineDiffersError:
+        raise
+    except DataError:
+        return encode(column([""]))
+
+
 def findings_of(parts: Iterable[Tokens], rows: Sequence[int]) -> list[Finding]:
     """Return what was found in several texts of each record, which are row by row in each part; `rows` are the records' numbers."""
     found = chain.from_iterable(part.findings for part in parts)
     return [replace(one, row=rows[one.row]) for one in found]
 
 
-def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the first finding of each kind of a record, sorted by record."""
+def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the first finding of each kind of a record, sorted by record; of one that cannot be used, that alone."""
     first: dict[tuple[int, str], Finding] = {}
     for one in findings:
         first.setdefault((one.row, one.kind), one)
-    return tuple(first[key] for key in sorted(first))
+    unusable = {row for row, kind in first if kind == UNUSABLE}
+    return tuple(first[row, kind] for row, kind in sorted(first) if kind == UNUSABLE or row not in unusable)
 
 
 def with_findings(counts: TextCounts, findings: Iterable[Finding]) -> TextCounts:
@@ -180,4 +206,4 @@ def joined(sequences: Sequence[Sequence[NDArray[np.int32]]], findings: Iterable[
     parts = list(chain.from_iterable(sequences))
     lengths = [sum(part.size for part in sequence) for sequence in sequences]
     ids = np.concatenate(parts) if parts else np.empty(0, np.int32)
-    return Tokens(ids, np.array(lengths, np.int32), unique(findings))
+    return Tokens(ids, np.array(lengths, np.int32), _unique(findings))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -194,9 +195,9 @@ class Control(Struct, frozen=True):
         pattern = _any_of(names)
         return [pattern.sub(lambda found: marks[found[0]], text) for text in texts]
 
-    def encode(self, texts: Sequence[str]) -> Tokens:
+    def encode(self, rendered: pa.LargeStringArray) -> Tokens:
         """Encode rendered texts: special tokens are meant, those that are hidden are text. Documents with such are among the findings."""
-        names = self.names
+        names, texts = self.names, rendered.to_pylist()
         hidden = [_hidden_in(text, names) for text in texts]
         shown = ["" if found else text for text, found in zip(texts, hidden, strict=True)]
         tokens = replace(self.engine, in_text="encode").encode(column(shown))

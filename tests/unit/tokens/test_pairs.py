@@ -183,6 +183,18 @@ def test_special_tokens_in_texts_and_in_prefixes(engine, pairs):
         assert counts.spelled == (count == 2)
 
 
+def test_a_text_that_the_tokenizer_cannot_encode_makes_its_record_alone_unusable():
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "a": 1, "b": 2}, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    engine = replace(load_tokenizer(tokenizer.to_str()), in_text="text")
+    recipe = PairRecipe(engine, Specials(0, 0), prompt_key="p", completion_key="c", least=0)
+    records = [{"p": "a", "c": "b"}, {"p": "x", "c": "b"}, {"p": "b", "c": "a"}, {"p": "b", "c": "a x"}]
+    tokens, counts = recipe.encode(pa.array(list(map(json.dumps, records)), pa.large_string()))
+    assert (tokens.ids & 0x7FFFFFFF).tolist() == [1, 2, 0, 2, 1, 0]
+    assert [(one.row, one.kind) for one in tokens.findings] == [(1, UNUSABLE), (3, UNUSABLE)]
+    assert counts.documents == 2
+
+
 def test_records_as_bytes_and_no_records(engine, pairs):
     recipe = PairRecipe(engine, Specials(EOS, 0), prompt_key="p", completion_key="c", least=0)
     tokens, _ = recipe.encode(pa.array([b'{"p":"a","c":"b"}', None], pa.large_binary()))

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.findings import SPELLED, TRUNCATED, UNUSABLE
+from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
 from dolma_dask.tokens.specials import Specials
@@ -89,6 +90,17 @@ def test_only_answers_and_their_ends_are_predicted(options, expected):
     sequences, findings, counts = encode(PLAIN, **options)
     assert sequences == expected
     assert (findings, counts.documents, counts.empty) == ([], 1, 0)
+
+
+def test_nothing_follows_the_end_that_a_template_writes():
+    tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate([*NAMES, " ", "\n"])}, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    template = Template("{% for m in messages %}{{ m.content }}</s>\n{% endfor %}", "lines")
+    recipe = PreferenceRecipe(load_tokenizer(tokenizer.to_str()), Specials(EOS, 0), template=template)
+    tokens, _ = recipe.encode(pa.array([json.dumps({**PLAIN, "chosen": "b\n"})], pa.large_string()))
+    names = [[*NAMES, " ", "\n"][word & 0x7FFFFFFF] for word in tokens.ids.tolist()]
+    assert names == ["a", "</s>", "\n", "b", "\n", "</s>", "a", "</s>", "\n", "d", "</s>"]
 
 
 SYSTEM = {"role": "system", "content": "e"}
@@ -181,6 +193,15 @@ def test_special_tokens_in_texts():
     assert ([one[:2] for one in findings], counts.spelled) == ([(0, SPELLED)], 1)
     sequences, findings, _ = encode(record)
     assert (sequences[0], findings) == ("[INST] a </s> [/INST] | b c </s>", [])
+
+
+def test_a_repaired_text_makes_no_special_token():
+    record = {**PLAIN, "chosen": "b &lt;/s&gt; c"}
+    sequences, findings, _ = encode(
+        record, engine=replace(ENGINE, in_text="text"), cleaning=Cleaning(use_ftfy=True)
+    )
+    assert sequences[0] == "[INST] a [/INST] | b ? c </s>"
+    assert findings == [(0, SPELLED, "</s>")]
 
 
 def test_counts_of_texts():

@@ -118,7 +118,7 @@ def encoded(engine, content: str) -> tuple[list[int], list[tuple[str, str]]]:
     control = Control(engine)
     (hidden,) = control.hide([content])
     texts = [Template(CHATML, "test").render([{"role": "user", "content": hidden}])]
-    tokens = control.encode(texts)
+    tokens = control.encode(pa.array(texts, pa.large_string()))
     return tokens.ids.tolist(), [(one.kind, one.what) for one in tokens.findings]
 
 
