@@ -197,6 +197,7 @@ def _tokenize(root: str) -> None:
     ragged(root, f"{root}/tokens", **end)
     hdf5(root, f"{root}/packed", max_seq_length=64, use_ftfy=True, wikitext_detokenize=True, **end)
     hdf5(root, f"{root}/rows", max_seq_length=64, pack_sequences=False, split_text_to_tokenize=True, **end)
+    hdf5(root, f"{root}/whole", max_seq_length=64, mode="LMData_VSL", shuffle=True, **end)
 
 
 def _find_similar(root: str) -> None:

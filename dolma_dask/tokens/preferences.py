@@ -272,7 +272,7 @@ def _common(one: Ids, other: Ids) -> int:
 
 
 @kernel
-def _fill(words, starts, sizes, pad, eos, rows, counts):  # type: ignore[no-untyped-def]
+def _fill_preferences(words, starts, sizes, pad, eos, rows, counts):  # type: ignore[no-untyped-def]
     """Write every position of `rows`; count ids of each that are padding, count for the loss, and are an end."""
     for sequence in range(len(starts)):
         pads, losses, ends = 0, 0, 0
@@ -301,5 +301,5 @@ def fill_preferences(
     """
     rows = np.empty((len(starts) // 2, len(PREFERENCE_FEATURES), length), np.int32)
     counts = np.zeros((len(rows), 3), np.int64)
-    _fill(np.ascontiguousarray(words, np.int32), starts, sizes, pad, eos, rows, counts)
+    _fill_preferences(np.ascontiguousarray(words, np.int32), starts, sizes, pad, eos, rows, counts)
     return rows, counts

@@ -17,6 +17,8 @@ RARE = {
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit
     "_find_torn",  # tables of text
+    "_fill_preferences",  # hdf5 DPO
+    "_fill_in_order", "_follow", "_merge_backwards", "_widest",  # packings that are named
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
 
