@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tokenizers import Tokenizer
 
 from dolma_dask import cli
 from dolma_dask.testing import Case, VerbLaws
@@ -126,6 +127,12 @@ def make_served(root: Path, seed: int) -> None:
 TOKENS = "--tokenizer WORLD/tokenizer.json"
 ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per_file": 360'
 SHUFFLE = "--shuffle --seed 3 --max-size 40000"
+VSL = "--mode LMData_VSL --max-seq-length 64 --max-rows-per-file 360"
+FIM = "--mode FIM --max-seq-length 64 --fim-prefix-tok '<|a|>' --fim-middle-tok '<|b|>' --fim-suffix-tok '<|c|>'"
+PAIRS = "--max-seq-length 64 --prompt-key metadata.q --completion-key metadata.a --mode"
+PREFERENCES = (
+    "--mode DPO --max-seq-length 64 --prompt-key metadata.q --chosen-key metadata.a --rejected-key metadata.b"
+)
 FUNCTIONS = """\
 def shorten(text: str) -> str | None:
     return None if text.startswith("the ") else text.replace("people ", "")
@@ -164,6 +171,11 @@ class Verbs(VerbLaws):
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, replaces=False, repeats=True),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
+        "vsl": Case(f"hdf5 WORLD/v0 WORLD/whole {TOKENS} {VSL} --shuffle --shuffle-seed 3 --where '{RULE}'", ["whole"], others=["--shuffle-seed 4", "--packing next_fit", "--max-rows-per-file 100"], asks=True, passes=True),
+        "fim": Case(f"hdf5 WORLD/v0 WORLD/filled {TOKENS} {FIM} --seed 5 --where '{RULE}'", ["filled"], others=["--seed 6"], asks=True, passes=True, repeats=True),
+        "pairs": Case(f"hdf5 WORLD/chat WORLD/answers {TOKENS} {PAIRS} Summarization", ["answers"], others=["--completion-prefix '<|endoftext|>'"], asks=True, passes=True, repeats=True),
+        "dialogues": Case(f"hdf5 WORLD/chat WORLD/dialogues {TOKENS} {PAIRS} Summarization_VSL --packing modelzoo --max-chunk-size 2", ["dialogues"], others=["--max-chunk-size 4"], asks=True, passes=True, repeats=True),
+        "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 9"], asks=True, passes=True, repeats=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{RULE}' --dropped WORLD/mixed/dropped --dropped-documents""",
@@ -179,6 +191,8 @@ class Verbs(VerbLaws):
         make_documents(world / "untagged", 8)
         make_documents(world / "v0", 8)
         train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
+        add_tokens(world / "tokenizer.json", ["<|a|>", "<|b|>", "<|c|>"])
+        make_chats(world / "v0", world / "chat")
         draw = random.Random(5)
         lines = gzip.decompress((world / "v0/documents/2019-03/part_3.jsonl.gz").read_bytes()).splitlines()
         copies = [dict(json.loads(draw.choice(lines)), id=f"copy-{number}") for number in range(120)]
@@ -223,13 +237,40 @@ class Verbs(VerbLaws):
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0", "near", "chosen", "published", "pair/a", "pair/b"):
+        for root in ("untagged", "v0", "chat", "near", "chosen", "published", "pair/a", "pair/b"):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")
         for shard in ("0000/en_head", "0001/de_middle"):
             change(world / f"served/documents/2023-06/{shard}.json.gz")
         cls.tag(world)
+
+
+def add_tokens(path: Path, names: list[str]) -> None:
+    """Add special tokens to a tokenizer."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(names)
+    tokenizer.save(str(path))
+
+
+def make_chats(root: Path, to: Path) -> None:
+    """Write the gzipped and plain shards of a dataset with a question and two answers in their metadata, cut from the texts of long documents; without the one character that dialogues may not have."""
+    for path in sorted(root.rglob("*.jsonl*")):
+        if path.suffix == ".zst":
+            continue
+        data = path.read_bytes()
+        rows = map(json.loads, (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines())
+        chats = [
+            {
+                "metadata": {"q": text[:90], "a": text[90:200], "b": f"no {text[150:260]}"},
+                "id": row["id"],
+                "source": "chat",
+                "text": "",
+            }
+            for row in rows
+            if len(text := row["text"].replace("\U0010ffff", "")) > 100
+        ]
+        store(to / path.relative_to(root), [json.dumps(chat).encode() + b"\n" for chat in chats])
 
 
 def name_rows(root: Path, to: Path) -> None:
