@@ -17,7 +17,7 @@ class Cost(NamedTuple):
 
 
 # `benchmarks.bench_placement` and the same for convert and validate, 275 MB of text (98 MB stored, 28 files), on a quiet machine with two cores.
-# CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1. hdf5 encodes as ragged does.
+# CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1.
 # sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # transform 1.9 times mix beside it, with a function that does little; all that it adds is under the lock.
 # Only ratios matter: a slower machine also starts processes more slowly.
@@ -33,8 +33,9 @@ COSTS = {
     "quantiles-select": Cost(0.004, 0.1),  # per MB of values: 0.002 without groups, 0.005 with 40
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.010, 0.45),
-    "ragged": Cost(0.65, 0.15),
-    "hdf5": Cost(0.65, 0.15),
+    "tokens": Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
+    "tokens-fast": Cost(0.08, 0.15),  # by the fast engine
+    "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),
     "schema": Cost(0.043, 0.8),  # of 7.5 MB stored; objects of Python all the way
 }

@@ -127,11 +127,11 @@ def _bytes_of(batch: Sequence[Task]) -> int:
     return sum(task.bytes for task in batch)
 
 
-def _grouped(tasks: Sequence[Task], workers: int, verb: str) -> list[list[Task]]:
+def _grouped(tasks: Sequence[Task], workers: int, cost: str) -> list[list[Task]]:
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     batches = BATCHES_PER_WORKER * max(workers, 1)
     share, most = _bytes_of(tasks) // batches, -(-len(tasks) // batches)
-    quick = int(BATCH_SECONDS / placement.cost_of(verb).cpu * 1e6)
+    quick = int(BATCH_SECONDS / placement.cost_of(cost).cpu * 1e6)
     # also by number: beside one large shard all small ones are a small share
     return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick), most)
 
@@ -150,13 +150,13 @@ class _Local:
     def __init__(self, place: Placement, stage: Stage, take: Take) -> None:
         self._place = place
         self._stage = Quoted(stage)
-        self._verb = stage.verb
+        self._verb, self._cost = stage.verb, getattr(stage, "cost", stage.verb)
         self._take = take
         self._delivered = self._deadly = 0
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks; when a process dies, those that ran are tried alone before the rest goes on."""
-        waiting = _grouped(tasks, self._place.workers, self._verb)
+        waiting = _grouped(tasks, self._place.workers, self._cost)
         with clusters.shared_cluster():
             while waiting:
                 suspects, waiting = self._compute(waiting, self._place.workers)
@@ -341,7 +341,7 @@ class _Flight:
 
         self._client = client
         self._stage = Quoted(stage)
-        self._verb = stage.verb
+        self._verb, self._cost = stage.verb, getattr(stage, "cost", stage.verb)
         self._take = take
         self._waiting: deque[list[Task]] = deque()
         self._running: dict[Future, list[Task]] = {}
@@ -354,7 +354,7 @@ class _Flight:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks."""
-        self._waiting.extend(_grouped(tasks, self._count_threads(), self._verb))
+        self._waiting.extend(_grouped(tasks, self._count_threads(), self._cost))
         try:
             self._fill()
             for future in self._completed:

@@ -298,7 +298,7 @@ def _mapping(
             options.scheduler,
             options.workers,
             [task.bytes for task in tasks],
-            verb=stage.verb,
+            verb=getattr(stage, "cost", stage.verb),
             in_memory=any(map(files.is_in_memory, urls)),
             isolate=isolate,
             profile=options.cluster,

@@ -71,6 +71,11 @@ class RaggedOutput(Struct, frozen=True):
     verb: ClassVar[str] = "ragged"
     columns: ClassVar[tuple[str, ...]] = ("text",)
 
+    @property
+    def cost(self) -> str:
+        """See `dolma_dask.engine.map.Map.cost`."""
+        return self.engine.cost
+
     def open(self, unit: Unit, shard: str) -> "RaggedSink":
         """See `dolma_dask.sinks.sink.Output`."""
         return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(RaggedNames("").data)))

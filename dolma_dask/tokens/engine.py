@@ -89,6 +89,11 @@ class TokenEngine:
         return self.path or self.origin or "given as JSON text"
 
     @property
+    def cost(self) -> str:
+        """Name of what encoding costs, for `dolma_dask.placement`."""
+        return "tokens-fast" if self.fast else "tokens"
+
+    @property
     def file_name(self) -> str | None:
         """Name of the file without folders, None for mere text."""
         file = self.path or self.origin

@@ -129,7 +129,7 @@ ROWS = '"tokenizer": "WORLD/tokenizer.json", "max_seq_length": 64, "max_rows_per
 SHUFFLE = "--shuffle --seed 3 --max-size 40000"
 VSL = "--mode LMData_VSL --max-seq-length 64 --max-rows-per-file 360"
 FIM = "--mode FIM --max-seq-length 64 --fim-prefix-tok '<|a|>' --fim-middle-tok '<|b|>' --fim-suffix-tok '<|c|>'"
-PAIRS = "--max-seq-length 64 --prompt-key metadata.q --completion-key metadata.a --mode"
+PAIRS = "--max-seq-length 256 --prompt-key metadata.q --completion-key metadata.a --mode"
 PREFERENCES = (
     "--mode DPO --max-seq-length 64 --prompt-key metadata.q --chosen-key metadata.a --rejected-key metadata.b"
 )
@@ -175,7 +175,7 @@ class Verbs(VerbLaws):
         "fim": Case(f"hdf5 WORLD/v0 WORLD/filled {TOKENS} {FIM} --seed 5 --where '{RULE}'", ["filled"], others=["--seed 6"], asks=True, passes=True, repeats=True),
         "pairs": Case(f"hdf5 WORLD/chat WORLD/answers {TOKENS} {PAIRS} Summarization", ["answers"], others=["--completion-prefix '<|endoftext|>'"], asks=True, passes=True, repeats=True),
         "dialogues": Case(f"hdf5 WORLD/chat WORLD/dialogues {TOKENS} {PAIRS} Summarization_VSL --packing modelzoo --max-chunk-size 2", ["dialogues"], others=["--max-chunk-size 4"], asks=True, passes=True, repeats=True),
-        "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 9"], asks=True, passes=True, repeats=True),
+        "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 40"], asks=True, passes=True, repeats=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{RULE}' --dropped WORLD/mixed/dropped --dropped-documents""",

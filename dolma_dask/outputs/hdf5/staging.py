@@ -259,6 +259,11 @@ class StagingOutput(Struct, frozen=True):
     verb: ClassVar[str] = "hdf5"
 
     @property
+    def cost(self) -> str:
+        """See `dolma_dask.engine.map.Map.cost`."""
+        return self.mode.engine.cost
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Columns that the mode reads."""
         return (self.mode.recipe.reads,)

@@ -52,7 +52,7 @@ def place(scheduler=None, workers=None, tasks=100, **facts) -> Placement:
 
 @pytest.mark.parametrize("named", [None, "auto"])
 def test_by_default_what_ends_soonest(named, started):
-    assert place(named, 2, tasks=1, verb="ragged") == Placement(scheduler="synchronous", workers=1)
+    assert place(named, 2, tasks=1, verb="tokens") == Placement(scheduler="synchronous", workers=1)
     assert place(named, 2, tasks=1000, verb="mix").scheduler == "processes"
     assert place(named, 2, tasks=1, isolate=True).scheduler == "processes"
     assert started == []
@@ -79,7 +79,7 @@ def test_files_in_memory_are_not_sent_to_other_processes(monkeypatch):
             assert place(in_memory=True).client is client
 
 
-@pytest.mark.parametrize("verb", ["tag", "mix", "dedupe", "ragged", "anything"])
+@pytest.mark.parametrize("verb", ["tag", "mix", "dedupe", "tokens", "anything"])
 def test_placement_by_the_size_of_the_work(verb):
     def chosen(megabytes, shards=40, workers=2, **facts):
         return choose(verb, [megabytes * MB // shards] * shards, workers, **facts)
