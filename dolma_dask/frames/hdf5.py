@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine import Pass, Plan, Task, Unit, WorkDir, lease, run_job
-from dolma_dask.errors import SourceChangedError
+from dolma_dask.errors import SourceChangedError, UsageError
 from dolma_dask.frames.options import WriteOptions, frame_of
 from dolma_dask.frames.partitions import collection_of, required, shard_names
 from dolma_dask.frames.publishing import (
@@ -44,6 +44,19 @@ from dolma_dask.outputs.hdf5.staging import VERB
 @dataclass(frozen=True, kw_only=True)
 class Hdf5Options(RowOptions, WriteOptions):
     """Options of `write_hdf5`."""
+
+    def check(self) -> None:
+        """Refuse what only files of documents allow."""
+        super().check()
+        if self.record_fields():
+            raise UsageError(
+                f"mode {self.mode} reads fields of whole records, and write_hdf5 texts; expected LMData, LMData_VSL or FIM. Write the documents "
+                "(write_documents), and make rows of these: hdf5."
+            )
+        if self.shuffle:
+            raise UsageError(
+                "write_hdf5 keeps the order of the collection; expected no shuffle. Shuffle the collection, or write the documents and use hdf5."
+            )
 
 
 @command

@@ -47,6 +47,26 @@ def test_the_bytes_are_those_of_the_verbs_on_the_same_documents(root, tmp_path, 
     assert len(dk.open_ragged(str(tmp_path / "r2"))) == 74
 
 
+@pytest.mark.slow
+def test_packed_rows_are_those_of_the_verb_however_it_is_partitioned(root, tmp_path, tokenizer):
+    df = dk.read_dataframe(root, partition_bytes=MANY)
+    v1 = dk.write_documents(df, str(tmp_path / "v1"))
+    packed = {**ROWS_OF_64, "mode": "LMData_VSL", "min_sequence_len": 2}
+    dk.hdf5(v1, str(tmp_path / "h"), tokenizer=tokenizer, **packed, **HERE)
+    for number, frame in enumerate((df, df.repartition(npartitions=2))):
+        dk.write_hdf5(frame, str(tmp_path / f"h{number}"), tokenizer=tokenizer, **packed)
+        assert bytes_of(tmp_path / f"h{number}") == bytes_of(tmp_path / "h")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"mode": "DPO"}, "fields of whole records"), ({"shuffle": True}, "keeps the order")],
+)
+def test_what_only_files_of_documents_allow_is_refused(root, tmp_path, tokenizer, options, message):
+    with pytest.raises(UsageError, match=message):
+        dk.write_hdf5(dk.read_dataframe(root), str(tmp_path / "h"), tokenizer=tokenizer, **options)
+
+
 def test_the_wall_time_is_that_of_all_tasks(root, tmp_path, tokenizer):
     def slow(part):
         time.sleep(0.5)

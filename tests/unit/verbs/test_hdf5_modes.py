@@ -1,0 +1,202 @@
+"""Modes of hdf5: rows do not depend on shards, files or workers; a shuffle keeps every row; options and records that a mode cannot use."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+import dolma_dask as dk
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.outputs.hdf5.modes import MODES
+from dolma_dask.testing.tokenizer import train_tokenizer
+
+HERE = {"scheduler": "synchronous", "progress": False}
+FIM = {"fim_prefix_tok": "<|a|>", "fim_middle_tok": "<|b|>", "fim_suffix_tok": "<|c|>"}
+PAIRS = {"prompt_key": "metadata.q", "completion_key": "metadata.a"}
+OPTIONS = {
+    "LMData": {},
+    "LMData_VSL": {},
+    "FIM": FIM,
+    "Summarization": PAIRS,
+    "Summarization_VSL": PAIRS,
+    "DPO": {"prompt_key": "metadata.q", "chosen_key": "metadata.a", "rejected_key": "metadata.b"},
+}
+
+
+def text_of(row: int) -> str:
+    return " ".join(f"word{row * place % 17}" for place in range(1, 4 + row * 7 % 60))
+
+
+def record(row: int) -> dict[str, object]:
+    answers = {"q": text_of(row + 3), "a": text_of(row), "b": text_of(row + 1)}
+    return {"id": str(row), "source": "s", "text": text_of(row), "metadata": answers}
+
+
+def write(root: Path, shards: list[list[dict[str, object]]]) -> str:
+    (root / "documents").mkdir(parents=True)
+    for number, rows in enumerate(shards):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (root / f"documents/{number:02d}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return str(root)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    train_tokenizer([text_of(row) for row in range(60)], path, 400)
+    with_more = Tokenizer.from_file(str(path))
+    with_more.add_special_tokens(list(FIM.values()))
+    with_more.save(str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """The same documents in one shard and in many."""
+    folder = tmp_path_factory.mktemp("datasets")
+    rows = [record(row) for row in range(150)]
+    cuts = [rows[:1], rows[1:1], rows[1:70], rows[70:75], rows[75:]]
+    return write(folder / "one", [rows]), write(folder / "many", cuts)
+
+
+def rows_of(folder: Path) -> np.ndarray:
+    arrays = []
+    for path in sorted(folder.glob("*.h5")):
+        with h5py.File(path) as file:
+            arrays.append(file["data"][:])
+    return np.concatenate(arrays)
+
+
+def pack(dataset: str, to: Path, tokenizer: str, mode: str, **options):
+    length = 256 if mode in ("Summarization", "Summarization_VSL", "DPO") else 64
+    given = {"max_seq_length": length, "min_sequence_len": 2, **OPTIONS[mode], **HERE, **options}
+    if mode == "DPO":
+        del given["min_sequence_len"]
+    return dk.hdf5(dataset, str(to), tokenizer=tokenizer, mode=mode, **given)
+
+
+def test_every_mode_is_tried():
+    assert OPTIONS.keys() == MODES.keys()
+
+
+@pytest.mark.parametrize("mode", OPTIONS)
+def test_shards_files_and_windows_do_not_matter(mode, datasets, tokenizer, tmp_path, monkeypatch):
+    one, many = datasets
+    monkeypatch.setattr("dolma_dask.tokens.packing.MAX_SEGMENTS", 20)
+    pack(one, tmp_path / "one", tokenizer, mode)
+    pack(many, tmp_path / "many", tokenizer, mode, max_rows_per_file=3)
+    assert len(list((tmp_path / "many").glob("*.h5"))) > 3
+    assert np.array_equal(rows_of(tmp_path / "one"), rows_of(tmp_path / "many"))
+    whole, cut = (json.loads((tmp_path / name / "data_params.json").read_text()) for name in ("one", "many"))
+    assert whole["post-process"] == cut["post-process"]
+    assert whole["features"] == cut["features"]
+    assert rows_of(tmp_path / "one").shape[1] == len(whole["features"])
+
+
+@pytest.mark.parametrize("mode", OPTIONS)
+def test_a_shuffle_keeps_every_row(mode, datasets, tokenizer, tmp_path):
+    one, many = datasets
+    pack(one, tmp_path / "plain", tokenizer, mode)
+    pack(one, tmp_path / "a", tokenizer, mode, shuffle=True)
+    pack(many, tmp_path / "b", tokenizer, mode, shuffle=True, max_rows_per_file=4)
+    pack(one, tmp_path / "c", tokenizer, mode, shuffle=True, shuffle_seed=1)
+    plain, first, again, other = (
+        [row.tobytes() for row in rows_of(tmp_path / name)] for name in ("plain", "a", "b", "c")
+    )
+    assert Counter(first) == Counter(plain) == Counter(other)
+    assert first == again
+    assert len({tuple(plain), tuple(first), tuple(other)}) == 3
+    counts = [
+        json.loads((tmp_path / name / "data_params.json").read_text())["post-process"]
+        for name in ("plain", "b")
+    ]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("packing", ["best_fit", "next_fit", "spfhp", "lpfhp", "modelzoo"])
+def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
+    """Each document stands in one row, whole, in its own span and with its own positions; long ones in several, which overlap by a token."""
+    summary = pack(datasets[1], tmp_path, tokenizer, "LMData_VSL", packing=packing)
+    rows = rows_of(tmp_path)
+    found = Counter()
+    for ids, mask, labels, spans, positions in rows:
+        starts = np.flatnonzero((positions == 0) & (mask == 1))
+        for start in starts.tolist():
+            size = int(spans[start]) + 1
+            place = slice(start, start + size)
+            assert positions[place].tolist() == list(range(size))
+            assert spans[place].tolist() == list(range(size))[::-1]
+            assert labels[place][:-1].tolist() == ids[place][1:].tolist()
+            found[(*ids[place].tolist(), int(labels[place][-1]))] += 1
+        assert sum(spans[starts] + 1) == mask.sum()
+    library = Tokenizer.from_file(tokenizer)
+    eos = library.token_to_id("<|endoftext|>")
+    expected = Counter()
+    for row in range(150):
+        tokens = [*library.encode(text_of(row), add_special_tokens=False).ids, eos]
+        expected.update(tuple(tokens[at : at + 65]) for at in range(0, len(tokens) - 1, 64))
+    assert found == expected
+    assert summary.counts["rows"] == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "message"),
+    [
+        (
+            "LMData",
+            {"packing": "best_fit"},
+            "packing is no option of mode LMData.*LMData_VSL, Summarization_VSL",
+        ),
+        ("LMData_VSL", {"tail": "drop"}, "tail is no option of mode LMData_VSL.*LMData, FIM"),
+        ("DPO", {"inverted_mask": True}, "inverted_mask is no option of mode DPO"),
+        ("Summarization", {"short_seq_prob": 0.1}, "short_seq_prob is no option of mode Summarization"),
+        ("FIM", {"fim_rate": 1.5}, "fim_rate"),
+        ("FIM", {"fim_prefix_tok": "<nothing>"}, "is no token of"),
+        ("DPO", {"eos": "none"}, "ends an answer"),
+        ("Summarization", {"prompt_key": None}, "expected the fields of both"),
+        ("LMData_VSL", {"packing": "modelzoo", "max_sequences_per_row": 2}, "modelzoo"),
+    ],
+)
+def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tokenizer, tmp_path):
+    with pytest.raises((UsageError, StageError), match=message):
+        pack(datasets[0], tmp_path, tokenizer, mode, **options)
+    assert not list(tmp_path.glob("*.h5"))
+
+
+@pytest.mark.parametrize("mode", ["Summarization", "Summarization_VSL", "DPO"])
+def test_records_that_cannot_be_used(mode, tokenizer, tmp_path):
+    """They fail the run, or are set aside and listed; the others are as without them."""
+    rows = [record(row) for row in range(20)]
+    bad = [
+        {**record(90), "metadata": {"q": "x"}},
+        {**record(91), "metadata": {**record(91)["metadata"], "a": ""}},
+    ]
+    good = write(tmp_path / "good", [rows])
+    mixed = write(tmp_path / "mixed", [[*rows[:7], bad[0], *rows[7:], bad[1]]])
+    with pytest.raises(
+        StageError, match=r"row 7: unusable record; expected a text in each field.*no field 'metadata.a'"
+    ):
+        pack(mixed, tmp_path / "failed", tokenizer, mode)
+    summary = pack(
+        mixed, tmp_path / "kept", tokenizer, mode, on_bad_record="quarantine", max_bad_fraction=0.5
+    )
+    pack(good, tmp_path / "plain", tokenizer, mode)
+    assert np.array_equal(rows_of(tmp_path / "kept"), rows_of(tmp_path / "plain"))
+    assert summary.counts["bad_records"] == 2
+    quarantined = [
+        json.loads(line)
+        for path in (tmp_path / "kept/_quarantine").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert [(one["row"], one["reason"]) for one in quarantined] == [
+        (7, "unusable_record"),
+        (21, "unusable_record"),
+    ]
+    skipped = pack(mixed, tmp_path / "like", tokenizer, mode, compat="modelzoo-2.2", use_ftfy=False)
+    assert skipped.exit_status == 0
+    assert any("2 documents lack a field" in note for note in skipped.notes), skipped.notes
