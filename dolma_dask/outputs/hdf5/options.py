@@ -14,7 +14,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.options.base import Opt, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Hdf5Job
 from dolma_dask.outputs.hdf5.modes import MODES
-from dolma_dask.outputs.hdf5.modes.common import MODELZOO, LossOptions, PackingOptions
+from dolma_dask.outputs.hdf5.modes.common import MODELZOO, PackingOptions
 from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
@@ -71,8 +71,10 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
         known = {**own, "use_ftfy": self.repairs}
         if not self.shuffle:
             del known["shuffle"], known["shuffle_seed"]
-        if isinstance(self, LossOptions) and "min_sequence_len" in own:
+        if "min_sequence_len" in own:
             known["min_sequence_len"] = self.least
+        if "packing" in own:
+            known["packing"] = self.packing_in_force
         known["special_tokens_in_text"] = self.in_text
         if (
             self.in_text == "text"

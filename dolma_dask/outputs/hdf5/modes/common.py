@@ -206,11 +206,16 @@ class PackingOptions(ModeOptions):
         int, Opt("With packing=modelzoo: KiB of text whose sequences may share rows.", min=1)
     ] = 1024
 
+    @property
+    def packing_in_force(self) -> Packing:
+        """How sequences are put together."""
+        default: Packing = "modelzoo" if self.is_like_modelzoo else "best_fit"
+        return self.packing or default
+
     def packing_options(self) -> dict[str, Any]:
         """Return what a mode needs to know of them."""
-        default: Packing = "modelzoo" if self.is_like_modelzoo else "best_fit"
         return {
-            "packing": self.packing or default,
+            "packing": self.packing_in_force,
             "max_sequences": self.max_sequences_per_row,
             "max_chunk_size": self.max_chunk_size,
         }
