@@ -72,7 +72,7 @@ MISCOUNTED = {
     "fim_neox_ar": {"non_pad_tokens"},
     "fim_neox_psm": {"non_pad_tokens", "num_pad_tokens"},  # and every end of a document counted as padding
     "fim_neox_spm": {"non_pad_tokens", "num_pad_tokens"},
-    **{name: OF_CHANNELS for name in ("dpo_neox", "dpo_gpt2", "dpo_neox_msgs")},
+    **dict.fromkeys(("dpo_neox", "dpo_gpt2", "dpo_neox_msgs"), OF_CHANNELS),
 }
 """Counts that are wrong in the original, by case."""
 
