@@ -1016,8 +1016,11 @@ def hdf5(
     to : str
         Output folder or URL.
     mode : str
-        LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
-        itself alone.
+        LMData: documents as one stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
+        itself alone. FIM: LMData with parts of documents in another order, so that a model learns to fill in the middle. Summarization: prompts
+        with their completions, which alone are predicted, each pair in a row of its own. Summarization_VSL: prompts with their completions, or
+        whole dialogues, side by side in rows, each seeing itself alone. DPO: prompts with an answer that people chose and one that they
+        rejected.
     fim_rate : float
         Share of the documents, or their pieces in a row, that are permuted.
     spm_rate : float
@@ -1083,7 +1086,7 @@ def hdf5(
     max_sequences_per_row : int, optional
         Sequences that share a row at most; by default any number.
     max_chunk_size : int
-        With packing=modelzoo: KiB of text whose sequences may share rows.
+        With packing="modelzoo": KiB of text whose sequences may share rows.
     tokenizer : str
         A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
         @.
@@ -3035,8 +3038,11 @@ def write_hdf5(
     to : str
         Output folder or URL.
     mode : str
-        LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
-        itself alone.
+        LMData: documents as one stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing
+        itself alone. FIM: LMData with parts of documents in another order, so that a model learns to fill in the middle. Summarization: prompts
+        with their completions, which alone are predicted, each pair in a row of its own. Summarization_VSL: prompts with their completions, or
+        whole dialogues, side by side in rows, each seeing itself alone. DPO: prompts with an answer that people chose and one that they
+        rejected.
     fim_rate : float
         Share of the documents, or their pieces in a row, that are permuted.
     spm_rate : float
@@ -3102,7 +3108,7 @@ def write_hdf5(
     max_sequences_per_row : int, optional
         Sequences that share a row at most; by default any number.
     max_chunk_size : int
-        With packing=modelzoo: KiB of text whose sequences may share rows.
+        With packing="modelzoo": KiB of text whose sequences may share rows.
     tokenizer : str
         A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
         @.

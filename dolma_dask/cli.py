@@ -192,16 +192,18 @@ def _apart_from_json() -> Iterator[None]:
 
 def _call(words: Sequence[str]) -> Any:
     if _is_modelzoo(words):
-        from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset
+        from dolma_dask.pipelines import hdf5_options, hdf5_script
 
-        return create_hdf5_dataset(words[1:])
+        if {"--help", "-h"} & set(words):
+            return hdf5_script.show_help(words[1])
+        return hdf5_options.create_hdf5_dataset(words[1:])
     app, words = _app_for(words)
     return app(words, result_action="return_value", exit_on_error=False, print_error=False)
 
 
 def _is_modelzoo(words: Sequence[str]) -> bool:
     """Tell whether words are those of create_hdf5_dataset.py behind ``dolma-dask hdf5``: a mode comes first."""
-    if len(words) < 2 or words[0] != "hdf5" or {"--help", "-h"} & set(words):
+    if len(words) < 2 or words[0] != "hdf5" or words[1] in ("--help", "-h"):
         return False
     from dolma_dask.pipelines.hdf5_options import is_mode
 

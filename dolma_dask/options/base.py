@@ -79,6 +79,10 @@ class Field(NamedTuple):
         known = self.option.kind or shown_type(self.hint)
         return known if self.is_needed or self.default not in (None, (), False) else f"{known}, optional"
 
+    def grouped(self, group: str) -> Self:
+        """Return the same in another group of the help."""
+        return self._replace(option=replace(self.option, group=group))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:

@@ -5,7 +5,8 @@ Words of the command line come before those of the file, and only what was given
 default of the command line. How to run and what this package adds goes under its own names (``--compat``, ``--tail``, ``--workers``...).
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,50 +16,44 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
+from dolma_dask.options.base import fields_of, members
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.modes import MODES
 from dolma_dask.outputs.hdf5.modes.common import MODELZOO
-from dolma_dask.outputs.hdf5.options import check_mode, is_cut_in_chunks
+from dolma_dask.outputs.hdf5.options import check_mode
 from dolma_dask.outputs.hdf5.raw import RawTexts
-from dolma_dask.pipelines.signatures import arguments_of
+from dolma_dask.pipelines.hdf5_script import (
+    OPTIONS,
+    RENAMED,
+    SAME,
+    TOKENIZERS,
+    WITHOUT_EFFECT,
+    ScriptOptions,
+    modes_with,
+)
 from dolma_dask.tokens.specials import load_gpt2
 from dolma_dask.verbs.hdf5.verb import hdf5
-
-OUTPUT_DIR = "./data_dir/"
-"""Default folder of the files."""
 
 SECTIONS = ("setup", "processing", "dataset")
 """Sections of the YAML file; keys may also stand without them."""
 
-TOKENIZERS = ("GPT2Tokenizer", "NeoXTokenizer", "HuggingFaceTokenizer")
-
-_OURS = {
-    name: argument.hint
-    for name, argument in arguments_of(hdf5).items()
-    if name not in ("dataset", "to", "tokenizer", "mode", "where", "attributes", "source", "version")
+TOLD = {
+    "setup": ("input_dir", "metadata_files", "output_dir", "processes"),
+    "processing": ("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"),
 }
-"""Options that `hdf5` takes under the same name."""
+"""Options that ``data_params.json`` has as they were given, by section."""
 
-_RENAMED = {"files_per_record": "max_rows_per_file", "processes": "workers", "display_pbar": "progress"}
+DTYPES = ("input_ids_dtype", "input_mask_dtype", "position_ids_dtype", "seq_lengths_dtype")
 
-OPTIONS: Mapping[str, Any] = {
-    **_OURS,
-    **dict.fromkeys(("params", "input_dir", "output_dir", "jsonl_key"), str),
-    "metadata_files": Sequence[str],
-    **dict.fromkeys(("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"), str),
-    **dict.fromkeys(("files_per_record", "processes", "max_chunk_size"), int),
-    **dict.fromkeys(("display_pbar", "write_in_batch", "write_remainder", "resume_from_checkpoint"), bool),
-    **dict.fromkeys(("output_name", "auth_token", "input_ids_dtype", "input_mask_dtype"), str),
+PROCESSORS = {
+    "LMData": "LMDataPreprocessor",
+    "LMData_VSL": "VSLLMDataPreprocessor",
+    "FIM": "FIMDataPreprocessor",
+    "Summarization": "SummarizationPreprocessor",
+    "Summarization_VSL": "VSLSummarizationPreprocessor",
+    "DPO": "DPOPreprocessor",
 }
-"""Every option, and the type of its value."""
-
-_WITHOUT_EFFECT = {
-    "output_name": "files are called part-<n>-<i>.h5",
-    "max_chunk_size": "documents are read in blocks of 2 MiB, and rows do not depend on them",
-    "resume_from_checkpoint": "the same command always goes on where it was stopped",
-    "auth_token": "take the variable HF_TOKEN, or hf auth login",
-}
-"""Options that are taken and do nothing here, and why; others of the kind decide about speed there."""
+"""What older files of options call the modes."""
 
 
 def is_mode(word: str) -> bool:
@@ -90,31 +85,36 @@ def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:
         raise UsageError(f"no mode was given; expected one of {', '.join(MODES)}.")
     mode, *rest = words
     check_mode(mode)
-    given = _read_words(rest)
+    given = _read_words(mode, rest)
     if given.get("params"):
         given = _read_file(given["params"]) | given
     known = {name: value for name, value in given.items() if value is not None}
-    _check_possible(known)
-    raw = RawTexts(known.get("input_dir"), known.get("metadata_files", ()), known.get("jsonl_key", "text"))
-    options = _our_options(given)
-    if not is_cut_in_chunks(mode, options):
-        options.pop("max_chunk_size", None)
-    summary = hdf5(
-        raw,
-        known.get("output_dir", OUTPUT_DIR),
-        mode=mode,
-        tokenizer=_tokenizer(known),
-        **options,
+    _check_possible(mode, known)
+    raw = RawTexts(
+        known.get("input_dir"),
+        known.get("metadata_files", ()),
+        known.get("jsonl_key", "text"),
+        told=_told(known),
     )
-    notes = [
-        f"{name} has no effect: {why}"
-        for name, why in _WITHOUT_EFFECT.items()
-        if name in known and name not in options
-    ]
-    return replace(summary, notes=(*summary.notes, *notes))
+    options = _our_options(mode, given)
+    to = known.get("output_dir", ScriptOptions.output_dir)
+    summary = hdf5(raw, to, mode=mode, tokenizer=_tokenizer(known), **options)
+    return replace(summary, notes=(*summary.notes, *_notes(mode, known, options)))
 
 
-def _read_words(words: Sequence[str]) -> dict[str, Any]:
+def _notes(mode: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[str]:
+    """Name the options that were given and change nothing, and say why."""
+    for name, why in WITHOUT_EFFECT.items():
+        if name in known and name not in options:
+            yield f"{name} has no effect: {why}"
+    for name in DTYPES:
+        if known.get(name, "int32") != "int32":
+            yield f"{name} has no effect: all rows are int32, as in ModelZoo 2.2"
+    if known.get("write_remainder") is False and "tail" not in options:
+        yield f"write_remainder has no effect: rows of mode {mode} never go on from one document to the next, so that none is left over"
+
+
+def _read_words(mode: str, words: Sequence[str]) -> dict[str, Any]:
     """Return the options of a command line; a truth value needs no word behind it."""
     values: dict[str, tuple[Node, Node]] = {}
     waiting = list(words)
@@ -131,7 +131,7 @@ def _read_words(words: Sequence[str]) -> dict[str, Any]:
         elif not has_value:
             raise UsageError(f"--{name} has no value; expected one behind it.")
         values[name] = scalar(name), scalar(value, quoted=not value)
-    return _values(values, Mistakes("dolma-dask hdf5 LMData"))
+    return _values(values, Mistakes(f"dolma-dask hdf5 {mode}"))
 
 
 def _read_file(url: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
             node = scalar(node.value, node, quoted=not is_nothing(node))
         elif isinstance(node, ScalarNode) and node.value in ("None", "none", "null"):
             node = scalar("null", node)
-        elif isinstance(node, ScalarNode) and OPTIONS.get(name) == Sequence[str]:
+        elif isinstance(node, ScalarNode) and Sequence[str] in members(OPTIONS.get(name)):
             words = [scalar(word, node) for word in node.value.replace(",", " ").split()]
             node = SequenceNode("tag:yaml.org,2002:seq", words, node.start_mark)
         nodes.append((key, node))
@@ -166,12 +166,34 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
     return values
 
 
-def _check_possible(given: Mapping[str, Any]) -> None:
-    """Refuse what would give other rows than were requested."""
-    for name in ("input_ids_dtype", "input_mask_dtype"):
+def _check_possible(mode: str, given: Mapping[str, Any]) -> None:
+    """Refuse what the mode does not have, and what would give other rows than were requested; False and 0 ask for nothing."""
+    for name, value in given.items():
+        modes = modes_with(name)
+        asks = value not in (False, 0) and name not in (*WITHOUT_EFFECT, "write_remainder")
+        if asks and mode not in modes:
+            raise UsageError(
+                f"{name} is no option of mode {mode}, but of {', '.join(modes)}. {_instead(mode, name)}"
+            )
+    for name in DTYPES:
         kind = given.get(name, "int32")
         if kind != "int32" and given.get("compat") != MODELZOO:
             raise UsageError(f"{name}={kind!r}; expected int32, in which all rows are written.")
+    processor = given.get("dataset_processor", PROCESSORS[mode])
+    if processor != PROCESSORS[mode]:
+        raise UsageError(
+            f"dataset_processor={processor!r}; expected {PROCESSORS[mode]}, which mode {mode} is. The mode stands behind hdf5."
+        )
+
+
+def _instead(mode: str, name: str) -> str:
+    """Say what a person wants who gives a key of the fields to a mode that reads others."""
+    keys = [field.name for field in fields_of(MODES[mode]) if field.name.endswith("_key")] or ["jsonl_key"]
+    return (
+        f"Expected the fields of records in {', '.join(keys)}."
+        if name.endswith("_key")
+        else f"Leave it out: dolma-dask hdf5 {mode} --help shows its options."
+    )
 
 
 def _tokenizer(given: Mapping[str, Any]) -> str:
@@ -193,11 +215,12 @@ def _needed(given: Mapping[str, Any], name: str, kind: str) -> str:
     return str(value)
 
 
-def _our_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def _our_options(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that `hdf5` takes; None is only passed on where it means something."""
-    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
-    values = {name: value for name, value in renamed.items() if name in _OURS and value is not None}
-    if given.get("write_remainder") is False:
+    renamed = {RENAMED.get(name, name): value for name, value in given.items()}
+    values = {name: value for name, value in renamed.items() if name in SAME and value is not None}
+    values = {name: value for name, value in values.items() if mode in modes_with(name)}
+    if given.get("write_remainder") is False and mode in modes_with("tail"):
         values.setdefault("tail", "drop")
     if "ftfy_normalizer" in renamed:
         values["ftfy_normalizer"] = renamed["ftfy_normalizer"]
@@ -206,3 +229,18 @@ def _our_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("compat") == MODELZOO and given.get("tokenizer_type") == "GPT2Tokenizer":
         values.pop("pad_id", None)  # forced to be the end of a document there
     return values
+
+
+def _told(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what ``data_params.json`` says of the call as it was given, without secrets; of places on this machine the last folder alone."""
+    named = {name: given[name] for names in TOLD.values() for name in names if name in given}
+    shown = {name: _place(value) if isinstance(value, str) else value for name, value in named.items()}
+    if "metadata_files" in shown:
+        shown["metadata_files"] = [_place(url) for url in given["metadata_files"]]
+    return {part: {name: shown[name] for name in names if name in shown} for part, names in TOLD.items()}
+
+
+def _place(url: str) -> str:
+    """Return a relative path as it is, and the last name of any other."""
+    is_relative = "://" not in url and not os.path.isabs(url)  # noqa: PTH117  URLs too
+    return url if is_relative else url.rstrip("/").rpartition("/")[2]

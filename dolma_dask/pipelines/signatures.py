@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from types import GenericAlias, NoneType
@@ -72,7 +72,7 @@ def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None =
             field.name,
             _kind(known, field),
             default=inspect.Parameter.empty if field.is_needed else field.default,
-            annotation=_on_command_line(field, (texts or {}).get(field.name, str), names),
+            annotation=annotated(field, names, (texts or {}).get(field.name, str)),
         )
         for field in known.fields
     ]
@@ -88,17 +88,26 @@ def _kind(known: Command, field: Field) -> Any:
     return inspect.Parameter.POSITIONAL_ONLY if is_first else inspect.Parameter.KEYWORD_ONLY
 
 
-_GROUPS = {
-    title: Group(title, sort_key=number)
-    for number, title in enumerate((OWN, WHAT, OUTPUT, BAD, WHERE), start=1)
-}
+_LAST = (WHAT, OUTPUT, BAD, WHERE)
 
 
-def _on_command_line(field: Field, text: Any, names: Mapping[str, str]) -> Any:
-    """Return a type with what the command line has to know of an option."""
+@cache
+def _group(title: str) -> Group:
+    """Return a group of the help: that of a command's own options first, then others by name, and at the end those that commands share."""
+    rank = 0 if title == OWN else 1 if title not in _LAST else 2 + _LAST.index(title)
+    return Group(title, sort_key=(rank, title))
+
+
+def annotated(field: Field, names: Mapping[str, str], text: Any = str, as_spelled: bool = False) -> Any:
+    """Return the type of an option with what the command line has to know of it: its spelling of all `names`, and a `text` instead of str.
+
+    `as_spelled`: a truth value has no second spelling with --no-.
+    """
     more: dict[str, Any] = {"help": " ".join(_spelled(field.option.help, names).split())}
     if names[field.name].startswith("--"):
-        more["group"] = _GROUPS[field.option.group]
+        more["group"] = _group(field.option.group)
+    if as_spelled:
+        more |= {"name": names[field.name], "negative": ""}
     if any(get_origin(kind) is Sequence for kind in members(field.hint)):
         more |= {"consume_multiple": True, "negative": "", "show_default": False}
     elif isinstance(field.default, bool):

@@ -82,6 +82,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     shuffle_seed: int | None = None  # of the order of rows; None: that of the documents
     sections: Mapping[str, Mapping[str, Any]] = {}
     """Parameters for people: ``setup``, ``processing`` and ``dataset`` of ``data_params.json``; no paths, so that it is the same anywhere."""
+    told: Mapping[str, Mapping[str, Any]] = {}
+    """What the call was given, which leads these sections, and decides nothing."""
     via: Callable[[Pass | Plan, WorkDir], Pass | Plan] = _as_it_is
     """Turns a pass or the plan of the files into one that takes what others have computed."""
 
@@ -339,7 +341,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             self.mode.engine.vocab_size,
             TextCounts(**known.info["texts"]),
             _row_counts(records),
-            self.sections,
+            {name: {**self.told.get(name, {}), **own} for name, own in self.sections.items()},
         )
         return msgspec.json.format(msgspec.json.encode(params), indent=2) + b"\n"
 

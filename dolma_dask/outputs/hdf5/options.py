@@ -14,7 +14,6 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.options.base import Opt, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Hdf5Job
 from dolma_dask.outputs.hdf5.modes import MODES
-from dolma_dask.outputs.hdf5.modes.common import MODELZOO, PackingOptions
 from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
@@ -29,9 +28,7 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
 
     mode: Annotated[
         str,
-        Opt(
-            "LMData: documents as a stream of tokens, each predicted from those before it. LMData_VSL: documents side by side in rows, each seeing itself alone."
-        ),
+        Opt(" ".join(f"{name}: {kind.summary}" for name, kind in MODES.items())),
     ] = "LMData"
 
     def check(self) -> None:
@@ -74,7 +71,7 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
         if "min_sequence_len" in own:
             known["min_sequence_len"] = self.least
         if "packing" in own:
-            known["packing"] = self.packing_in_force
+            known["packing"] = self.way
         known["special_tokens_in_text"] = self.in_text
         if (
             self.in_text == "text"
@@ -89,20 +86,20 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
         }
 
 
-def is_cut_in_chunks(mode: str, given: Mapping[str, Any]) -> bool:
-    """Tell whether the rows of a mode depend on the chunks in which ModelZoo reads files."""
-    packing = given.get("packing") or given.get("compat")
-    return issubclass(MODES[mode], PackingOptions) and packing in ("modelzoo", MODELZOO)
-
-
 def check_mode(name: str) -> None:
     """Refuse (`UsageError`) a mode that there is not."""
     if name not in MODES:
         raise UsageError(f"mode {name!r} is unknown; {near_or_all(name, list(MODES))}", name=name)
 
 
-def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordPolicy) -> Hdf5Job:
-    """Return a call of `hdf5` that can be run."""
+def make_job(
+    documents: DocumentList,
+    to: str,
+    rows: RowOptions,
+    policy: RecordPolicy,
+    told: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Hdf5Job:
+    """Return a call of `hdf5` that can be run; `told` is what ``data_params.json`` says besides."""
     tokens = rows.opened()
     sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
@@ -119,4 +116,5 @@ def make_job(documents: DocumentList, to: str, rows: RowOptions, policy: RecordP
             "processing": {**known, **sections["processing"], "max_rows_per_file": rows.max_rows_per_file},
             "dataset": sections["dataset"],
         },
+        told or {},
     )

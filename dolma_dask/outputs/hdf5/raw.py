@@ -5,9 +5,9 @@ more than a text get whole records, as JSON. Files are read in the order of thei
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -60,6 +60,8 @@ class RawTexts(Struct, frozen=True):
     fields: tuple[str, ...] = ()
     # as ModelZoo 2.2: records without the field, with null or with an empty value are skipped and counted; else the first two are bad
     is_lenient: bool = False
+    told: Mapping[str, Mapping[str, Any]] = {}
+    """What ``data_params.json`` says besides, by section; nothing that is written depends on it."""
 
     def __post_init__(self) -> None:
         if self.input_dir is None and not self.metadata_files:

@@ -5,8 +5,9 @@ The second writes the files from the staging files, which are removed at the end
 files or workers give the same rows. Disk: the staging files take about half of the text. Memory: a few blocks and 256 KB of text being encoded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec.structs import replace
 
@@ -62,12 +63,12 @@ def hdf5(
     `inverted_mask` does nothing, `remove_bos_in_chunks` drops a token of each further piece, and short rows are drawn as by one process. The tail
     is kept all the same; ModelZoo loses it: tail="drop".
     """
-    documents = _documents(dataset, options)
-    return by_definition_if_engines_differ([options], lambda: _made(documents, to, options))
+    documents, told = _documents(dataset, options), dataset.told if isinstance(dataset, RawTexts) else {}
+    return by_definition_if_engines_differ([options], lambda: _made(documents, to, options, told))
 
 
-def _made(documents: DocumentList, to: str, options: Hdf5Options) -> Hdf5Summary:
-    job = make_job(documents, to, options, options.policy)
+def _made(documents: DocumentList, to: str, options: Hdf5Options, told: Mapping[str, Any]) -> Hdf5Summary:
+    job = make_job(documents, to, options, options.policy, told)
     check_outside(job.root, documents.origin)
     if not documents.parts:
         return Hdf5Summary("hdf5", job.root, notes=(*job.documents.notes, NO_SHARD))

@@ -6,9 +6,17 @@ from pathlib import Path
 import h5py
 import pytest
 
+from dolma_dask.cli import main
 from dolma_dask.errors import UsageError
+from dolma_dask.options.base import fields_of
+from dolma_dask.outputs.hdf5.job import Hdf5Summary
+from dolma_dask.outputs.hdf5.modes import MODES
+from dolma_dask.outputs.hdf5.options import RowOptions
+from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset, is_mode
+from dolma_dask.pipelines.hdf5_script import modes_with
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.verbs.hdf5.verb import hdf5
 
 TEXTS = ["one two three", "naïve café", "日本語 テキスト", "a " * 60]
 
@@ -33,10 +41,19 @@ GPT2 = ("--tokenizer_type", "GPT2Tokenizer", "--encoder_file", "encoder.json", "
 QUIET = ("--scheduler", "synchronous", "--display_pbar", "False")
 
 
+def make(mode: str, *words: str) -> Hdf5Summary:
+    """Run a mode; raw texts are given unless a file of options is."""
+    raw = () if {"--params", "--metadata_files"} & set(words) else ("--input_dir", "raw")
+    return create_hdf5_dataset([mode, *raw, *words, "--overwrite", *QUIET])
+
+
 def run(*words: str) -> dict:
-    """Return what a run says of itself; raw texts are given unless a file of options is."""
-    raw = () if "--params" in words else ("--input_dir", "raw")
-    create_hdf5_dataset(["LMData", *raw, *words, "--overwrite", *QUIET])
+    """Return what a run of LMData says of itself."""
+    make("LMData", *words)
+    return params()
+
+
+def params() -> dict:
     return json.loads(Path("data_dir/data_params.json").read_text())
 
 
@@ -135,13 +152,163 @@ def test_a_remainder_that_is_not_wanted_is_dropped(world):
 
 
 def test_options_without_effect_are_named(world):
-    words = ("--max_chunk_size", "64", "--shuffle_seed", "3", "--resume_from_checkpoint", "False")
-    summary = create_hdf5_dataset(["LMData", "--input_dir", "raw", *NEOX, *words, *QUIET])
-    assert [note.split(" ")[0] for note in summary.notes] == [
-        "max_chunk_size",
-        "shuffle_seed",
-        "resume_from_checkpoint",
+    idle = {
+        "max_chunk_size": "64",
+        "shuffle_seed": "3",
+        "resume_from_checkpoint": "False",
+        "write_in_batch": "True",
+        "output_name": "x",
+        "dataset_processor": "LMDataPreprocessor",
+        "chunk_len_to_split": "9",
+    }
+    words = [word for name, value in idle.items() for word in (f"--{name}", value)]
+    assert {note.split(" ")[0] for note in make("LMData", *NEOX, *words).notes} == set(idle)
+
+
+def test_types_of_rows_are_refused_or_named(world):
+    for name in ("input_ids_dtype", "input_mask_dtype", "position_ids_dtype", "seq_lengths_dtype"):
+        assert not make("LMData", *NEOX, f"--{name}", "int32").notes
+        with pytest.raises(UsageError, match=f"{name}='int16'; expected int32, in which all rows"):
+            make("LMData", *NEOX, f"--{name}", "int16")
+        (note,) = make("LMData", *NEOX, f"--{name}", "int16", "--compat", "modelzoo-2.2").notes
+        assert note == f"{name} has no effect: all rows are int32, as in ModelZoo 2.2"
+
+
+def test_chunks_count_where_they_are_packed_as_there(world):
+    def said(*words):
+        return [
+            note
+            for note in make("LMData_VSL", *NEOX, "--max_chunk_size", "64", *words).notes
+            if "chunk" in note
+        ]
+
+    assert said() == [
+        "max_chunk_size has no effect: only packing=modelzoo looks at chunks, and this is best_fit"
     ]
+    assert not said("--packing", "modelzoo")
+    assert not said("--compat", "modelzoo-2.2")
+
+
+def test_a_remainder_is_of_streams(world):
+    few = ("--min_sequence_len", "0", "--write_remainder")
+    (note,) = make("LMData_VSL", *NEOX, *few, "False").notes
+    assert note.startswith("write_remainder has no effect: rows of mode LMData_VSL never go on")
+    (note,) = make("LMData", *NEOX, *few, "False", "--pack_sequences", "False").notes
+    assert note.startswith("tail=drop has no effect: without pack_sequences")
+    assert not make("LMData_VSL", *NEOX, *few, "True").notes
+
+
+OF_MODES = {
+    "jsonl_key": ("LMData", "LMData_VSL", "FIM"),
+    "tail": ("LMData", "FIM"),
+    "fold_long_doc": ("LMData_VSL",),
+    "fim_rate": ("FIM",),
+    "prompt_key": ("Summarization", "Summarization_VSL", "DPO"),
+    "sep_token": ("Summarization", "Summarization_VSL"),
+    "eos_after_prompt": ("Summarization_VSL",),
+    "response_delimiter": ("DPO",),
+    "respose_delimiter": ("DPO",),
+    "packing": ("LMData_VSL", "Summarization_VSL"),
+    "min_sequence_len": tuple(mode for mode in MODES if mode != "DPO"),
+    "params": tuple(MODES),
+    "shuffle": tuple(MODES),
+    "output_name": tuple(MODES),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODES)
+def test_options_of_modes(name):
+    assert modes_with(name) == OF_MODES[name]
+
+
+def test_groups_of_the_help_name_the_modes():
+    for field in fields_of(RowOptions):
+        having, shown = modes_with(field.name), field.option.group
+        if len(having) < len(MODES) and field.name != "mode":
+            expected = "All modes but DPO" if len(having) == len(MODES) - 1 else ", ".join(having)
+            assert shown == expected, field.name
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_option_of_other_modes_is_refused(mode, world):
+    values = {
+        "fold_long_doc": "True",
+        "fim_rate": "0.9",
+        "tail": "pad",
+        "min_sequence_len": "4",
+        "eos_after_prompt": "True",
+        "packing": "best_fit",
+    }
+    for name, modes in OF_MODES.items():
+        if mode not in modes:
+            words = (f"--{name}", values.get(name, "text"))
+            with pytest.raises(
+                UsageError, match=f"{name} is no option of mode {mode}, but of {', '.join(modes)}"
+            ) as caught:
+                make(mode, *NEOX, *words)
+            assert "Expected the fields" in str(caught.value) or f"hdf5 {mode} --help" in str(caught.value)
+
+
+def test_options_that_ask_for_nothing_are_no_options_of_other_modes(world):
+    words = (
+        "--short_seq_prob",
+        "0.0",
+        "--pack_sequences",
+        "False",
+        "--prompt_key",
+        "text",
+        "--completion_key",
+        "body",
+    )
+    make("Summarization", *NEOX, *words)
+    assert params()["post-process"]["n_examples"]
+
+
+def test_a_misspelled_option_of_the_script(world):
+    Path("raw/a.jsonl").write_text(json.dumps({"prompt": "one", "chosen": "two", "rejected": "a"}) + "\n")
+    for name in ("respose_delimiter", "response_delimiter"):
+        make("DPO", *NEOX, f"--{name}", "[/INST]")
+        assert params()["dataset"]["response_delimiter"] == "[/INST]"
+
+
+def test_what_was_given_is_written_without_places_or_secrets(world):
+    (world / "list.txt").write_text("raw/a.jsonl\n")
+    words = ("--auth_token", "hf_secret", "--output_dir", f"{world}/data_dir/")
+    for workers in ("1", "2"):
+        found = run(*NEOX, *words, "--processes", "0", "--workers", workers)
+        assert {**found["setup"], "mode": 0, "jsonl_key": 0} == {
+            "input_dir": "raw",
+            "output_dir": "data_dir",
+            "processes": 0,
+            "mode": 0,
+            "jsonl_key": 0,
+        }
+    assert {name: found["processing"][name] for name in ("tokenizer_type", "encoder_file")} == {
+        "tokenizer_type": "NeoXTokenizer",
+        "encoder_file": "neox.json",
+    }
+    assert "auth_token" not in found["processing"]
+    found = run(*GPT2, "--metadata_files", f"{world}/list.txt,list.txt", "--output_dir", "data_dir")
+    assert found["setup"]["metadata_files"] == ["list.txt", "list.txt"]
+    assert found["processing"]["vocab_file"] == "vocab.bpe"
+
+
+def test_our_own_command_tells_no_class_of_tokenizers(world):
+    hdf5(RawTexts("raw"), "data_dir", tokenizer="neox.json", scheduler="synchronous", progress=False)
+    assert "tokenizer_type" not in params()["processing"]
+    assert "input_dir" not in params()["setup"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_help_of_a_mode(mode, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main(["hdf5", mode, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Example: dolma-dask hdf5 {mode} " in shown
+    for name, modes in OF_MODES.items():
+        if name != "respose_delimiter":
+            assert (f"│ --{name} " in shown) == (mode in modes), name
+    assert "--no-" not in shown.replace("--no-effect", "")
 
 
 def test_secrets_are_not_written(world):
@@ -167,7 +334,11 @@ def test_secrets_are_not_written(world):
         (["LMData", *NEOX], "input_dir"),
         (["LMData", "--input_dir", "raw"], "tokenizer_type"),
         (["LMData", "--input_dir", "raw", "--tokenizer_type", "NeoXTokenizer"], "encoder_file is missing"),
-        (["LMData", "--input_dir", "raw", *NEOX, "--shuffle", "True"], "shuffle"),
+        (["LMData", "--input_dir", "raw", *NEOX, "--skip", "README"], "skip"),
+        (
+            ["LMData", "--input_dir", "raw", *NEOX, "--dataset_processor", "DPOPreprocessor"],
+            "expected LMDataP",
+        ),
         (["LMData", "--input_dir", "raw", *NEOX, "--input_ids_dtype", "int16"], "int32"),
         (["LMData", "--input_dir", "raw", *NEOX, "--compat", "1"], "modelzoo-2.2"),
         (["LMData", "--input_dir", "nothing", *NEOX], "nothing"),

@@ -5,7 +5,7 @@ A mode is a class of options, in a file of its own: its fields, those that it in
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.options.base import OUTPUT, Opt
@@ -29,6 +29,9 @@ MIN_TOKENS = {None: 10, MODELZOO: 6}
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(TokenizingOptions):
     """Options of all modes."""
+
+    summary: ClassVar[str]
+    """What the mode makes, in a sentence."""
 
     tokenizer: Annotated[
         str,
@@ -122,6 +125,8 @@ class ModeOptions(TokenizingOptions):
 class LossOptions(ModeOptions):
     """Options of modes whose rows have one loss mask."""
 
+    group = "All modes but DPO"
+
     min_sequence_len: Annotated[
         int | None,
         Opt("Documents, or rows of a document by itself, of fewer tokens are left out; by default 10."),
@@ -138,6 +143,8 @@ class LossOptions(ModeOptions):
 class PromptOptions(ModeOptions):
     """Options of modes whose records have a prompt."""
 
+    group = "Summarization, Summarization_VSL, DPO"
+
     prompt_key: Annotated[
         str | None,
         Opt(
@@ -149,6 +156,8 @@ class PromptOptions(ModeOptions):
 @dataclass(frozen=True, kw_only=True)
 class DocumentOptions(LossOptions):
     """Options of modes whose records are texts."""
+
+    group = "LMData, LMData_VSL, FIM"
 
     short_seq_prob: Annotated[
         float,
@@ -183,14 +192,21 @@ class DocumentOptions(LossOptions):
 
     def notes(self) -> tuple[str, ...]:
         """See `ModeOptions.notes`."""
-        if self.inverted_mask and self.is_like_modelzoo:
-            return ("inverted_mask does nothing under compat, as in ModelZoo 2.2",)
-        return ()
+        said = ["inverted_mask does nothing under compat, as in ModelZoo 2.2"]
+        said = said if self.inverted_mask and self.is_like_modelzoo else []
+        idle = {"chunk_len_to_split", "remove_bos_in_chunks"} & self.given(DocumentOptions).keys()
+        if idle and not self.split_text_to_tokenize:
+            said.append(
+                f"{' and '.join(sorted(idle))} without split_text_to_tokenize: no effect, texts are not cut"
+            )
+        return (*said, *super().notes())
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackingOptions(ModeOptions):
     """Options of modes in which several documents share a row without seeing each other."""
+
+    group = "LMData_VSL, Summarization_VSL"
 
     packing: Annotated[
         Packing | None,
@@ -203,19 +219,26 @@ class PackingOptions(ModeOptions):
         int | None, Opt("Sequences that share a row at most; by default any number.", min=1)
     ] = None
     max_chunk_size: Annotated[
-        int, Opt("With packing=modelzoo: KiB of text whose sequences may share rows.", min=1)
+        int, Opt('With packing="modelzoo": KiB of text whose sequences may share rows.', min=1)
     ] = 1024
 
+    def notes(self) -> tuple[str, ...]:
+        """See `ModeOptions.notes`."""
+        is_idle = self.max_chunk_size != PackingOptions.max_chunk_size and self.way != "modelzoo"
+        own = (
+            f"max_chunk_size has no effect: only packing=modelzoo looks at chunks, and this is {self.way}",
+        )
+        return (*(own if is_idle else ()), *super().notes())
+
     @property
-    def packing_in_force(self) -> Packing:
+    def way(self) -> Packing:
         """How sequences are put together."""
-        default: Packing = "modelzoo" if self.is_like_modelzoo else "best_fit"
-        return self.packing or default
+        return self.packing or ("modelzoo" if self.is_like_modelzoo else "best_fit")
 
     def packing_options(self) -> dict[str, Any]:
         """Return what a mode needs to know of them."""
         return {
-            "packing": self.packing_in_force,
+            "packing": self.way,
             "max_sequences": self.max_sequences_per_row,
             "max_chunk_size": self.max_chunk_size,
         }

@@ -55,6 +55,9 @@ class PreferenceFiller(RowFiller):
 class PreferenceOptions(PromptOptions):
     """Options of DPO."""
 
+    group = "DPO"
+    summary = "prompts with an answer that people chose and one that they rejected."
+
     chosen_key: Annotated[
         str | None,
         Opt("Field of the answer that was chosen, a text or a list of messages; by default chosen."),

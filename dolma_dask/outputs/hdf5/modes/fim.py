@@ -60,6 +60,9 @@ class FimFiller(RowFiller):
 class FimOptions(LmOptions):
     """Options of FIM."""
 
+    group = "FIM"
+    summary = "LMData with parts of documents in another order, so that a model learns to fill in the middle."
+
     fim_rate: Annotated[
         float, Opt("Share of the documents, or their pieces in a row, that are permuted.", min=0, max=1)
     ] = 0.9

@@ -18,6 +18,9 @@ from dolma_dask.tokens.packing import Tail
 class LmOptions(DocumentOptions):
     """Options of LMData."""
 
+    group = "LMData, FIM"
+    summary = "documents as one stream of tokens, each predicted from those before it."
+
     tail: Annotated[
         Tail,
         Opt("What happens to the last tokens, which fill no row: one more row with padding, or nothing."),
@@ -28,6 +31,14 @@ class LmOptions(DocumentOptions):
             "Rows go on from document to document; else every document begins a row, and its last row is padded."
         ),
     ] = True
+
+    def notes(self) -> tuple[str, ...]:
+        """See `ModeOptions.notes`."""
+        is_idle = self.tail == "drop" and not self.pack_sequences
+        own = (
+            "tail=drop has no effect: without pack_sequences no tokens are left over, and the last row of each document is padded",
+        )
+        return (*(own if is_idle else ()), *super().notes())
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""

@@ -21,6 +21,9 @@ MIN_SEGMENT = 2
 class LmVslOptions(DocumentOptions, PackingOptions):
     """Options of LMData_VSL."""
 
+    group = "LMData_VSL"
+    summary = "documents side by side in rows, each seeing itself alone."
+
     fold_long_doc: Annotated[
         bool,
         Opt("Documents that are longer than a row are cut into several sequences; else they are left out."),

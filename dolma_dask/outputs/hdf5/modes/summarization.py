@@ -19,6 +19,8 @@ from dolma_dask.tokens.specials import with_token
 class PairOptions(PromptOptions, LossOptions):
     """Options of modes whose records are prompts with their completions."""
 
+    group = "Summarization, Summarization_VSL"
+
     completion_key: Annotated[str | None, Opt("Field of the completion.")] = None
     multi_turn_key: Annotated[
         str | None, Opt("Field of a dialogue, in place of both: a list, prompts and completions in turn.")
@@ -80,6 +82,8 @@ class PairOptions(PromptOptions, LossOptions):
 class SummarizationOptions(PairOptions):
     """Options of Summarization."""
 
+    summary = "prompts with their completions, which alone are predicted, each pair in a row of its own."
+
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""
         options = self.pair_options(tokenizer, joins_turns=False, eos_after_prompt=False)
@@ -89,6 +93,11 @@ class SummarizationOptions(PairOptions):
 @dataclass(frozen=True, kw_only=True)
 class SummarizationVslOptions(PairOptions, PackingOptions):
     """Options of Summarization_VSL."""
+
+    group = "Summarization_VSL"
+    summary = (
+        "prompts with their completions, or whole dialogues, side by side in rows, each seeing itself alone."
+    )
 
     eos_after_prompt: Annotated[
         bool, Opt("The token that ends a document stands behind each prompt too.")
