@@ -96,6 +96,22 @@ def test_packed_rows_are_shown(mode, chain, tmp_path):
     assert found["packing efficiency"] == pytest.approx(filled / (sides * 64 * len(data)))
     assert ("tokens only read" in found) == (mode in ("Summarization", "DPO"))
     assert found.get("sequences per row", 0) >= (sequences or 0)
+    assert "left out" not in found
+
+
+@pytest.mark.parametrize("length", [24, 44], ids=["all", "some"])
+def test_documents_that_make_no_row_are_told_apart(length, chain, tmp_path):
+    packed = str(tmp_path / "h5")
+    options = {"tokenizer": str(chain / "tokenizer.json"), "max_seq_length": length, **QUIET}
+    dk.hdf5(
+        str(chain / "v1"), packed, mode="Summarization", prompt_key="text", completion_key="source", **options
+    )
+    left = json.loads(Path(f"{packed}/data_params.json").read_text())["post-process"]["discarded_files"]
+    content, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
+    (table,) = (table for table in content["results"] if table["section"] == "Packed rows")
+    assert left
+    assert left == table["rows"][0][table["columns"].index("left out")]
+    assert "too long" in table["caption"]
 
 
 def test_packed_rows_of_other_documents_are_refused(chain, tmp_path):
