@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from small_corpus import collect_small_corpus
@@ -205,6 +206,29 @@ def check_cerebras(out: Path) -> None:
     assert "2048" in json.dumps(params)
 
 
+def make_preferences() -> None:
+    rows = [{"prompt": text(n), "chosen": f"Yes, {n}.", "rejected": "No."} for n in range(20)]
+    store(Path("raw/preferences/a.jsonl"), rows)
+    store_tokenizer("neox-encoder.json")
+
+
+def check_preferences(out: Path) -> None:
+    with h5py.File(out / "preferences/h5/part-000000-00000.h5") as file:
+        assert file["data"].shape == (20, 6, 2048)
+
+
+def make_whole_documents() -> None:
+    rows = [{"id": str(n), "text": text(n % 15), "source": "wiki"} for n in range(20)]
+    store(Path("corpus/v0/documents/a.jsonl.gz"), rows)
+    store_tokenizer("neox-encoder.json")
+
+
+def check_whole_documents(out: Path) -> None:
+    with h5py.File(out / "training/h5/part-000000-00000.h5") as file:
+        begins = (file["data"][:, 4] == 0) & (file["data"][:, 1] == 1)
+    assert begins.sum() == 15
+
+
 def make_demo() -> None:
     from dolma_dask.io.documents import DocumentFile
 
@@ -231,8 +255,10 @@ MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
     "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),
     "one_reading.yaml": (make_one_reading, check_one_reading),
     "pre_tokenize.yaml": (make_pre_tokenize, check_pre_tokenize),
+    "preferences.yaml": (make_preferences, check_preferences),
     "pretrain_data.yaml": (make_pretrain_data, check_pretrain_data),
     "redpajama_v2.yaml": (make_redpajama_v2, check_redpajama_v2),
+    "whole_documents.yaml": (make_whole_documents, check_whole_documents),
     "wiki.yaml": (make_wiki, check_wiki),
 }
 

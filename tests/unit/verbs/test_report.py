@@ -5,8 +5,10 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fsspec
+import h5py
 import pytest
 
 import dolma_dask as dk
@@ -54,22 +56,68 @@ def documents_of(root: Path) -> dict[tuple[str, int], dict]:
     }
 
 
-def test_packed_rows_are_shown(chain, tmp_path):
+PACKED: dict[str, tuple[dict[str, Any], int, float | None]] = {
+    "LMData": ({}, 1, None),
+    "LMData_VSL": ({"min_sequence_len": 2}, 1, 1.1),
+    "Summarization": ({"prompt_key": "text", "completion_key": "source"}, 1, 1.0),
+    "DPO": ({"prompt_key": "text", "chosen_key": "source", "rejected_key": "id"}, 2, 2.0),
+}
+"""Options of modes, how many sequences of a row's length stand side by side, and how many sequences a row has, at least."""
+
+
+@pytest.mark.parametrize("mode", PACKED)
+def test_packed_rows_are_shown(mode, chain, tmp_path):
+    options, sides, sequences = PACKED[mode]
     packed = str(tmp_path / "h5")
-    options = {
-        "tokenizer": str(chain / "tokenizer.json"),
-        "max_seq_length": 32,
-        "eos": "<|endoftext|>",
+    made = dk.hdf5(
+        str(chain / "v1"),
+        packed,
+        mode=mode,
+        tokenizer=str(chain / "tokenizer.json"),
+        max_seq_length=64,
+        eos="<|endoftext|>",
+        **options,
         **QUIET,
-    }
-    made = dk.hdf5(str(chain / "v1"), packed, **options)
+    )
     content, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
     assert [row["verb"] for row in content["stages"]][-2:] == ["ragged", "hdf5"]
     assert stages(content)["hdf5"]["tokens"] == made.counts["tokens"]
     (table,) = (table for table in content["results"] if table["section"] == "Packed rows")
-    ((rows, tokens, padding, efficiency, files, _),) = table["rows"]
-    assert (rows, tokens + padding, files) == (made.counts["rows"], 32 * rows, 1)
-    assert efficiency == pytest.approx(tokens / (tokens + padding))
+    (cells,) = table["rows"]
+    found = dict(zip(table["columns"], cells, strict=True))
+    with h5py.File(f"{packed}/part-000000-00000.h5") as file:
+        data = file["data"][:]
+    predicted = int(data[:, 1::3].sum()) if sides == 2 else int(data[:, 1].sum())
+    assert (found["mode"], found["rows"], found["files"]) == (mode, len(data), 1)
+    assert found["tokens to predict"] == predicted
+    assert found["padding"] == made.counts["pad_tokens"]
+    filled = predicted + found.get("tokens only read", 0)
+    assert filled + found["padding"] == sides * 64 * len(data)
+    assert found["packing efficiency"] == pytest.approx(filled / (sides * 64 * len(data)))
+    assert ("tokens only read" in found) == (mode in ("Summarization", "DPO"))
+    assert found.get("sequences per row", 0) >= (sequences or 0)
+    assert "left out" not in found
+
+
+@pytest.mark.parametrize("length", [24, 44], ids=["all", "some"])
+def test_documents_that_make_no_row_are_told_apart(length, chain, tmp_path):
+    packed = str(tmp_path / "h5")
+    options = {"tokenizer": str(chain / "tokenizer.json"), "max_seq_length": length, **QUIET}
+    dk.hdf5(
+        str(chain / "v1"), packed, mode="Summarization", prompt_key="text", completion_key="source", **options
+    )
+    left = json.loads(Path(f"{packed}/data_params.json").read_text())["post-process"]["discarded_files"]
+    content, _ = page_of(chain / "v1", tokens=[str(chain / "tokens"), packed])
+    (table,) = (table for table in content["results"] if table["section"] == "Packed rows")
+    assert left
+    assert left == table["rows"][0][table["columns"].index("left out")]
+    assert "too long" in table["caption"]
+
+
+def test_packed_rows_of_other_documents_are_refused(chain, tmp_path):
+    packed = str(tmp_path / "h5")
+    options = {"tokenizer": str(chain / "tokenizer.json"), "max_seq_length": 32, **QUIET}
+    dk.hdf5(str(chain / "v1"), packed, **options)
     other = tmp_path / "other"
     write_lines(other / "documents/z.jsonl.gz", lines_of(range(3)))
     with pytest.raises(UsageError, match="made from other documents"):
