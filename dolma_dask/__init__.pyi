@@ -1596,6 +1596,7 @@ def ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove"] = "numpy",
     name: str | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
@@ -1618,9 +1619,9 @@ def ragged(
     cluster: str | None = None,
     progress: bool = True,
 ) -> Summary:
-    """Tokenize documents into ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
+    """Tokenize documents into files of token ids for a trainer; by default ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
 
-    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>"
+    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>" --format megatron
 
     Parameters
     ----------
@@ -1634,7 +1635,11 @@ def ragged(
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none. In Python also its id.
+        Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
+        else none. In Python also its id.
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove"}
+        Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
+        (.bin and .idx) or datatrove (.ds).
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
@@ -3019,6 +3024,7 @@ def write_ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove"] = "numpy",
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
@@ -3030,7 +3036,7 @@ def write_ragged(
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
-    """Tokenize a Dask dataframe or bag into ragged NumPy arrays, a pair of files for each partition.
+    """Tokenize a Dask dataframe or bag into files of token ids for each partition: NumPy arrays, or in the format of a trainer.
 
     Parameters
     ----------
@@ -3046,7 +3052,11 @@ def write_ragged(
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none. In Python also its id.
+        Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
+        else none. In Python also its id.
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove"}
+        Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
+        (.bin and .idx) or datatrove (.ds).
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.

@@ -85,9 +85,8 @@ class TokenShard(Struct, frozen=True):
         """Read both files in full and compare them with the record, if there is one; raises `CorruptFileError` for other bytes."""
         if self.sidecar is None:
             return
-        checksums = self.sidecar.checksums
-        for path, expected in ((self.lengths_path, checksums.len), (self.data_path, checksums.data)):
-            found = checksum(str(path))
+        for path, part in ((self.lengths_path, "len"), (self.data_path, "data")):
+            found, expected = checksum(str(path)), self.sidecar.checksums.get(part)
             if found != expected:
                 raise CorruptFileError(
                     f"{path} has checksum {found}, its record says {expected}: bytes changed since they were written;"

@@ -163,6 +163,9 @@ class Verbs(VerbLaws):
         "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True, replaces=False),
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, replaces=False, repeats=True),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
+        "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{RULE}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
+        "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{RULE}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
+        "ragged megatron": Case(f"ragged WORLD/v0 WORLD/megatron {TOKENS} --format megatron --where '{RULE}'", ["megatron"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
