@@ -3,12 +3,9 @@
 import csv
 import gzip
 import json
-import struct
-from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from token_readers import READERS, read_all
 
 import dolma_dask as dk
 from dolma_dask.errors import UsageError
@@ -20,70 +17,6 @@ from .conftest import TEXTS, document, write_lines
 HERE = {"progress": False, "scheduler": "synchronous"}
 STREAMS = sorted(name for name, files in FORMATS.items() if files.is_stream)
 OTHERS = sorted(FORMATS.keys() - {"numpy"})
-
-
-def cut(ids: np.ndarray, ends: np.ndarray) -> list[list[int]]:
-    return [part.tolist() for part in np.split(ids, ends)[: len(ends)]]
-
-
-def read_numpy(stem: str) -> list[list[int]]:
-    lengths = np.load(f"{stem}.len.npy")
-    return cut(np.load(f"{stem}.data.npy"), np.cumsum(lengths, dtype=np.int64))
-
-
-def read_parquet(stem: str) -> list[list[int]]:
-    rows = pq.read_table(f"{stem}.parquet").to_pylist()
-    assert all(len(row["input_ids"]) == row["length"] for row in rows)
-    return [row["input_ids"] for row in rows]
-
-
-def read_dolma(stem: str) -> list[list[int]]:
-    ids = np.fromfile(f"{stem}.npy", json.loads(Path(f"{stem}.json").read_text())["dtype"])
-    with gzip.open(f"{stem}.csv.gz", "rt", newline="") as lines:
-        rows = [(int(start), int(end)) for start, end, *_ in csv.reader(lines)]
-    assert not rows or [0, *(end for _, end in rows)] == [*(start for start, _ in rows), ids.size]
-    return [ids[start:end].tolist() for start, end in rows]
-
-
-def read_megatron(stem: str) -> list[list[int]]:
-    index = Path(f"{stem}.idx").read_bytes()
-    magic, version, code, sequences, documents = struct.unpack_from("<9sQBQQ", index)
-    assert (magic, version, documents) == (b"MMIDIDX\0\0", 1, sequences + 1)
-    dtype = {8: np.dtype("<u2"), 4: np.dtype("<i4")}[code]
-    lengths = np.frombuffer(index, "<i4", sequences, 34)
-    pointers = np.frombuffer(index, "<i8", sequences, 34 + 4 * sequences)
-    bounds = np.frombuffer(index, "<i8", documents, 34 + 12 * sequences)
-    assert len(index) == 34 + 20 * sequences + 8
-    assert bounds.tolist() == list(range(documents))
-    ids = Path(f"{stem}.bin").read_bytes()
-    assert len(ids) == lengths.sum(dtype=np.int64) * dtype.itemsize
-    return [
-        np.frombuffer(ids, dtype, length, pointer).tolist()
-        for length, pointer in zip(lengths, pointers, strict=True)
-    ]
-
-
-def read_datatrove(stem: str) -> list[list[int]]:
-    about, count, _ = Path(f"{stem}.ds.metadata").read_text().split("\n")
-    ids = np.fromfile(f"{stem}.ds", {"2": "<u2", "4": "<u4"}[about.rpartition("|")[2]])
-    assert ids.size == int(count)
-    return cut(ids, np.fromfile(f"{stem}.ds.index", "<u8").astype(np.int64))
-
-
-READERS = {
-    "numpy": read_numpy,
-    "parquet": read_parquet,
-    "dolma": read_dolma,
-    "megatron": read_megatron,
-    "datatrove": read_datatrove,
-}
-
-
-def read_all(folder: Path, name: str) -> list[list[int]]:
-    """Return the ids of all documents of a folder."""
-    data = FORMATS[name].data
-    found = sorted(str(path).removesuffix(data) for path in folder.glob(f"*{data}"))
-    return [ids for stem in found for ids in READERS[name](stem)]
 
 
 @pytest.fixture
@@ -162,3 +95,41 @@ def test_another_format_in_the_same_folder_is_refused(dataset, tmp_path, tokeniz
     dk.ragged(dataset, tmp_path / "a", tokenizer=tokenizer, format="dolma", overwrite=True, **HERE)
     assert not list((tmp_path / "a").glob("*.len.npy"))
     assert len(read_all(tmp_path / "a", "dolma")) == 10
+
+
+def original_readers(folder, stems, name):
+    """Yield the ids of the documents of each shard as the original reader gives them, None in place of what it cannot open; skip without it."""
+    if name == "parquet":
+        read = pytest.importorskip("datasets").load_dataset
+        for stem in stems:
+            file, cache = f"{folder}/{stem}.parquet", f"{folder}-cache"
+            is_empty = not READERS[name](f"{folder}/{stem}")  # it takes no dataset without rows
+            rows = [] if is_empty else read("parquet", data_files=file, split="train", cache_dir=cache)
+            yield [row["input_ids"] for row in rows]
+    if name == "megatron":
+        read = pytest.importorskip("megatron.core.datasets.indexed_dataset").IndexedDataset
+        for stem in stems:
+            # it maps files into memory, which no system does with an empty one
+            is_empty = not (folder / f"{stem}.bin").stat().st_size
+            yield None if is_empty else [ids.tolist() for ids in read(f"{folder}/{stem}")]
+    if name == "datatrove":
+        pytest.importorskip("torch")
+        read = pytest.importorskip("datatrove.utils.dataset").DatatroveFileDataset
+        for stem in stems:
+            windows = read(f"{folder}/{stem}.ds", seq_len=0, return_positions=True)
+            documents = []
+            for window in (windows[number] for number in range(len(windows))):
+                assert window["positions"].tolist() == [0]
+                documents += window["input_ids"].tolist()
+            yield documents
+
+
+@pytest.mark.parametrize("name", ["parquet", "megatron", "datatrove"])
+def test_the_original_readers_find_the_documents(name, wild, tmp_path, tokenizer):
+    dk.ragged(wild, tmp_path / "a", tokenizer=tokenizer, format=name, eos=END_OF_TEXT, **HERE)
+    stems = [f"v0.{number:05d}-of-00004" for number in range(4)]
+    for stem, found in zip(stems, original_readers(tmp_path / "a", stems, name), strict=True):
+        expected = READERS[name](f"{tmp_path}/a/{stem}")
+        if name == "datatrove":  # it gives windows of tokens
+            expected = [token for ids in expected for token in ids]
+        assert found == expected or (found is None and not expected)
