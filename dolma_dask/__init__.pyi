@@ -1281,7 +1281,7 @@ def mix(
     /,
     *,
     to: str | None = None,
-    ragged: str | Mapping[str, Any] | None = None,
+    ragged: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     hdf5: str | Mapping[str, Any] | None = None,
     dropped: str | None = None,
     dropped_documents: bool = False,
@@ -1336,9 +1336,10 @@ def mix(
         Folder or URL with documents/ and attributes/ in it.
     to : str, optional
         Root of the new version; its documents/ is written. Not needed if `ragged`, `hdf5` or `dropped` is given.
-    ragged : dict, optional
+    ragged : dict or list of dict, optional
         Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as JSON: '{"to":
-        "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle`, `max_size` or `shards` they are made of the new files.
+        "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'; several, such as those of two formats, are encoded once. With `shuffle`,
+        `max_size` or `shards` they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     dropped : str, optional
