@@ -1597,7 +1597,7 @@ def ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
-    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove"] = "numpy",
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
     name: str | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
@@ -1638,9 +1638,9 @@ def ragged(
     eos : str, optional
         Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
         else none. In Python also its id.
-    format : {"numpy", "parquet", "dolma", "megatron", "datatrove"}
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
         Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
-        (.bin and .idx) or datatrove (.ds).
+        (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
@@ -3025,7 +3025,7 @@ def write_ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
-    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove"] = "numpy",
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
@@ -3055,9 +3055,9 @@ def write_ragged(
     eos : str, optional
         Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
         else none. In Python also its id.
-    format : {"numpy", "parquet", "dolma", "megatron", "datatrove"}
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
         Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
-        (.bin and .idx) or datatrove (.ds).
+        (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.

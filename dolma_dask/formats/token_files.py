@@ -9,6 +9,7 @@ All have the ids of all documents of a shard back to back, or a row per document
 - megatron: Megatron-LM's ``IndexedDataset``, for NeMo and GPT-NeoX too: ``.bin`` with ids, ``.idx`` with a length and a place for each sequence. A
   document is one sequence.
 - datatrove: ``.ds`` with ids, ``.ds.index`` with the end of each document in tokens, ``.ds.metadata`` with the tokenizer and the number of tokens.
+- mds: MosaicML's streaming datasets, see `dolma_dask.formats.mds`.
 
 Readers of dolma, megatron and datatrove cut windows out of the stream of ids, so that a token has to end each document; it is put there by default.
 """
@@ -24,9 +25,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats.mds import INDEX
 from dolma_dask.formats.ragged import token_dtype
 
-FormatName = Literal["numpy", "parquet", "dolma", "megatron", "datatrove"]
+FormatName = Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"]
 
 Ids = NDArray[np.integer[Any]]
 
@@ -57,6 +59,7 @@ class TokenFormat(Struct, frozen=True):
     # the reader sees one stream of ids, so that an end token stands behind each document unless another is requested
     is_stream: bool = False
     columns: tuple[str, ...] = ("text",)  # of documents, that its writer takes
+    index: str = ""  # name of the file that names those of all shards
     version: int = 1  # raised whenever other bytes are written for the same ids
 
 
@@ -76,6 +79,7 @@ FORMATS: dict[FormatName, TokenFormat] = {
     "datatrove": TokenFormat(
         ".ds", (".ds.index", ".ds.metadata", SIDECAR), _smallest("<u2", "<u4"), is_stream=True
     ),
+    "mds": TokenFormat(".mds", (SIDECAR,), _smallest("<i4"), columns=("text", "id"), index=INDEX),
 }
 assert FORMATS.keys() == set(get_args(FormatName))
 

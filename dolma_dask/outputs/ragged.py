@@ -15,7 +15,10 @@ from msgspec.structs import replace
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.engine.documents import DocumentList, file_plan
+from dolma_dask.engine.plan import Index
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.mds import mds_index
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, TokenFormat
 from dolma_dask.io import files
@@ -56,7 +59,7 @@ class ArrayOptions(TokenizingOptions):
         FormatName,
         Opt(
             "Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron "
-            "(.bin and .idx) or datatrove (.ds).",
+            "(.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).",
             group=OUTPUT,
         ),
     ] = "numpy"
@@ -124,13 +127,22 @@ class RaggedOutput(Struct, frozen=True):
                 "eos": eos and eos.token,
             },
         )
+        others, index = tuple(self._others(names)), self.files.index
+        if index and others:
+            raise UsageError(
+                f"{others[0]}, by {index}, which names those of one dataset alone; expected a folder for each."
+            )
+        beside = {item.stem + suffix for item in names.values() for suffix in self.files.beside}
+        prefixes = {f"{item.numbered[0]}." for item in names.values() if item.numbered}
+        units = tuple(item.stem + self.files.data for item in names.values())
         return replace(
             plan,
-            writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
+            index=Index(index, units, _index_of) if index else None,
+            writes=tuple(sorted({*prefixes, *([index] if index else [])})),
             reads=tuple(suffix for suffix in (self.files.data, *self.files.beside) if suffix != SIDECAR),
-            beside=frozenset(item.stem + suffix for item in names.values() for suffix in self.files.beside),
+            beside=frozenset(beside | ({index} if index else set())),
             own_names=own_names(names),
-            notes=(*plan.notes, *self.engine.notes, *self._others(names)),
+            notes=(*plan.notes, *self.engine.notes, *others),
         )
 
     def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:
@@ -140,6 +152,10 @@ class RaggedOutput(Struct, frozen=True):
         others = [path for path in found if not ours.match(path) and "/" not in path]
         if others:
             yield f"{self.root} holds {counted(len(others), 'token shard')} of other datasets too, first {others[0]}: who opens the folder reads all"
+
+
+def _index_of(records: Sequence[Record]) -> bytes:
+    return mds_index([(record.files[0].path, record.files[0].bytes, record.rows) for record in records])
 
 
 def own_names(names: Mapping[str, RaggedNames]) -> str:

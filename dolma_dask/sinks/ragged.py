@@ -83,7 +83,7 @@ class StagedWriter:
     """Base of writers of ids back to back into a flat folder, with other files beside them; leaving it by an exception writes nothing.
 
     `tokenizer` decides the type of ids and the largest one allowed; `source` is the document shard behind the tokens, for the record.
-    ``sidecar`` and ``files`` are set on a clean exit. A format says what stands before the ids (`head`) and beside them (`beside`).
+    ``sidecar`` and ``files`` are set on a clean exit. A format says what the file of ids holds (`stage`, `write_ids`) and what stands beside it (`beside`).
     """
 
     format: ClassVar[FormatName]
@@ -105,6 +105,7 @@ class StagedWriter:
         self.special_tokens: SpellingRecord | UnsetType = UNSET
         self.lossy_documents = 0
         self.data = names.stem + FORMATS[self.format].data
+        self.tokens = 0
         self._folder, self._stem = folder, names.stem
         self.largest_id: int | None = None
         self._stack = contextlib.ExitStack()
@@ -113,11 +114,6 @@ class StagedWriter:
     def documents(self) -> int:
         """Documents written so far."""
         return self.lengths.count
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written so far."""
-        return self._ids.count
 
     def __enter__(self) -> Self:
         self._ids = StagedItems(self.dtype, self._stack)
@@ -138,12 +134,17 @@ class StagedWriter:
         lengths = check_lengths(tokens.lengths)
         if largest is not None:
             self.largest_id = max(largest, self.largest_id or 0)
-        self._ids.append(tokens.ids)
+        self.stage(tokens, rows)
         self.lengths.append(lengths)
+        self.tokens += tokens.ids.size
 
-    def head(self) -> bytes:
-        """Return what stands before the ids."""
-        return b""
+    def stage(self, tokens: Tokens, rows: DocumentRows | None) -> None:
+        """Keep what the file of ids has of some documents."""
+        self._ids.append(tokens.ids)
+
+    def write_ids(self, out: PublishedFile) -> None:
+        """Write the file of ids."""
+        self._ids.copy_to(out)
 
     def beside(self, suffix: str, out: PublishedFile) -> None:
         """Write a file of the format that stands beside the ids."""
@@ -159,8 +160,7 @@ class StagedWriter:
                 with publish(url + suffix) as written[suffix]:
                     self.beside(suffix, written[suffix])
         with publish(url + suffixes.data) as data:  # appears when this block ends: after the record
-            data.write(self.head())
-            self._ids.copy_to(data)
+            self.write_ids(data)
             written = {suffixes.data: data, **written}
             checksums = {part_of(suffix): out.checksum for suffix, out in written.items()}
             self.sidecar = shard_record(self, self.format, checksums)
@@ -193,9 +193,10 @@ class RaggedWriter(StagedWriter):
 
     format = "numpy"
 
-    def head(self) -> bytes:
-        """See `StagedWriter`."""
-        return npy_header(self.dtype, self.tokens)
+    def write_ids(self, out: PublishedFile) -> None:
+        """Write header and ids."""
+        out.write(npy_header(self.dtype, self.tokens))
+        self._ids.copy_to(out)
 
     def beside(self, suffix: str, out: PublishedFile) -> None:
         """Write the lengths."""

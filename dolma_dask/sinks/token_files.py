@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
+from dolma_dask.formats.mds import mds_head, mds_samples
 from dolma_dask.formats.ragged import (
     RaggedNames,
     SourceRecord,
@@ -45,12 +46,12 @@ class DolmaWriter(StagedWriter):
         self._table = StagedItems(np.dtype(np.uint8), self._stack)
         return self
 
-    def write(self, tokens: Tokens, rows: DocumentRows | None = None) -> None:
-        """See `TokenWriter`."""
+    def stage(self, tokens: Tokens, rows: DocumentRows | None) -> None:
+        """Keep ids, and the lines of the table."""
         assert rows is not None
-        start, source = self.tokens, "" if self.source is None else self.source.path
-        super().write(tokens, rows)
-        lines = dolma_rows(rows.batch.column("id"), tokens.lengths, start, source, rows.numbers)
+        super().stage(tokens, rows)
+        source = "" if self.source is None else self.source.path
+        lines = dolma_rows(rows.batch.column("id"), tokens.lengths, self.tokens, source, rows.numbers)
         offsets, text = string_parts(lines)
         self._table.append(text[offsets[0] : offsets[-1]])
 
@@ -85,6 +86,32 @@ class DatatroveWriter(StagedWriter):
             return
         for part in datatrove_index(self.lengths.pieces()):
             out.write(part)
+
+
+class MdsWriter(StagedWriter):
+    """Writes samples of MosaicML's streaming datasets; ``index.json`` is made of all shards."""
+
+    format = "mds"
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._samples = StagedItems(np.dtype(np.uint8), self._stack)
+        self._sizes = StagedItems(np.dtype(np.int64), self._stack)
+        return self
+
+    def stage(self, tokens: Tokens, rows: DocumentRows | None) -> None:
+        """Keep samples."""
+        assert rows is not None
+        ids = tokens.ids.astype(self.dtype, copy=False)
+        parts, sizes = mds_samples(rows.batch.column("id"), ids, tokens.lengths)
+        self._samples.append(np.frombuffer(b"".join(parts), np.uint8))
+        self._sizes.append(sizes)
+
+    def write_ids(self, out: PublishedFile) -> None:
+        """Write the places of samples, and the samples."""
+        for part in mds_head(self.documents, self._sizes.pieces(), url=out.url):
+            out.write(part)
+        self._samples.copy_to(out)
 
 
 GROUP_TOKENS = 1 << 22
@@ -170,4 +197,5 @@ WRITERS: dict[FormatName, Callable[..., TokenWriter]] = {
     "dolma": DolmaWriter,
     "megatron": MegatronWriter,
     "datatrove": DatatroveWriter,
+    "mds": MdsWriter,
 }

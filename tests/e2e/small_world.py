@@ -166,6 +166,7 @@ class Verbs(VerbLaws):
         "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{RULE}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
         "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{RULE}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "ragged megatron": Case(f"ragged WORLD/v0 WORLD/megatron {TOKENS} --format megatron --where '{RULE}'", ["megatron"], others=["--eos none"], asks=True, redone=2, repeats=True),
+        "ragged mds": Case(f"ragged WORLD/v0 WORLD/mds {TOKENS} --format mds --where '{RULE}'", ["mds"], others=["--eos '<|endoftext|>'"], asks=True),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""

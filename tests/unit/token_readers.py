@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,31 @@ def read_datatrove(stem: str) -> list[list[int]]:
     return cut(ids, np.fromfile(f"{stem}.ds.index", "<u8").astype(np.int64))
 
 
+def read_mds(stem: str) -> list[list[int]]:
+    data = Path(f"{stem}.mds").read_bytes()
+    (count,) = struct.unpack_from("<I", data)
+    places = struct.unpack_from(f"<{count + 1}I", data, 4)
+    config = json.loads(data[4 * (count + 2) : places[0]])
+    assert (config["column_names"], config["column_encodings"]) == (
+        ["id", "tokens"],
+        ["str", "ndarray:int32"],
+    )
+    assert places[-1] == len(data)
+    documents = []
+    for start, end in pairwise(places):
+        of_id, of_tokens = struct.unpack_from("<II", data, start)
+        assert start + 8 + of_id + of_tokens == end
+        at = start + 8 + of_id
+        assert data[at] >> 2 == 1
+        form = "<" + "BHI"[data[at] & 3]
+        (length,) = struct.unpack_from(form, data, at + 1)
+        assert end - at == 1 + struct.calcsize(form) + 4 * length
+        documents.append(np.frombuffer(data, "<i4", length, end - 4 * length).tolist())
+    return documents
+
+
 READERS = {
+    "mds": read_mds,
     "numpy": read_numpy,
     "parquet": read_parquet,
     "dolma": read_dolma,

@@ -8,7 +8,7 @@ import pytest
 from token_readers import READERS, read_all
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.testing.tokenizer import END_OF_TEXT
 
@@ -133,3 +133,49 @@ def test_the_original_readers_find_the_documents(name, wild, tmp_path, tokenizer
         if name == "datatrove":  # it gives windows of tokens
             expected = [token for ids in expected for token in ids]
         assert found == expected or (found is None and not expected)
+
+
+def index_of(folder):
+    return [
+        (one["raw_data"]["basename"], one["samples"])
+        for one in json.loads((folder / "index.json").read_text())["shards"]
+    ]
+
+
+def test_the_index_of_mds_names_all_shards_or_is_not_there(wild, tmp_path, tokenizer):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "format": "mds", **HERE}
+    some = dk.ragged(wild, out, only=["x/*", "q*"], **options)
+    assert not (out / "index.json").exists()
+    assert any(
+        "index.json is written once all 4 shards are there; now there are 2" in note for note in some.notes
+    )
+    dk.ragged(wild, out, **options)
+    named = [("v0.00001-of-00004.mds", 4), ("v0.00002-of-00004.mds", 6), ("v0.00003-of-00004.mds", 4)]
+    assert index_of(out) == named, "readers want no file without samples"
+    before = (out / "index.json").read_bytes()
+    (out / "index.json").unlink()
+    assert dk.ragged(wild, out, **options).skipped == 4
+    assert (out / "index.json").read_bytes() == before
+    write_lines(wild / "documents/a.jsonl.gz", [document(1)])
+    dk.ragged(wild, out, **options)
+    assert index_of(out) == [("v0.00000-of-00004.mds", 1), *named]
+    with pytest.raises(UsageError, match="expected a folder for each"):
+        dk.ragged(wild, out, name="other", **options)
+
+
+def test_no_index_is_there_while_a_shard_fails(dataset, tmp_path, tokenizer):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "format": "mds", **HERE}
+    dk.ragged(dataset, out, **options)
+    write_lines(dataset / "documents/x/a.jsonl.gz", [document(1), "{"])
+    with pytest.raises(StageError):
+        dk.ragged(dataset, out, **options)
+    assert not (out / "index.json").exists()
+
+
+def test_streaming_finds_the_documents(wild, tmp_path, tokenizer):
+    read = pytest.importorskip("streaming").StreamingDataset
+    dk.ragged(wild, tmp_path / "a", tokenizer=tokenizer, format="mds", **HERE)
+    found = read(local=str(tmp_path / "a"), shuffle=False, batch_size=1)
+    documents = [found[number] for number in range(len(found))]
+    assert [one["tokens"].tolist() for one in documents] == read_all(tmp_path / "a", "mds")
+    assert [one["id"] for one in documents][:3] == ['comma, "quote"', "new\nline", "plain"]
