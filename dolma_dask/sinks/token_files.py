@@ -4,7 +4,7 @@ Cost beside encoding: that of the ragged pair; see `dolma_dask.sinks.ragged`.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -114,7 +114,7 @@ class MdsWriter(StagedWriter):
         self._samples.copy_to(out)
 
 
-GROUP_TOKENS = 1 << 22
+GROUP_TOKENS = 1 << 20
 """Tokens after which a row group ends, at the next end of a document; a document counts for `_ROW_TOKENS` more, so that empty ones end groups too."""
 
 _ROW_TOKENS = 16
@@ -139,13 +139,9 @@ class ParquetTokenWriter(TableFile):
         self.lossy_documents = 0
         self.documents = self.tokens = 0
         self.largest_id: int | None = None
-        self._schema = pa.schema(
-            {
-                "id": pa.large_string(),
-                "input_ids": pa.list_(pa.from_numpy_dtype(self.dtype)),
-                "length": pa.int32(),
-            }
-        )
+        tokens = pa.list_(pa.field("element", pa.from_numpy_dtype(self.dtype), nullable=False))
+        columns = {"id": pa.large_string(), "input_ids": tokens, "length": pa.int32()}
+        self._schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_cost = 0
 
@@ -178,6 +174,10 @@ class ParquetTokenWriter(TableFile):
             pa.array(tokens.lengths),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _options(self, schema: pa.Schema) -> dict[str, Any]:
+        """Return snappy as the compression: ids shrink to 40 %, at two thirds of zstd's time."""
+        return {"compression": "snappy", "write_page_checksum": True}
 
     def _end_group(self, last: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([*self._waiting, last], self._schema)
