@@ -135,6 +135,13 @@ def test_the_original_readers_find_the_documents(name, wild, tmp_path, tokenizer
         assert found == expected or (found is None and not expected)
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_reader_of_arrays_says_whose_files_they_are(name, dataset, tmp_path, tokenizer):
+    dk.ragged(dataset, tmp_path / "a", tokenizer=tokenizer, format=name, **HERE)
+    with pytest.raises(UsageError, match=f"its files are of the format {name}, for other readers"):
+        dk.open_ragged(tmp_path / "a")
+
+
 def index_of(folder):
     return [
         (one["raw_data"]["basename"], one["samples"])
