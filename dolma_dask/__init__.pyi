@@ -1365,7 +1365,7 @@ def mix(
     /,
     *,
     to: str | None = None,
-    ragged: str | Mapping[str, Any] | None = None,
+    ragged: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
     hdf5: str | Mapping[str, Any] | None = None,
     dropped: str | None = None,
     dropped_documents: bool = False,
@@ -1420,9 +1420,10 @@ def mix(
         Folder or URL with documents/ and attributes/ in it.
     to : str, optional
         Root of the new version; its documents/ is written. Not needed if `ragged`, `hdf5` or `dropped` is given.
-    ragged : dict, optional
+    ragged : dict or list of dict, optional
         Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as JSON: '{"to":
-        "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'. With `shuffle`, `max_size` or `shards` they are made of the new files.
+        "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}'; several, such as those of two formats, are encoded once. With `shuffle`,
+        `max_size` or `shards` they are made of the new files.
     hdf5 : dict, optional
         Options of the verb hdf5, in the same way: '{"to": "out/h5", "tokenizer": "neox.json", "max_seq_length": 2048}'.
     dropped : str, optional
@@ -1680,6 +1681,7 @@ def ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
     name: str | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
@@ -1702,9 +1704,9 @@ def ragged(
     cluster: str | None = None,
     progress: bool = True,
 ) -> Summary:
-    """Tokenize documents into ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
+    """Tokenize documents into files of token ids for a trainer; by default ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
 
-    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>"
+    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>" --format megatron
 
     Parameters
     ----------
@@ -1718,7 +1720,11 @@ def ragged(
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none. In Python also its id.
+        Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
+        else none. In Python also its id.
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
+        Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
+        (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
@@ -3187,6 +3193,7 @@ def write_ragged(
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
+    format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
@@ -3198,7 +3205,7 @@ def write_ragged(
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_record_bytes: int = 64000000,
 ) -> Summary | Delayed:
-    """Tokenize a Dask dataframe or bag into ragged NumPy arrays, a pair of files for each partition.
+    """Tokenize a Dask dataframe or bag into files of token ids for each partition: NumPy arrays, or in the format of a trainer.
 
     Parameters
     ----------
@@ -3214,7 +3221,11 @@ def write_ragged(
     bos : str, optional
         Token to put before each document; by default none. In Python also its id.
     eos : str, optional
-        Token to put after each document; by default none. In Python also its id.
+        Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
+        else none. In Python also its id.
+    format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
+        Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
+        (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.

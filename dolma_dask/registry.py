@@ -146,7 +146,7 @@ VERBS = _by_name(
     Verb(
         "ragged",
         "dolma_dask.verbs.ragged:ragged",
-        "Tokenize documents into ragged NumPy arrays.",
+        "Tokenize documents into files of ids: NumPy arrays, or in the format of a trainer.",
         reads=("dataset",),
         files=("tokenizer",),
         makes="tokens",

@@ -1,6 +1,6 @@
 """Plans: tasks with their inputs and outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from msgspec import Struct
@@ -77,6 +77,14 @@ class Stage(Protocol):
         ...
 
 
+class Index(Struct, frozen=True):
+    """A file that names the files of all units: it goes before one is made again, and appears once all are there."""
+
+    path: str  # relative to the root
+    units: tuple[str, ...]  # all that there must be, in order
+    content: Callable[[Sequence[Record]], bytes]  # of their records
+
+
 class Plan(Struct, frozen=True):
     """A run as a verb describes it."""
 
@@ -93,6 +101,7 @@ class Plan(Struct, frozen=True):
     beside: frozenset[str] = frozenset()  # further files of these units
     # stems of all shards, if outputs of shards whose document files are gone are removed with `overwrite`, and all other files may stay
     documents: frozenset[str] = frozenset()
+    index: Index | None = None
     # regular expression of the paths that may be of this plan, if not all below `writes` are
     own_names: str = ""
     # files that earlier runs have made from the same input, and this one does not make, are removed without `overwrite`

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask import clusters
+from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.outcome import (
@@ -27,7 +28,7 @@ from dolma_dask.engine.outcome import (
     totals,
     window_notes,
 )
-from dolma_dask.engine.plan import Plan, Stage, Task
+from dolma_dask.engine.plan import Index, Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import (
     DiskFullError,
@@ -37,7 +38,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.publish import sweep
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
@@ -174,11 +175,16 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         for each in running:
             for path in each.surplus.left_over:
                 files.remove(files.join(each.plan.root, path))
+        for each in running:
+            if each.plan.index and each.state.left:
+                files.remove(files.join(each.plan.root, each.plan.index.path))
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
         for each in running:
             if each.surplus.orphans and not each.failures:
                 _remove_orphans(each)
+            if each.plan.index and each.plan.tasks and not each.failures:
+                _write_index(each, each.plan.index)
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -411,6 +417,23 @@ def _remove_orphans(each: _Running) -> None:
         files.remove(files.join(each.plan.root, path))
     gone = {known[path].unit: known[path] for path in each.surplus.orphans if path in known}
     each.state.journal.append(*(record.forgotten() for record in gone.values()))
+
+
+def _write_index(each: _Running, index: Index) -> None:
+    """Write the file that names those of all units, or say that some are not there."""
+    known = Journal(each.plan.root, each.plan.verb).records  # a run beside this one makes some of them
+    keys = {unit.key for task in each.plan.tasks for unit in task.units}
+    made = [known[unit] for unit in index.units if unit in known]
+    made = [record for record in made if record.key in keys and not record.stale]
+    if len(made) < len(index.units):
+        note = f"{index.path} is written once all {counted(len(index.units), 'shard')} are there; now there are {len(made):,}"
+        each.summary = replace(each.summary, notes=(*each.summary.notes, note))
+        return
+    url, content = files.join(each.plan.root, index.path), index.content(made)
+    if files.stat(url) is None or files.read_bytes(url) != content:
+        sweep(each.plan.root, index.path)  # of a run that was killed in this very act
+        with publish(url) as out:
+            out.write(content)
 
 
 def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:

@@ -192,6 +192,8 @@ def parse_npy_header(head: bytes, url: str) -> NpyHeader:
 
 SIDECAR_VERSION = 1
 MAX_SIDECAR_BYTES = 1 << 20  # a larger file of this name is something else
+SIDECAR_START = b'{\n  "checksums": {'
+"""Each record of origin begins so, a torn one too."""
 
 
 class SpecialToken(Struct, frozen=True):
@@ -233,13 +235,6 @@ class SourceRecord(Struct, frozen=True):
     digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``
 
 
-class Checksums(Struct, frozen=True):
-    """xxh3-128 (hex) of the two npy files, headers included."""
-
-    data: str
-    len: str
-
-
 class RaggedSidecar(Struct, frozen=True):
     """Content of ``<stem>.json``."""
 
@@ -250,7 +245,8 @@ class RaggedSidecar(Struct, frozen=True):
     max_id: int | None  # largest id that occurs; None without tokens
     tokenizer: TokenizerRecord
     source: SourceRecord | None
-    checksums: Checksums
+    checksums: Mapping[str, str]  # xxh3-128 (hex) of the other files: ``data`` and ``len``, headers included
+    format: str | UnsetType = UNSET  # see `dolma_dask.formats.token_files`; left out of numpy's
     special_tokens: SpellingRecord | UnsetType = UNSET
     # documents with characters that the tokenizer does not know and drops
     documents_with_lost_characters: int | UnsetType = UNSET

@@ -31,7 +31,7 @@ class RaggedOptions(ArrayOptions, WriteOptions):
 def write_ragged(
     frame: Texts, to: Annotated[str, Opt("Flat output folder.")], /, *, options: RaggedOptions
 ) -> Summary | Delayed:
-    """Tokenize a Dask dataframe or bag into ragged NumPy arrays, a pair of files for each partition.
+    """Tokenize a Dask dataframe or bag into files of token ids for each partition: NumPy arrays, or in the format of a trainer.
 
     Returns
     -------

@@ -8,7 +8,7 @@ open shard holds one file descriptor; the ``max_open_shards`` used last stay ope
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -29,6 +29,7 @@ from dolma_dask.formats.ragged import (
     parse_npy_header,
     parse_sidecar,
 )
+from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.io.files import checksum, is_local, local_path
 
 _HEAD_BYTES = 4096
@@ -85,9 +86,8 @@ class TokenShard(Struct, frozen=True):
         """Read both files in full and compare them with the record, if there is one; raises `CorruptFileError` for other bytes."""
         if self.sidecar is None:
             return
-        checksums = self.sidecar.checksums
-        for path, expected in ((self.lengths_path, checksums.len), (self.data_path, checksums.data)):
-            found = checksum(str(path))
+        for path, part in ((self.lengths_path, "len"), (self.data_path, "data")):
+            found, expected = checksum(str(path)), self.sidecar.checksums.get(part)
             if found != expected:
                 raise CorruptFileError(
                     f"{path} has checksum {found}, its record says {expected}: bytes changed since they were written;"
@@ -326,9 +326,20 @@ def _list_shards(folder: Path, partial: bool) -> list[RaggedNames]:
         _check_complete(folder, pairs)
     if not pairs:
         below = sorted(name for name in files if any(folder.glob(f"{name}/*{_DATA}")))
-        hint = f"; open one of its folders: {', '.join(below)}" if below else ""
+        hint = f"; open one of its folders: {', '.join(below)}" if below else _of_trainer(files)
         raise UsageError(f"{folder} holds no *{_DATA}, expected pairs of *{_DATA} and *{_LENGTHS}{hint}")
     return sorted(pairs, key=_order)
+
+
+def _of_trainer(files: Iterable[str]) -> str:
+    """Say which trainer the files are for, if they are not for this reader."""
+    found = (name for name, form in FORMATS.items() if any(file.endswith(form.data) for file in files))
+    name = next(found, None)
+    return (
+        f"; its files are of the format {name}, for other readers. Make pairs by ragged without --format"
+        if name
+        else ""
+    )
 
 
 def _order(names: RaggedNames) -> tuple[str, int]:

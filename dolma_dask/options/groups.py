@@ -23,6 +23,9 @@ DatasetLike = str | Dataset | Summary
 TokensLike = str | Mapping[str, Any] | None
 """Options of `ragged` or `hdf5` of a mix, ``to`` and ``tokenizer`` among them, also as JSON text."""
 
+SeveralTokensLike = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None
+"""The same for several outputs of one kind."""
+
 
 def same(value: Any) -> Any:
     """Return a value as it is: `Options.check`, or what it is handed to, says what it may be."""

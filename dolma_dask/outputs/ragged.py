@@ -1,4 +1,4 @@
-"""Token shards of documents: the ids of all documents of a shard back to back, with their lengths beside them.
+"""Token shards of documents: the ids of all documents of a shard, in the format of whoever reads them (`dolma_dask.formats.token_files`).
 
 Memory: a few blocks and 256 KB of text being encoded per worker; ids are kept in local scratch until the header is known.
 """
@@ -14,8 +14,12 @@ from msgspec.structs import replace
 from dolma_dask.display import counted
 from dolma_dask.engine import Plan, Unit
 from dolma_dask.engine.documents import DocumentList, file_plan
+from dolma_dask.engine.plan import Index
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.mds import mds_index
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
+from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, TokenFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import BadRecord, FileRecord
@@ -23,13 +27,11 @@ from dolma_dask.journal import Record
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.outputs.tokenizing import TokenizingOptions
 from dolma_dask.sinks.findings import TextFindings
-from dolma_dask.sinks.ragged import RaggedWriter
+from dolma_dask.sinks.ragged import TokenWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.sinks.token_files import WRITERS
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.specials import Framing
-
-VERSION = 1
-"""Raised whenever ragged writes other bytes for the same documents and tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +48,20 @@ class ArrayOptions(TokenizingOptions):
         str | int | None, Opt("Token to put before each document; by default none. In Python also its id.")
     ] = None
     eos: Annotated[
-        str | int | None, Opt("Token to put after each document; by default none. In Python also its id.")
+        str | int | None,
+        Opt(
+            "Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one, else "
+            "none. In Python also its id."
+        ),
     ] = None
+    format: Annotated[
+        FormatName,
+        Opt(
+            "Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron "
+            "(.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).",
+            group=OUTPUT,
+        ),
+    ] = "numpy"
     name: Annotated[
         str | None,
         Opt(
@@ -58,8 +72,10 @@ class ArrayOptions(TokenizingOptions):
 
     def output(self, to: str) -> "RaggedOutput":
         """Return what makes token shards in the folder `to`."""
-        engine = self.opened()
-        return RaggedOutput(files.normalize(to), engine, Framing.of(engine, self.bos, self.eos))
+        engine, is_stream = self.opened(), FORMATS[self.format].is_stream
+        framing = Framing.of(engine, self.bos, self.eos, has_end=is_stream)
+        FORMATS[self.format].dtype(engine.max_id)
+        return RaggedOutput(files.normalize(to), engine, framing, self.format)
 
 
 class RaggedOutput(Struct, frozen=True):
@@ -68,8 +84,18 @@ class RaggedOutput(Struct, frozen=True):
     root: str
     engine: TokenEngine
     framing: Framing  # special tokens around each document
+    format: FormatName = "numpy"
     verb: ClassVar[str] = "ragged"
-    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    @property
+    def files(self) -> TokenFormat:
+        """Files of the format."""
+        return FORMATS[self.format]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `dolma_dask.sinks.sink.Output`."""
+        return self.files.columns
 
     @property
     def cost(self) -> str:
@@ -78,7 +104,7 @@ class RaggedOutput(Struct, frozen=True):
 
     def open(self, unit: Unit, shard: str) -> "RaggedSink":
         """See `dolma_dask.sinks.sink.Output`."""
-        return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(RaggedNames("").data)))
+        return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(self.files.data)))
 
     def plan(self, documents: DocumentList, name: str | None, policy: RecordPolicy) -> Plan:
         """Return the plan of a token shard for each shard, whose names begin with `name`, by default that of the folder of documents."""
@@ -87,14 +113,15 @@ class RaggedOutput(Struct, frozen=True):
         plan = file_plan(
             self,
             documents,
-            {shard: item.data for shard, item in names.items()},
+            {shard: item.stem + self.files.data for shard, item in names.items()},
             policy,
             {
                 **self.engine.params(),
                 "bos": bos and bos.id,
                 "eos": eos and eos.id,
+                **({} if self.format == "numpy" else {"format": self.format}),
             },
-            version=VERSION,
+            version=self.files.version,
             shown={
                 "tokenizer": self.engine.file_name,
                 "tokenizer_fingerprint": self.engine.fingerprint,
@@ -104,24 +131,35 @@ class RaggedOutput(Struct, frozen=True):
                 "eos": eos and eos.token,
             },
         )
+        others, index = tuple(self._others(names)), self.files.index
+        if index and others:
+            raise UsageError(
+                f"{others[0]}, by {index}, which names those of one dataset alone; expected a folder for each."
+            )
+        beside = {item.stem + suffix for item in names.values() for suffix in self.files.beside}
+        prefixes = {f"{item.numbered[0]}." for item in names.values() if item.numbered}
+        units = tuple(item.stem + self.files.data for item in names.values())
         return replace(
             plan,
-            writes=tuple(sorted({f"{item.numbered[0]}." for item in names.values() if item.numbered})),
-            reads=(".data.npy", ".len.npy"),
-            beside=frozenset(file for item in names.values() for file in (item.lengths, item.sidecar)),
+            index=Index(index, units, _index_of) if index else None,
+            writes=tuple(sorted({*prefixes, *([index] if index else [])})),
+            reads=tuple(suffix for suffix in (self.files.data, *self.files.beside) if suffix != SIDECAR),
+            beside=frozenset(beside | ({index} if index else set())),
             own_names=own_names(names),
-            notes=(*plan.notes, *self.engine.notes, *self._others(names)),
+            notes=(*plan.notes, *self.engine.notes, *others),
         )
 
     def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:
         """Say that the folder holds token shards of other datasets, which `open_ragged` takes for one with these."""
         ours = re.compile(own_names(names))
-        found = [
-            info.path for info in files.list_files(self.root) if info.path.endswith(RaggedNames("").data)
-        ]
+        found = [info.path for info in files.list_files(self.root) if info.path.endswith(self.files.data)]
         others = [path for path in found if not ours.match(path) and "/" not in path]
         if others:
             yield f"{self.root} holds {counted(len(others), 'token shard')} of other datasets too, first {others[0]}: who opens the folder reads all"
+
+
+def _index_of(records: Sequence[Record]) -> bytes:
+    return mds_index([(record.files[0].path, record.files[0].bytes, record.rows) for record in records])
 
 
 def own_names(names: Mapping[str, RaggedNames]) -> str:
@@ -135,24 +173,23 @@ def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
     return dict(zip(shards, ragged_names(list(shards), prefix), strict=True))
 
 
-class RaggedSink(WriterSink[RaggedWriter]):
+class RaggedSink(WriterSink[TokenWriter]):
     """Writes the token shard of one shard of documents."""
 
     def __init__(self, output: "RaggedOutput", shard: str, names: RaggedNames) -> None:
         self._output = output
         source = SourceRecord(layout.document_path(shard), {})
-        super().__init__(
-            RaggedWriter(output.root, names, output.framing.record(output.engine), source=source)
-        )
+        tokenizer = output.framing.record(output.engine)
+        super().__init__(WRITERS[output.format](output.root, names, tokenizer, source=source))
         self._findings = TextFindings(shard, output.engine.in_text)
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
         engine, writer = self._output.engine, self.writer
-        tokens, _, bad = self._findings.encode(
-            rows, lambda some: (engine.encode(some.batch.column("text")), None)
+        tokens, kept, bad = self._findings.encode(
+            rows, lambda some: (engine.encode(some.batch.column("text")), some)
         )
-        writer.write(self._output.framing.apply(tokens))
+        writer.write(self._output.framing.apply(tokens), kept)
         writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy
         return bad
 
@@ -169,7 +206,7 @@ class RaggedSink(WriterSink[RaggedWriter]):
                 **self._findings.sums(facts),
             },
             info={
-                "dtype": writer.sidecar.dtype,
+                "dtype": writer.dtype.str,
                 "tokenizer": self._output.engine.fingerprint,
                 **self._findings.info,
             },

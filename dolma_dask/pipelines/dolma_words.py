@@ -36,6 +36,7 @@ class ToolkitCommand(Struct, frozen=True):
     is_same: bool = True  # its result is that of the command here, if nothing is missing
     inputs: str = "documents"  # option with the files that are read
     selects: str = "only"  # option for a part of the dataset; empty: there is none
+    adds: tuple[str, ...] = ()  # an option here and its value, without which the files are others
 
     def knows(self, name: str) -> bool:
         """Tell whether the toolkit has an option of this name."""
@@ -155,7 +156,8 @@ def _commands(
     if "destination" in command.takes and "destination" not in given:
         given = {**given, "destination": places[1:2]}
     options = [word for read in command.takes.values() for word in read(given)]
-    options += [word for words in ours for word in words]
+    own = [word for words in ours for word in words]
+    options += [*own, *(() if {*command.adds} & {*own} else command.adds)]
     lines = []
     is_place = places and command.inputs not in given
     found = {places[0]: [""]} if is_place else _datasets(given.get(command.inputs, ()), command)
@@ -317,7 +319,7 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
         {
             "tokenizer.pad_token_id": "documents are not padded",
             "tokenizer": "the tokenizer is a complete tokenizer.json, used as it is",
-            "dtype": "the smallest type that holds all ids",
+            "dtype": "uint16, or uint32 if the vocabulary has more than 65,536 ids",
             **dict.fromkeys(
                 ("max_size", "files_per_process"), "a shard becomes one file; cut them before: mix --max-size"
             ),
@@ -328,6 +330,7 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
             "fields": "documents have their text in `text`: dolma-dask convert ... --text NAME",
             **_WORK,
         },
+        adds=("--format", "dolma"),
         remark="Files are NumPy arrays of ids and of tokens per document, with a .json beside them, not memory maps with a csv. The tokenizer is a path here.",
         is_same=False,
     ),

@@ -17,6 +17,12 @@ from dolma_dask.pipelines.signatures import Argument, arguments_of
 from dolma_dask.registry import VERBS, Verb
 
 
+def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a value if it is a map, or the maps of a list."""
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    yield from (one for one in values if isinstance(one, Mapping))
+
+
 class StagePlan(Struct, frozen=True, dict=True):
     """One stage."""
 
@@ -61,7 +67,7 @@ class StagePlan(Struct, frozen=True, dict=True):
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""
-        groups = [self.located, *(value for value in self.arguments.values() if isinstance(value, Mapping))]
+        groups = [self.located, *(group for value in self.arguments.values() for group in _maps(value))]
         for value in (group.get(name) for name in names for group in groups):
             if isinstance(value, str):
                 yield value
@@ -70,8 +76,8 @@ class StagePlan(Struct, frozen=True, dict=True):
 
     def node_of(self, name: str, value: Any) -> Node | None:
         """Return where an argument stands that has a value, or the map that it stands in."""
-        maps = {key: group for key, group in self.arguments.items() if isinstance(group, Mapping)}
-        holder = next((key for key, group in maps.items() if group.get(name) == value), "")
+        maps = [(key, group) for key, given in self.arguments.items() for group in _maps(given)]
+        holder = next((key for key, group in maps if group.get(name) == value), "")
         return self.nodes.get(name) or self.nodes.get(holder, self.at)
 
     @property

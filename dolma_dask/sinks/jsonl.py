@@ -38,7 +38,8 @@ _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 Parts = tuple[bytes | memoryview, ...]
 
 
-def _gzip(data: memoryview) -> Parts:
+def gzip_member(data: memoryview) -> Parts:
+    """Return a member of a gzip file in parts."""
     return _GZIP_HEADER, igzip_lib.compress(data, GZIP_LEVEL, flag=igzip_lib.COMP_GZIP_NO_HDR)
 
 
@@ -54,7 +55,7 @@ def _plain(data: memoryview) -> Parts:
 
 
 _COMPRESS: dict[FileFormat, Callable[[memoryview], Parts]] = {
-    "jsonl.gz": _gzip,
+    "jsonl.gz": gzip_member,
     "jsonl.zst": _zstd,
     "jsonl": _plain,
 }

@@ -38,6 +38,7 @@ from msgspec import Struct
 from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
 from dolma_dask.engine.job import _Running
+from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.registry import load
@@ -617,6 +618,8 @@ def _files(top: Path, hidden: str = "") -> Iterator[Path]:
 
 def _check_token_shard(path: Path) -> None:
     """Whoever sees the ids of a token shard sees all of it."""
-    if path.name.endswith(".data.npy"):
-        stem = path.name.removesuffix(".data.npy")
-        assert all(path.with_name(stem + end).exists() for end in (".len.npy", ".json")) or not path.exists()
+    found = [files for files in FORMATS.values() if path.name.endswith(files.data)]
+    if found and not path.name.endswith(".len.npy"):
+        files = max(found, key=lambda one: len(one.data))
+        stem = path.name.removesuffix(files.data)
+        assert all(path.with_name(stem + end).exists() for end in files.beside) or not path.exists()

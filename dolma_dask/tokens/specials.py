@@ -86,9 +86,21 @@ class Framing(Struct, frozen=True):
     eos: SpecialToken | None = None
 
     @classmethod
-    def of(cls, engine: TokenEngine, bos: str | int | None = None, eos: str | int | None = None) -> "Framing":
-        """Look up tokens by name or id; raises `UsageError`, which offers near names, for what the vocabulary has not."""
-        return cls(_resolve(engine, "bos", bos), _resolve(engine, "eos", eos))
+    def of(
+        cls,
+        engine: TokenEngine,
+        bos: str | int | None = None,
+        eos: str | int | None = None,
+        *,
+        has_end: bool = False,
+    ) -> "Framing":
+        """Look up tokens by name or id; with `has_end` the tokenizer's own token ends documents unless `eos` names one, or ``none``.
+
+        Raises `UsageError`, which offers near names: the vocabulary has not what was named, or nothing says which token ends documents.
+        """
+        if eos is None and has_end:
+            eos = _end(engine, read_config(engine), None, None)
+        return cls(_resolve(engine, "bos", bos), None if eos == NO_TOKEN else _resolve(engine, "eos", eos))
 
     def apply(self, tokens: Tokens) -> Tokens:
         """Put the special tokens around every document; see `surround`."""

@@ -1,4 +1,4 @@
-"""ragged: documents -> token ids, all documents of a shard back to back, with their lengths beside them.
+"""ragged: documents -> token ids, in the format of whoever reads them: NumPy arrays with lengths beside them, or files of a trainer.
 
 From a dataset, or straight from a selection of it (``where``), without a file between. One token shard per document shard; order is kept.
 """
@@ -24,9 +24,9 @@ class RaggedOptions(ArrayOptions, FileOptions):
 def ragged(
     dataset: Documents, to: Annotated[str, Opt("Flat output folder.")], /, *, options: RaggedOptions
 ) -> Summary:
-    """Tokenize documents into ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
+    """Tokenize documents into files of token ids for a trainer; by default ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
 
-    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>"
+    Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>" --format megatron
 
     Returns
     -------

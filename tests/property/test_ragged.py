@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.formats.ragged import (
     MAX_LENGTH,
-    Checksums,
     RaggedNames,
     RaggedSidecar,
     SourceRecord,
@@ -206,7 +205,7 @@ SPECIALS = st.none() | st.builds(SpecialToken, token=st.text(), id=st.integers(0
         ),
         source=st.none()
         | st.builds(SourceRecord, path=st.text(), digests=st.dictionaries(st.text(), st.text(), max_size=3)),
-        checksums=st.builds(Checksums, data=st.text(), len=st.text()),
+        checksums=st.fixed_dictionaries({"data": st.text(), "len": st.text()}),
         version=st.just(1),
     )
 )

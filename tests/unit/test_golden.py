@@ -16,11 +16,11 @@ from tokenizers import pre_tokenizers
 
 import dolma_dask as dk
 from dolma_dask.formats import ragged as ragged_format
+from dolma_dask.formats import token_files
 from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.outputs import cutting as mix_packing
 from dolma_dask.outputs import dropped as mix_dropped
-from dolma_dask.outputs import ragged
 from dolma_dask.outputs.hdf5 import job as hdf5_packing
 from dolma_dask.reading.kept import transform as mix_transform
 from dolma_dask.sinks.documents import open_writer
@@ -130,8 +130,22 @@ GOLDEN = {
         digest="d8993da1e5015e60682a5b87cedf7e7c",
     ),
     "ragged": Golden(
-        versions={"outputs.ragged.VERSION": 1, "formats.ragged.SIDECAR_VERSION": 1},
+        versions={"formats.token_files.FORMATS.numpy.version": 1, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
+    ),
+    "ragged datatrove": Golden(
+        versions={"formats.token_files.FORMATS.datatrove.version": 1},
+        digest="4968ecb80326c5b3773a9c32a7162a65",
+    ),
+    "ragged dolma": Golden(
+        versions={"formats.token_files.FORMATS.dolma.version": 1}, digest="2af82a40bf2cf0a79cc3ef98e249abed"
+    ),
+    "ragged mds": Golden(
+        versions={"formats.token_files.FORMATS.mds.version": 1}, digest="61fd040f6e12722cfb096115c230c458"
+    ),
+    "ragged megatron": Golden(
+        versions={"formats.token_files.FORMATS.megatron.version": 1},
+        digest="18f5b4df3879c3792edfed18af1b969a",
     ),
     "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
     "tag char_length_v1": Golden(
@@ -215,13 +229,22 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         },
         "convert function": {**conversion, "sources.functions.FUNCTION_VERSION": functions.FUNCTION_VERSION},
         "hdf5": {"outputs.hdf5.job.VERSION": hdf5_packing.VERSION},
+        **{
+            f"ragged {name}": {
+                f"formats.token_files.FORMATS.{name}.version": token_files.FORMATS[name].version
+            }
+            for name in OF_TRAINERS
+        },
         "ragged": {
-            "outputs.ragged.VERSION": ragged.VERSION,
+            "formats.token_files.FORMATS.numpy.version": token_files.FORMATS["numpy"].version,
             "formats.ragged.SIDECAR_VERSION": ragged_format.SIDECAR_VERSION,
         },
         "gzip members": {**conversion, **tagging, "reading.kept.transform.VERSION": mix_transform.VERSION},
     }
 
+
+OF_TRAINERS = [name for name in token_files.FORMATS if name not in ("numpy", "parquet")]
+"""Formats of token files whose bytes are ours: Parquet names the release of its library."""
 
 FIXED_TEXTS = (
     "",
@@ -446,6 +469,18 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         **options,
     )
     made["ragged"] = root / "tokens"
+    for name in OF_TRAINERS:
+        to = root / f"tokens-{name}"
+        dk.ragged(
+            f"{root}/v0",
+            to,
+            tokenizer=f"{root}/tokenizer.json",
+            **rule_of,
+            eos="<eos>",
+            format=name,
+            **options,
+        )
+        made[f"ragged {name}"] = to
     packed = {
         "shuffle": True,
         "seed": 5,

@@ -87,8 +87,8 @@ class Requested(Struct, frozen=True):
     @property
     def name(self) -> str | None:
         """Name of the token files, if one was given."""
-        ragged = None if self.tokens is None else self.tokens.ragged
-        return None if ragged is None else ragged.name
+        ragged = () if self.tokens is None else self.tokens.ragged
+        return ragged[0].name if ragged else None
 
     @property
     def root(self) -> str:

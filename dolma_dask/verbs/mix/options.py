@@ -6,7 +6,7 @@ from typing import Annotated
 
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import OUTPUT, OWN, WHAT, Opt
-from dolma_dask.options.groups import TokensLike, same
+from dolma_dask.options.groups import SeveralTokensLike, TokensLike, same
 from dolma_dask.options.kept import KeptOptions, ListedOptions, RuleLike, rule_of
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.documents import DocumentFormat
@@ -109,11 +109,12 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
         ),
     ] = None
     ragged: Annotated[
-        TokensLike,
+        SeveralTokensLike,
         Opt(
             "Options of the verb ragged, to and tokenizer among them: token arrays of the new documents from the same reading, as JSON: "
-            '\'{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}\'. With `shuffle`, `max_size` or `shards` they are made of the new files.',
-            kind="dict",
+            '\'{"to": "out/ragged", "tokenizer": "t5.json", "eos": "</s>"}\'; several, such as those of two formats, are encoded once. With `shuffle`, '
+            "`max_size` or `shards` they are made of the new files.",
+            kind="dict or list of dict",
             group=OUTPUT,
             convert=same,
         ),
@@ -177,7 +178,7 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
             )
         if self.max_size is not None and self.shards is not None:
             raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")
-        if self.to is None and self.ragged is None and self.hdf5 is None and self.dropped is None:
+        if self.to is None and not self.ragged and self.hdf5 is None and self.dropped is None:
             raise UsageError(
                 "mix has nothing to write; expected a root of new documents in `to`, or `ragged`, `hdf5` or `dropped`."
             )

@@ -3,17 +3,21 @@
 Everything that can be wrong with them is checked before a document is read or written: a mix takes hours, a tokenizer a second.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine import Job, MapJob, run_job
 from dolma_dask.engine.documents import DocumentList
+from dolma_dask.errors import UsageError
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
-from dolma_dask.options.groups import TokensLike, as_dataset, check_outside
+from dolma_dask.options.groups import SeveralTokensLike, TokensLike, as_dataset, check_outside
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.kept import documents_of, make_files
@@ -42,46 +46,60 @@ class RowsOfMix(RowOptions):
 class TokenOptions(Struct, frozen=True):
     """Token files that a mix makes."""
 
-    ragged: ArraysOfMix | None = None
+    ragged: tuple[ArraysOfMix, ...] = ()
     hdf5: RowsOfMix | None = None
 
     def check(self, roots: Sequence[str]) -> None:
-        """Refuse token files that cannot be made, or would lie among documents, before anything is written."""
-        if self.ragged is not None:
-            check_outside(self.ragged.output(self.ragged.to).root, *roots)
+        """Refuse token files that cannot be made, or would lie among documents or each other, before anything is written."""
+        for one in self.ragged:
+            check_outside(one.output(one.to).root, *roots)
         if self.hdf5 is not None:
             self.hdf5.build(self.hdf5.opened())
             check_outside(files.normalize(self.hdf5.to), *roots)
+        if twice := [root for root, count in Counter(self.roots).items() if count > 1]:
+            raise UsageError(
+                f"two kinds of token files of a mix go to {twice[0]}; expected a folder for each. Change `to` of one of them."
+            )
 
     def counted(self) -> tuple[TokenEngine, int]:
         """Return the tokenizer that counts the tokens of documents, that of `ragged` first, and how many are put around each."""
-        if self.ragged is not None:
-            output = self.ragged.output(self.ragged.to)
+        if self.ragged:
+            output = self.ragged[0].output(self.ragged[0].to)
             return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
         assert self.hdf5 is not None
         return self.hdf5.opened(), 0
 
     def encoding(self, make: Callable[[], S]) -> S:
         """Run work that makes them; see `by_definition_if_engines_differ`."""
-        outputs = [one for one in (self.ragged, self.hdf5) if one is not None]
-        return by_definition_if_engines_differ(outputs, make)
+        return by_definition_if_engines_differ(self._every, make)
+
+    @property
+    def _every(self) -> tuple[ArraysOfMix | RowsOfMix, ...]:
+        return self.ragged if self.hdf5 is None else (*self.ragged, self.hdf5)
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Roots of the tokens, that of `ragged` first."""
-        return tuple(files.normalize(one.to) for one in (self.ragged, self.hdf5) if one is not None)
+        """Roots of the tokens, those of `ragged` first."""
+        return tuple(files.normalize(one.to) for one in self._every)
 
     @property
     def root(self) -> str:
-        """Root of the tokens; that of `ragged` if there are both kinds."""
+        """Root of the tokens; the first of `ragged` if there are several."""
         return self.roots[0]
 
     def jobs(self, documents: DocumentList, name: str, policy: RecordPolicy) -> dict[str, Job[Summary]]:
         """Return the job of each kind of token files; `name` begins those of `ragged` that were given none."""
         jobs: dict[str, Job[Summary]] = {}
-        if self.ragged is not None:
-            output = self.ragged.output(self.ragged.to)
-            jobs["ragged"] = MapJob(output.plan(documents, self.ragged.name or name, policy))
+        units: list[str] = []
+        for number, one in enumerate(self.ragged, 1):
+            plan = one.output(one.to).plan(documents, one.name or name, policy)
+            units += plan.all_units or ()
+            jobs["ragged" if number == 1 else f"ragged {number}"] = MapJob(plan)
+        if len(set(units)) < len(units):
+            raise UsageError(
+                "two outputs in `ragged` of a mix have files of the same names, by which their records are told apart; expected another format or another "
+                "`name` for each."
+            )
         if self.hdf5 is not None:
             jobs["hdf5"] = make_job(documents, self.hdf5.to, self.hdf5, policy)
         return jobs
@@ -103,10 +121,26 @@ class TokenOptions(Struct, frozen=True):
         return made
 
 
-def token_options(ragged: TokensLike, hdf5: TokensLike) -> TokenOptions:
+def token_options(ragged: SeveralTokensLike, hdf5: TokensLike) -> TokenOptions:
     """Check the options of token files."""
     form = '{"to": FOLDER, "tokenizer": FILE, ...}'
+    arrays = (ArraysOfMix.from_json("ragged of a mix", one, form) for one in _several(ragged))
     return TokenOptions(
-        None if ragged is None else ArraysOfMix.from_json("ragged of a mix", ragged, form),
-        None if hdf5 is None else RowsOfMix.from_json("hdf5 of a mix", hdf5, form),
+        tuple(arrays), None if hdf5 is None else RowsOfMix.from_json("hdf5 of a mix", hdf5, form)
     )
+
+
+def _several(given: SeveralTokensLike) -> Sequence[str | Mapping[str, Any]]:
+    """Return what was given for each output, also where a text of JSON has a list of them."""
+    if given is None or isinstance(given, Mapping):
+        return () if given is None else (given,)
+    if not isinstance(given, str):
+        return [one for item in given for one in _several(item)]
+    if not given.lstrip().startswith("["):
+        return (given,)
+    try:
+        return msgspec.json.decode(given, type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"cannot read ragged of a mix {given!r}: {error}; expected a map of options in JSON, or a list of them."
+        ) from None

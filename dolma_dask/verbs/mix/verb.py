@@ -159,7 +159,7 @@ def _flag(dataset: Dataset, url: str, name: str, options: MixOptions) -> Any:
 
 
 def _token_options(options: MixOptions) -> "TokenOptions | None":
-    if options.ragged is None and options.hdf5 is None:
+    if not options.ragged and options.hdf5 is None:
         return None
     from dolma_dask.verbs.mix.tokens import token_options
 

@@ -67,6 +67,19 @@ def test_what_only_files_of_documents_allow_is_refused(root, tmp_path, tokenizer
         dk.write_hdf5(dk.read_dataframe(root), str(tmp_path / "h"), tokenizer=tokenizer, **options)
 
 
+@pytest.mark.parametrize("name", ["parquet", "dolma", "megatron", "mds"])
+def test_every_format_has_the_bytes_of_the_verb(name, root, tmp_path, tokenizer):
+    df = dk.read_dataframe(root, partition_bytes=None)
+    v1 = dk.write_documents(df, str(tmp_path / "v1"))
+    options = {"tokenizer": tokenizer, "name": "x", "format": name, "eos": "<|endoftext|>"}
+    dk.ragged(v1, str(tmp_path / "a"), **options, **HERE)
+    dk.write_ragged(df, str(tmp_path / "b"), **options)
+    files = bytes_of(tmp_path / "a")
+    assert bytes_of(tmp_path / "b") == files
+    assert dk.write_ragged(df, str(tmp_path / "b"), **options).done == 0
+    assert bytes_of(tmp_path / "b") == files
+
+
 def test_the_wall_time_is_that_of_all_tasks(root, tmp_path, tokenizer):
     def slow(part):
         time.sleep(0.5)

@@ -87,10 +87,20 @@ def test_tokens(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
         str(tokenizer),
     ]
     (command,), text = said(capsys, *words, "--tokenizer.eos_token_id", str(added["id"]), "--dtype", "uint16")
-    assert command == ["ragged", "v0", "out", "--tokenizer", str(tokenizer), "--eos", added["content"]]
+    assert command == [
+        "ragged",
+        "v0",
+        "out",
+        "--tokenizer",
+        str(tokenizer),
+        "--eos",
+        added["content"],
+        "--format",
+        "dolma",
+    ]
     assert "Left out: dtype (" in text
     assert main([*command, *QUIET]) == 0
-    assert any(name.endswith("data.npy") for name in files_in(corpus / "out"))
+    assert any(name.endswith(".csv.gz") for name in files_in(corpus / "out"))
 
 
 SAID = {
@@ -104,7 +114,7 @@ SAID = {
     ],
     "tag --documents texts/*.gz --taggers t": ["dolma-dask tag DATASET --taggers t"],
     "tokens --documents documents/x.gz --tokenizer.name_or_path gpt2 --tokenizer.eos_token_id 5": [
-        "dolma-dask ragged . OUT --tokenizer gpt2 --eos '<text of token 5>' --only x.gz"
+        "dolma-dask ragged . OUT --tokenizer gpt2 --eos '<text of token 5>' --format dolma --only x.gz"
     ],
     "dedupe --documents a/documents/x/*.gz --dedupe.documents.attribute_name d --compression.output zst": [
         "dolma-dask dedupe a --name d --format jsonl.zst"
@@ -116,7 +126,7 @@ SAID = {
         "dolma-dask tag v0 --taggers t --on-bad-record quarantine --overwrite --no-progress"
     ],
     "tokens v0 out --tokenizer.name_or_path t.json --eos x --batch_size 9": [
-        "dolma-dask ragged v0 out --tokenizer t.json --eos x"
+        "dolma-dask ragged v0 out --tokenizer t.json --eos x --format dolma"
     ],
     "dedupe v0 --dedupe.paragraphs.attribute_name p --by=id": ["dolma-dask dedupe v0 --by=id"],
     "mix --processes 4": ["dolma-dask -c FILE mix"],

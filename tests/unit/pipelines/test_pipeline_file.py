@@ -75,6 +75,16 @@ def test_a_stage_knows_what_it_needs(tmp_path):
     assert needs["report"] == ["mix"]
 
 
+def test_maps_in_a_list_say_what_a_stage_reads_and_writes(tmp_path):
+    text = (
+        "stages:\n  - mix: {dataset: v0, ragged: [{to: a, tokenizer: t.json}, {to: b, tokenizer: t.json}]}\n"
+        "  - report: {dataset: v0, to: r.html, tokens: [b]}\n"
+    )
+    mixed, report = read(tmp_path, text)
+    assert [url.rpartition("/")[2] for url in mixed.writes] == ["a", "b"]
+    assert report.needs(mixed)
+
+
 def test_every_verb_can_be_a_stage_with_every_option_of_its_signature():
     for verb, entry in VERBS.items():
         takes = arguments_of(entry.load())

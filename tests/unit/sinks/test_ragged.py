@@ -57,7 +57,7 @@ def test_the_record_says_what_the_files_are(tmp_path: Path) -> None:
     assert sidecar == result.sidecar
     assert (sidecar.documents, sidecar.tokens, sidecar.max_id, sidecar.dtype) == (3, 4, 40_000, "<u2")
     assert (sidecar.tokenizer, sidecar.source) == (RECORD, SOURCE)
-    for name, digest in ((NAMES.data, sidecar.checksums.data), (NAMES.lengths, sidecar.checksums.len)):
+    for name, digest in ((NAMES.data, sidecar.checksums["data"]), (NAMES.lengths, sidecar.checksums["len"])):
         assert xxhash.xxh3_128_hexdigest((tmp_path / name).read_bytes()) == digest
 
 
@@ -135,6 +135,15 @@ def test_a_file_of_documents_is_not_overwritten_by_a_record(tmp_path: Path) -> N
         write(tmp_path, batch([1]))
     assert names_in(tmp_path) == [NAMES.sidecar]
     assert documents.read_text(encoding="utf-8").startswith('{"text": "a"}')
+
+
+@pytest.mark.parametrize("left", [0, 9, 200])
+def test_a_torn_record_is_written_again(tmp_path: Path, left: int) -> None:
+    write(tmp_path, batch([1]))
+    whole = (tmp_path / NAMES.sidecar).read_bytes()
+    (tmp_path / NAMES.sidecar).write_bytes(whole[:left])
+    write(tmp_path, batch([1]))
+    assert (tmp_path / NAMES.sidecar).read_bytes() == whole
 
 
 def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from token_readers import read_all
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
@@ -97,6 +98,44 @@ def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert len(read) == len(set(read)) == 2
     assert len(encoded) == 2  # one block each, for both kinds of tokens
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_several_formats_are_made_of_one_encoding(as_text, tagged, tmp_path, tokenizer, monkeypatch):
+    formats = ("numpy", "megatron", "parquet")
+    outputs = [
+        {"to": str(tmp_path / name), "tokenizer": tokenizer, "eos": END_OF_TEXT, "format": name}
+        for name in formats
+    ]
+    encoded = []
+    encode = TokenEngine._encode
+    monkeypatch.setattr(TokenEngine, "_encode", lambda *of: encoded.append(1) or encode(*of))
+    summary = dk.mix(str(tagged), ragged=json.dumps(outputs) if as_text else outputs, **RULE, **HERE)
+    assert len(encoded) == 2  # one block of each shard
+    names = (summary.verb, *(name for name, _ in summary.others))
+    assert names == ("mix", "ragged 2", "ragged 3")
+    assert read_all(tmp_path / "megatron", "megatron") == read_all(tmp_path / "numpy", "numpy")
+    assert read_all(tmp_path / "parquet", "parquet") == read_all(tmp_path / "numpy", "numpy") != []
+    again = dk.mix(str(tagged), ragged=outputs, **RULE, **HERE)
+    assert [again.skipped, *(other.skipped for _, other in again.others)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "megatron"}, "two kinds of token files of a mix go to"),
+        ({"to": "elsewhere"}, "files of the same names, by which their records are told apart"),
+        ({"format": "numpi"}, "numpi"),
+        ({"toknizer": "x"}, "ragged of a mix has no option 'toknizer'"),
+    ],
+)
+def test_several_outputs_that_cannot_be_made_are_refused(change, message, tagged, tmp_path, tokenizer):
+    first = {"to": str(tmp_path / "a"), "tokenizer": tokenizer}
+    if "to" in change:
+        change = {"to": str(tmp_path / change["to"])}
+    with pytest.raises(UsageError, match=message):
+        dk.mix(str(tagged), ragged=[first, {**first, **change}], **HERE)
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("lost", ["v1/documents", "arrays", "rows"])
