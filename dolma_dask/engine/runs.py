@@ -183,7 +183,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         for each in running:
             if each.surplus.orphans and not each.failures:
                 _remove_orphans(each)
-            if each.plan.index and each.plan.tasks and not each.failures:
+            if each.plan.index and each.plan.tasks and not each.failures and not _over_budget(each):
                 _write_index(each, each.plan.index)
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 

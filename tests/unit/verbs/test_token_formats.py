@@ -8,7 +8,7 @@ import pytest
 from token_readers import READERS, read_all
 
 import dolma_dask as dk
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.testing.tokenizer import END_OF_TEXT
 
@@ -177,6 +177,14 @@ def test_no_index_is_there_while_a_shard_fails(dataset, tmp_path, tokenizer):
     with pytest.raises(StageError):
         dk.ragged(dataset, out, **options)
     assert not (out / "index.json").exists()
+    for _ in range(2):
+        with pytest.raises(BadRecordBudgetError):
+            dk.ragged(
+                dataset, out, on_bad_record="quarantine", max_bad_fraction=0.01, **options, overwrite=True
+            )
+        assert not (out / "index.json").exists()
+    dk.ragged(dataset, out, on_bad_record="quarantine", max_bad_fraction=0.5, **options, overwrite=True)
+    assert index_of(out) == [("v0.00000-of-00002.mds", 1), ("v0.00001-of-00002.mds", 4)]
 
 
 def test_streaming_finds_the_documents(wild, tmp_path, tokenizer):
