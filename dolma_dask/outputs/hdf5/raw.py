@@ -133,7 +133,7 @@ class TextField(Struct, frozen=True):
         value = (parse_object(line) if record is None else record).get(key)
         text = None if value is None or value == b"null" else _text_of_value(value, key)
         if text is None and not self.is_lenient:
-            what = "which is missing" if value is None else "found null"
+            what = "which is missing: jsonl_key names another" if value is None else "found null"
             raise LineError(
                 "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
             )
