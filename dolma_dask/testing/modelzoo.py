@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5py  # type: ignore[import-untyped]
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray

@@ -305,6 +305,15 @@ def test_what_was_given_is_written_without_places_or_secrets(world):
     assert found["processing"]["vocab_file"] == "vocab.bpe"
 
 
+def test_other_processes_make_no_rows_anew(world):
+    run(*NEOX, "--processes", "1")
+    rows = Path("data_dir/part-000000-00000.h5").stat()
+    summary = create_hdf5_dataset(["LMData", "--input_dir", "raw", *NEOX, "--processes", "2", *QUIET])
+    assert (summary.done, summary.skipped) == (0, 1)
+    assert Path("data_dir/part-000000-00000.h5").stat() == rows
+    assert params()["setup"]["processes"] == 2
+
+
 def test_our_own_command_tells_no_class_of_tokenizers(world):
     hdf5(RawTexts("raw"), "data_dir", tokenizer="neox.json", scheduler="synchronous", progress=False)
     assert "tokenizer_type" not in params()["processing"]
