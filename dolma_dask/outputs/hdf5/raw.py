@@ -100,6 +100,11 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
 
 def _named(metadata_files: Sequence[str]) -> list[str]:
     """Return the paths that metadata files list."""
+    for url in metadata_files:
+        if files.stat(url) is None:
+            raise UsageError(
+                f"metadata file {url}: there is no such file; expected one with the path of a raw file on every line."
+            )
     lines = [line.strip() for url in metadata_files for line in files.read_bytes(url).decode().splitlines()]
     paths = [line if "://" in line else os.path.abspath(line) for line in lines if line]  # noqa: PTH100
     if not paths:

@@ -354,6 +354,7 @@ def test_secrets_are_not_written(world):
         (["LMData", "--max_seq_length", "nine"], "a whole number"),
         (["LMData", "--use_ftfy", "maybe"], "true or false"),
         (["LMData", *NEOX], "input_dir"),
+        (["LMData", *NEOX, "--metadata_files", "none.txt"], "metadata file none.txt: there is no such file"),
         (["LMData", "--input_dir", "raw"], "tokenizer_type"),
         (["LMData", "--input_dir", "raw", "--tokenizer_type", "NeoXTokenizer"], "encoder_file is missing"),
         (["LMData", "--input_dir", "raw", *NEOX, "--skip", "README"], "skip"),
