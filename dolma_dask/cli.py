@@ -35,7 +35,7 @@ Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2
 _JSON = "Every command takes --json (print the summary as JSON)."
 _EPILOGUE = f"""{_JSON} Help on one: dolma-dask COMMAND --help
 Configuration files of the Dolma toolkit: dolma-dask -c FILE {{{",".join(TOOLKIT)}}}
-Options of ModelZoo's create_hdf5_dataset.py: dolma-dask hdf5 LMData --params FILE --input_dir FOLDER ...
+Options of ModelZoo's create_hdf5_dataset.py: dolma-dask hdf5 MODE --params FILE ... (--help lists those of a mode: LMData, DPO...)
 Completion of commands and options by TAB: dolma-dask --install-completion"""
 
 

@@ -75,7 +75,16 @@ def finding_notes(records: Iterable[Record]) -> Iterator[str]:
         if count:
             more = f" and {count - len(places):,} more" if count > len(places) else ""
             shown = ", ".join(f"{shard} row {row} ({what})" for shard, row, what in places)
-            yield f"{counted(count, 'document')} {words}: {shown}{more}"
+            yield f"{counted(count, 'document')} {words if count > 1 else _of_one(words)}: {shown}{more}"
+
+
+_OF_ONE = {"have": "has", "are": "is", "lack": "lacks", "spell": "spells"}
+
+
+def _of_one(words: str) -> str:
+    """Return what several documents do as what one does; behind a colon stands advice."""
+    done, mark, advice = words.partition(":")
+    return " ".join(_OF_ONE.get(word, word) for word in done.split(" ")) + mark + advice
 
 
 def first_findings(records: Iterable[Record]) -> dict[str, Any]:

@@ -152,6 +152,9 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
     """Read options by their types: ``None`` means nothing, and a list is words with spaces or commas between."""
     nodes = []
     for name, (key, node) in options.items():
+        if name not in OPTIONS:
+            mistakes.add(key, f"{name}: there is no such option; {_near(name)}")
+            continue
         if isinstance(node, ScalarNode) and name == "eos":
             node = scalar(node.value, node, quoted=not is_nothing(node))
         elif isinstance(node, ScalarNode) and node.value in ("None", "none", "null"):
@@ -164,6 +167,11 @@ def _values(options: Mapping[str, tuple[Node, Node]], mistakes: Mistakes) -> dic
     values = convert_options(MappingNode("tag:yaml.org,2002:map", nodes), hints, (), "", mistakes, lax=True)
     mistakes.check()
     return values
+
+
+def _near(name: str) -> str:
+    near = get_close_matches(name, OPTIONS, n=1)
+    return f"did you mean {near[0]!r}?" if near else "expected one that dolma-dask hdf5 MODE --help shows"
 
 
 def _check_possible(mode: str, given: Mapping[str, Any]) -> None:

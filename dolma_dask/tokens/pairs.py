@@ -151,6 +151,8 @@ class PairRecipe(Struct, frozen=True):
     def _content(self, item: bytes, where: str) -> str:
         """Return the text of an item of a dialogue."""
         if self.multi_turn_content_key is None:
+            if kind_of(item) == "an object":
+                raise Unusable(f"an object in {where!r}, whose text multi_turn_content_key can name")
             return text_of(item, where)
         if kind_of(item) != "an object":
             raise Unusable(f"{kind_of(item)} in {where!r}")

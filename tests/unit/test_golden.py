@@ -103,7 +103,7 @@ GOLDEN = {
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 1}, digest="ba629a1730cf4a382b65618766bb0349"),
+    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 1}, digest="2bdac7b295d97cbb4b5bd9136861d11d"),
     "convert function": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,

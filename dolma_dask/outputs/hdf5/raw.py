@@ -100,6 +100,11 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
 
 def _named(metadata_files: Sequence[str]) -> list[str]:
     """Return the paths that metadata files list."""
+    for url in metadata_files:
+        if files.stat(url) is None:
+            raise UsageError(
+                f"metadata file {url}: there is no such file; expected one with the path of a raw file on every line."
+            )
     lines = [line.strip() for url in metadata_files for line in files.read_bytes(url).decode().splitlines()]
     paths = [line if "://" in line else os.path.abspath(line) for line in lines if line]  # noqa: PTH100
     if not paths:
@@ -133,7 +138,7 @@ class TextField(Struct, frozen=True):
         value = (parse_object(line) if record is None else record).get(key)
         text = None if value is None or value == b"null" else _text_of_value(value, key)
         if text is None and not self.is_lenient:
-            what = "which is missing" if value is None else "found null"
+            what = "which is missing: jsonl_key names another" if value is None else "found null"
             raise LineError(
                 "missing_field" if value is None else "wrong_type", f"a text in field {key!r}, {what}"
             )

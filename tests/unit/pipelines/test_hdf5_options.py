@@ -264,6 +264,18 @@ def test_options_that_ask_for_nothing_are_no_options_of_other_modes(world):
     assert params()["post-process"]["n_examples"]
 
 
+def test_one_record_that_cannot_be_used_is_named(world):
+    """With the option that a person may have forgotten."""
+    lines = [{"messages": ["one", "two"]}, {"messages": [{"content": "one"}, {"content": "two"}]}]
+    Path("raw/a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    words = ("--multi_turn_key", "messages", "--compat", "modelzoo-2.2", "--min_sequence_len", "1")
+    (note,) = make("Summarization", *NEOX, *words).notes
+    assert note == (
+        "1 document lacks a field that the mode reads, or has no usable value there, and is not in the output: "
+        "a.jsonl row 1 (an object in 'messages.0', whose text multi_turn_content_key can name)"
+    )
+
+
 def test_a_misspelled_option_of_the_script(world):
     Path("raw/a.jsonl").write_text(json.dumps({"prompt": "one", "chosen": "two", "rejected": "a"}) + "\n")
     for name in ("respose_delimiter", "response_delimiter"):
@@ -291,6 +303,15 @@ def test_what_was_given_is_written_without_places_or_secrets(world):
     found = run(*GPT2, "--metadata_files", f"{world}/list.txt,list.txt", "--output_dir", "data_dir")
     assert found["setup"]["metadata_files"] == ["list.txt", "list.txt"]
     assert found["processing"]["vocab_file"] == "vocab.bpe"
+
+
+def test_other_processes_make_no_rows_anew(world):
+    run(*NEOX, "--processes", "1")
+    rows = Path("data_dir/part-000000-00000.h5").stat()
+    summary = create_hdf5_dataset(["LMData", "--input_dir", "raw", *NEOX, "--processes", "2", *QUIET])
+    assert (summary.done, summary.skipped) == (0, 1)
+    assert Path("data_dir/part-000000-00000.h5").stat() == rows
+    assert params()["setup"]["processes"] == 2
 
 
 def test_our_own_command_tells_no_class_of_tokenizers(world):
@@ -327,11 +348,13 @@ def test_secrets_are_not_written(world):
         (["LMDat"], "unknown"),
         (["MLM"], "unknown"),
         (["LMData", "--max_seq_len", "9"], "'max_seq_length'"),
+        (["LMData", "--ignore_everything", "9"], "one that dolma-dask hdf5 MODE --help shows"),
         (["LMData", "raw"], "belongs to no option"),
         (["LMData", "--max_seq_length"], "has no value"),
         (["LMData", "--max_seq_length", "nine"], "a whole number"),
         (["LMData", "--use_ftfy", "maybe"], "true or false"),
         (["LMData", *NEOX], "input_dir"),
+        (["LMData", *NEOX, "--metadata_files", "none.txt"], "metadata file none.txt: there is no such file"),
         (["LMData", "--input_dir", "raw"], "tokenizer_type"),
         (["LMData", "--input_dir", "raw", "--tokenizer_type", "NeoXTokenizer"], "encoder_file is missing"),
         (["LMData", "--input_dir", "raw", *NEOX, "--skip", "README"], "skip"),
