@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import text_bytes
-from dolma_dask.formats.findings import LOST, SPELLED
+from dolma_dask.formats.findings import LOST, SPELLED, TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
@@ -129,12 +129,21 @@ class SequenceRecipe(LmRecipe, frozen=True):
     def encode(self, texts: pa.LargeStringArray) -> tuple[Tokens, TextCounts]:
         """Return the ids of documents, none of those that are left out, and what was counted."""
         tokens, counts = super().encode(texts)
-        kept = tokens.lengths >= self.least
-        if not self.folds:
-            kept &= tokens.lengths <= self.length + 1
+        is_short = tokens.lengths < self.least
+        is_long = (tokens.lengths > self.length + 1) & (not self.folds)
+        kept = ~(is_short | is_long)
         if not kept.all():
+            left_out = [
+                Finding(int(row), kind, f"{tokens.lengths[row]} tokens, at {limit}")
+                for kind, mask, limit in (
+                    (TOO_SHORT, is_short, f"least {self.least}"),
+                    (TOO_LONG, is_long, f"most {self.length + 1}"),
+                )
+                for row in np.flatnonzero(mask)
+            ]
             ids = tokens.ids[np.repeat(kept, tokens.lengths)]
-            tokens = replace(tokens, ids=ids, lengths=np.where(kept, tokens.lengths, 0).astype(np.int32))
+            lengths = np.where(kept, tokens.lengths, 0).astype(np.int32)
+            tokens = Tokens(ids, lengths, (*tokens.findings, *left_out))
         return short_documents(tokens, self.short_seq_prob, self.seed, self.length), counts
 
 

@@ -33,6 +33,7 @@ from dolma_dask.engine.documents import DocumentList, DocumentStage
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
+from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -355,7 +356,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if self.mode.stream_tail == "drop":
             lost = self._row_plan(known).tokens - rows.rows * self.mode.length
             yield f"{counted(max(lost - 1, 0), 'token')} of the tail are in no row (tail=drop)"
-        if texts.empty:
+        if texts.empty and not {TOO_LONG, TOO_SHORT} & known.counts.keys():  # else they are named
             yield f"{counted(texts.empty, 'document')} made no row: fewer tokens than min_sequence_len"
         if rows.removed_tokens:
             yield f"{counted(rows.removed_tokens, 'token')} were taken out of rows that had become too long"

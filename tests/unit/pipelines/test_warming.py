@@ -18,7 +18,7 @@ RARE = {
     "_fill_keys",  # dedupe --audit
     "_find_torn",  # tables of text
     "_fill_preferences",  # hdf5 DPO
-    "_fill_in_order", "_follow", "_merge_backwards", "_widest",  # packings that are named
+    "_fill_in_order", "_follow", "_merge_backwards",  # packings that are named
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
 
