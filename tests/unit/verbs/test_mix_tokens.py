@@ -215,7 +215,7 @@ def test_documents_and_what_a_finished_first_pass_lacks(tagged, tmp_path, tokens
         ({"ragged": {"to": "x", "tokenizer": "t", "where": "x"}}, "no option 'where' here"),
         ({"hdf5": {"to": "x", "tokenizer": "t", "max_seq_length": "2048"}}, "max_seq_length"),
         ({"hdf5": {"to": "x", "tokenizer": "t", "tail": "cut"}}, "tail"),
-        ({"hdf5": {"to": "x", "tokenizer": "t", "mode": "FIM"}}, "FIM"),
+        ({"hdf5": {"to": "x", "tokenizer": "t", "mode": "MLM"}}, "MLM"),
         ({"hdf5": {"to": "x", "tokenizer": "/nowhere.json"}}, "nowhere"),
         ({}, "nothing to write"),
         ({"ragged": {"to": "x", "tokenizer": "t"}, "shuffle": True}, "without `to`"),
