@@ -21,6 +21,9 @@ class Cost(NamedTuple):
 # sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # transform 1.9 times mix beside it, with a function that does little; all that it adds is under the lock.
 # Only ratios matter: a slower machine also starts processes more slowly.
+TOKENS = "tokens"
+"""Cost of encoding by the tokenizers library, which has threads of its own."""
+
 COSTS = {
     "download": Cost(0.004, 0.3, waits=True),
     "convert": Cost(0.014, 0.3),
@@ -33,7 +36,7 @@ COSTS = {
     "quantiles-select": Cost(0.004, 0.1),  # per MB of values: 0.002 without groups, 0.005 with 40
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.010, 0.45),
-    "tokens": Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
+    TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
     "tokens-fast": Cost(0.08, 0.15),  # by the fast engine
     "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),

@@ -26,7 +26,7 @@ from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.workers import of_client, of_default, tunnel
 from dolma_dask.display import UNKNOWN, byte_size, counted
 from dolma_dask.errors import UsageError
-from dolma_dask.placement import choose
+from dolma_dask.placement import TOKENS, choose
 from dolma_dask.results import notebook as fragments
 
 if TYPE_CHECKING:
@@ -103,18 +103,23 @@ def open_placement(
         with shared_client(profile, lambda: profile_client(read_profile(profile, {}))) as client:
             yield _checked_place(Placement(client), in_memory)
         return
-    selected = _select(scheduler)
+    selected, is_alone = _select(scheduler), False
     count = check_workers(workers or configured("num_workers")) or cpu_count()
     if selected == "auto":
         may_start = not in_memory and not is_daemon()
         shared = shared_now.get()
         warm = shared is not None and shared.processes is not None
         selected = choose(verb, sizes, count, may_start=may_start, warm=warm, isolate=isolate)
+        is_alone = selected == "synchronous" and verb == TOKENS and count > 1
     if shared_now.get() is None:  # in a block later verbs may have more tasks than the first
         count = min(count, len(sizes))
     if selected in ("processes", "cluster"):
         check_may_start()
     with ExitStack() as stack:
+        if is_alone:  # the loading of what is there already: whoever encodes has opened the tokenizer
+            from dolma_dask.tokens.engine import library_threads
+
+            stack.enter_context(library_threads())
         if selected == "cluster":
             place = Placement(stack.enter_context(local_client(count)))
         elif isinstance(selected, str) and "://" in selected:

@@ -9,7 +9,7 @@ the file may configure are switched off, because documents are never cut. A toke
 is refused, because the same text must give the same bytes.
 
 Threads: unless ``TOKENIZERS_PARALLELISM`` is set, importing this module sets it to ``false``. Parallelism belongs to Dask, which runs one
-task per core; a thread pool below each task would only make them fight.
+task per core; a thread pool below each task would only make them fight. Where one task is all there is, the library has its threads (`library_threads`).
 
 Costs, GPT-NeoX vocabulary, English: encoding 700 to 900 ns per token (3 to 4 MB of text per CPU-second). The library hands ids out as
 Python lists only; that is some 5 % of it.
@@ -26,7 +26,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read by the library at each call
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+_IS_OURS = _PARALLELISM not in os.environ
+os.environ.setdefault(_PARALLELISM, "false")  # read by the library at each call
 
 import numpy as np
 import pyarrow as pa
@@ -276,6 +278,18 @@ def encoding_once() -> Iterator[None]:
         yield
     finally:
         _encoded.reset(token)
+
+
+@contextmanager
+def library_threads() -> Iterator[None]:
+    """Let the library use all processors within the block, unless the environment says otherwise: for work that is one task after another."""
+    if _IS_OURS:
+        os.environ[_PARALLELISM] = "true"
+    try:
+        yield
+    finally:
+        if _IS_OURS:
+            os.environ[_PARALLELISM] = "false"
 
 
 def load_tokenizer(
