@@ -180,7 +180,7 @@ def scatter(
     cut = buckets.of_keys(limits.buckets)
     key = _key(name, emitter.dtype, limits)
     units = [
-        Task(task.shard, (Unit(file_of(name, number), key),), task.inputs, task)
+        Task(task.shard, (Unit(file_of(name, number), key),), task.inputs, task, task.staged_bytes)
         for number, task in enumerate(tasks)
     ]
     ran = yield Pass(_Scatter(f"{work.verb}-{name}", emitter, work.url, cut, limits), units)

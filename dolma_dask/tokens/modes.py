@@ -117,6 +117,11 @@ class Mode(Struct, frozen=True):
         return self.recipe.specials
 
     @property
+    def cost(self) -> str:
+        """Name of what it costs to make rows, for `dolma_dask.placement`."""
+        return "hdf5"
+
+    @property
     def words(self) -> np.dtype[Any]:
         """Type of staged words."""
         return WORDS if self.recipe.has_marks else self.engine.dtype

@@ -177,6 +177,11 @@ class RowsStage(Struct, frozen=True):
         """Bytes of a row."""
         return 4 * self.shape[0] * self.shape[1]
 
+    @property
+    def cost(self) -> str:
+        """Name of what it costs; see `dolma_dask.placement`."""
+        return self.mode.cost
+
     def run_shard(self, task: Task) -> list[Record]:
         """Write one file; see `dolma_dask.engine.Stage`."""
         work: FileWork = task.work

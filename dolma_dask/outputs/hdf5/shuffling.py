@@ -59,7 +59,14 @@ class RowEmitter(Struct, frozen=True):
     def tasks(self, plan: RowPlan) -> list[Task]:
         """Return the work on all rows."""
         return [
-            Task(f"rows {work.first} to {work.stop - 1}", (), (), work) for work in plan.files(ROWS_OF_A_TASK)
+            Task(
+                f"rows {work.first} to {work.stop - 1}",
+                (),
+                (),
+                work,
+                (work.stop - work.first) * self.stage.row_bytes,
+            )
+            for work in plan.files(ROWS_OF_A_TASK)
         ]
 
     def emit(self, task: Task, out: Any, folder: str) -> Emitted:

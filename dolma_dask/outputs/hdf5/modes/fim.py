@@ -22,6 +22,11 @@ class FimMode(Mode, frozen=True, kw_only=True):
 
     fim: Fim
 
+    @property
+    def cost(self) -> str:
+        """See `Mode.cost`: what is cut is decoded and encoded again."""
+        return self.engine.cost
+
     def params(self) -> Mapping[str, Any]:
         """See `Mode.params`."""
         known = super().params()
