@@ -26,10 +26,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_PARALLELISM = "TOKENIZERS_PARALLELISM"
-_IS_OURS = _PARALLELISM not in os.environ
-os.environ.setdefault(_PARALLELISM, "false")  # read by the library at each call
-
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -55,6 +51,12 @@ from dolma_dask.tokens.encoding import (
 from dolma_dask.tokens.fast import Engine, FastTokenizer, Proof, fast_version, keep, kept, proof_of
 from dolma_dask.tokens.foreign import HEAD_BYTES, advice, advice_for_folder
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
+
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+"""Variable that the library reads at each call."""
+
+_IS_OURS = _PARALLELISM not in os.environ
+os.environ.setdefault(_PARALLELISM, "false")
 
 _EXPECTED = (
     "expected the JSON of the tokenizers library (a file tokenizer.json with the keys 'model', 'pre_tokenizer', ...),"
