@@ -45,6 +45,9 @@ LM_FEATURES = ("input_ids", "attention_mask", "labels")
 VSL_FEATURES = (*LM_FEATURES, "attention_span", "position_ids")
 """Channels of a row in which several sequences stand: how many later positions of its sequence may attend to a token, and its place there."""
 
+PREFERENCE_FEATURES = tuple(f"{answer}_{name}" for answer in ("chosen", "rejected") for name in LM_FEATURES)
+"""Channels of a row with both answers of a preference."""
+
 MAX_PARTITIONS, MAX_INDEX = 10**6, 10**5
 """Limit that the digits of a name set."""
 

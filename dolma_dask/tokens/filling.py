@@ -4,16 +4,14 @@ What counts for the loss is said by the tokens themselves: one that is not to be
 negative as int32. Words without that bit are plain ids, and one kernel serves all. Cost: 3 to 4 GB of int32 per CPU-second.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.packing import Int64s, Rows
 
-UNPREDICTED = -(1 << 31)
-"""Bit 31 of a word: the token does not count for the loss."""
+UNPREDICTED = np.int32(-(2**31))
+"""Bit 31 of a word: the token does not count for the loss. It belongs to the token that is predicted, not to the one before."""
 
 ID = 0x7FFFFFFF
 """Bits of a word that are the id of its token."""
@@ -104,8 +102,3 @@ def fill_rows(
     words = np.ascontiguousarray(words)
     _fill(words, starts, sizes, rows.bounds, pad_id, eos, seen, unseen, shows_last, made, counts)
     return made, counts
-
-
-def marked(ids: NDArray[Any], predicted: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the words of ids (n,), of which some are to be predicted."""
-    return np.where(predicted, ids, ids | UNPREDICTED).astype(np.int32)

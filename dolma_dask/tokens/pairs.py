@@ -25,8 +25,8 @@ from dolma_dask.formats.json.exact import kind_of, parse_object
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.filling import UNPREDICTED
 from dolma_dask.tokens.records import (
-    UNPREDICTED,
     Unusable,
     column,
     count_texts,

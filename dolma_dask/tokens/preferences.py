@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.findings import TRUNCATED
-from dolma_dask.formats.hdf5 import TextCounts
+from dolma_dask.formats.hdf5 import PREFERENCE_FEATURES, TextCounts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.dialogues import Dialogues, PreferenceFields, message
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.engine import TokenEngine
+from dolma_dask.tokens.filling import ID, UNPREDICTED
 from dolma_dask.tokens.records import (
-    UNPREDICTED,
     Readings,
     Unusable,
     column,
@@ -53,16 +53,6 @@ Texts = tuple[str, str, str]
 
 DELIMITERS = ("[/INST]", "<|assistant|>")
 """Ends of a prompt that ModelZoo knows; the last one in a text counts."""
-
-PREFERENCE_FEATURES = (
-    "chosen_input_ids",
-    "chosen_attention_mask",
-    "chosen_labels",
-    "rejected_input_ids",
-    "rejected_attention_mask",
-    "rejected_labels",
-)
-"""Channels of a row; ModelZoo calls the loss mask ``attention_mask``."""
 
 SHORTEST = 4
 """Tokens of the shortest row: two of a prompt, one of an answer, EOS."""
@@ -278,7 +268,7 @@ def _fill_preferences(words, starts, sizes, pad, eos, rows, counts):  # type: ig
         pads, losses, ends = 0, 0, 0
         row, first, size = sequence // 2, 3 * (sequence % 2), sizes[sequence]
         for at in range(rows.shape[2]):
-            token = words[starts[sequence] + at] & 0x7FFFFFFF if at < size else pad
+            token = words[starts[sequence] + at] & ID if at < size else pad
             after = words[starts[sequence] + at + 1] if at + 1 < size else -1
             seen = after >= 0
             rows[row, first, at] = token

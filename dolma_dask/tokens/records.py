@@ -23,9 +23,6 @@ from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
 from dolma_dask.tokens.encoding import Finding, Tokens
 
-UNPREDICTED = np.int32(-(2**31))
-"""Bit 31 of a staged word: the token does not count for the loss. A target bit belongs to the token that is predicted, not to the one before."""
-
 BLANK_LINE = "\n\n"
 """Joint of the texts of a list."""
 

@@ -14,7 +14,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import RowCounts
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.tokens.engine import load_tokenizer
-from dolma_dask.tokens.filling import fill_rows, marked
+from dolma_dask.tokens.filling import UNPREDICTED, fill_rows
 from dolma_dask.tokens.packing import Rows, Segments
 from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
 from dolma_dask.tokens.shown_text import count_text, token_bytes
@@ -82,9 +82,7 @@ def test_packed_rows_are_those_of_plain_python(segments, data):
         rows[-1].append(number)
     rows = [row for row in rows if row]
     flat = [pair for segment in segments for pair in segment]
-    words = marked(
-        np.array([token for token, _ in flat], np.int64), np.array([counts for _, counts in flat], bool)
-    )
+    words = np.array([token if counts else token | UNPREDICTED for token, counts in flat], np.int32)
     sizes = np.array([len(segment) for segment in segments], np.int64)
     found, counts = fill_rows(
         words,

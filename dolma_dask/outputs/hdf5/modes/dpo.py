@@ -6,12 +6,13 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dolma_dask.formats.hdf5 import PREFERENCE_FEATURES
 from dolma_dask.options.base import Opt
 from dolma_dask.outputs.hdf5.modes.common import PromptOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
-from dolma_dask.tokens.preferences import PREFERENCE_FEATURES, PreferenceRecipe, fill_preferences
+from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
 from dolma_dask.tokens.specials import find_bos
 from dolma_dask.tokens.templates import find_template
 
