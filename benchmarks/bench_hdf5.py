@@ -1,5 +1,7 @@
 """hdf5 in one process, past start-up: .jsonl.gz in, rows of 2,048 tokens out; and its second pass alone."""
 
+from typing import Any
+
 import dolma_dask as dk
 from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
@@ -27,8 +29,20 @@ def hdf5_repaired(job: Job) -> None:
     _hdf5(job, use_ftfy=True)
 
 
-def _hdf5(job: Job, use_ftfy: bool) -> None:
-    options = {"tokenizer": tokenizer_path(job.corpus), "use_ftfy": use_ftfy, **OPTIONS}
+@benchmark("hdf5-vsl", beside="hdf5")
+def hdf5_packed(job: Job) -> None:
+    """The same documents, whole, several in a row: five channels."""
+    _hdf5(job, mode="LMData_VSL")
+
+
+@benchmark("hdf5-shuffled", beside="hdf5")
+def hdf5_shuffled(job: Job) -> None:
+    """The same rows in a random order."""
+    _hdf5(job, shuffle=True)
+
+
+def _hdf5(job: Job, **more: Any) -> None:
+    options = {"tokenizer": tokenizer_path(job.corpus), **more, **OPTIONS}
     hdf5(job.corpus.dataset("warm"), str(job.scratch / "warm"), **options)
     with job.measured(job.corpus.few_mb):
         done = hdf5(job.corpus.dataset("few"), str(job.scratch / "out"), **options)
