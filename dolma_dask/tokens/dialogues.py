@@ -5,6 +5,7 @@ answer alone; or two texts ``user: ... assistant: ...`` without a prompt of thei
 """
 
 import os.path
+import re
 from typing import Any
 
 import msgspec
@@ -35,12 +36,13 @@ class PreferenceFields(Struct, frozen=True):
     rejected_key: str
     user_role: str
     assistant_role: str
+    as_given: bool = False  # texts are one turn each, whatever they hold, as in ModelZoo
 
     def read(self, record: dict[str, bytes]) -> Dialogues:
         """Return what a record holds; raises `Unusable`."""
         keys = (self.chosen_key, self.rejected_key)
         values = [find_value(record, key) for key in keys]
-        if self.prompt_key is None and not any(map(_is_dialogue, values)):
+        if not any(map(_is_dialogue, values)) and self._is_whole(record, values):
             return self._from_texts(*map(text_of, values, keys))
         prompt = [] if self.prompt_key is None else self._prompt(record, self.prompt_key)
         answers = [
@@ -58,8 +60,37 @@ class PreferenceFields(Struct, frozen=True):
             raise Unusable(f"different prompts in {keys[0]!r} and {keys[1]!r}")
         return Dialogues(chosen, rejected)
 
+    def _is_whole(self, record: dict[str, bytes], values: list[bytes]) -> bool:
+        """Tell whether both answers, which are texts, are dialogues that begin with the prompt."""
+        if self.prompt_key is None:
+            return True
+        prompt = find_value(record, self.prompt_key)
+        if self.as_given or _is_dialogue(prompt):
+            return False
+        text = text_of(prompt, self.prompt_key)
+        texts = map(text_of, values, (self.chosen_key, self.rejected_key))
+        return all(one.startswith(text) and self._turns(one) for one in texts)
+
+    def _turns(self, text: str) -> list[Message]:
+        """Return the turns of a text whose lines begin with the names of roles; the last as it is."""
+        names = "|".join(map(re.escape, (self.user_role, self.assistant_role)))
+        before, *parts = re.split(rf"(?:\A|\n)\s*({names}):[ \t]?", text)
+        if before.strip() or len(parts) < 4 or parts[0] != self.user_role:
+            return []
+        *earlier, last = zip(parts[::2], parts[1::2], strict=True)
+        return [*(message(role, said.strip()) for role, said in earlier), message(*last)]
+
     def _from_texts(self, chosen: str, rejected: str) -> Dialogues:
         """Return the dialogues of two texts with the names of roles in them."""
+        both = [] if self.as_given else [self._turns(chosen), self._turns(rejected)]
+        if both and all(both):
+            if both[0][:-1] != both[1][:-1]:
+                raise Unusable(f"different prompts in {self.chosen_key!r} and {self.rejected_key!r}")
+            if any(turns[-1]["role"] != self.assistant_role or not turns[-1]["content"] for turns in both):
+                raise Unusable(
+                    f"no answer of {self.assistant_role!r} at the end of {self.chosen_key!r} or {self.rejected_key!r}"
+                )
+            return Dialogues(*both)
         same = os.path.commonprefix([chosen, rejected])  # noqa: RUF071  texts, not paths
         mark = f"{self.assistant_role}: "
         at = same.rfind(mark)

@@ -50,6 +50,15 @@ Turn = tuple[str, str]
 """A prompt and its completion."""
 
 
+ROLES = ("role", "from")
+"""Fields of a turn that say who speaks."""
+
+ASKING = frozenset({"user", "human", "prompter"})
+ANSWERING = frozenset({"assistant", "gpt", "model", "bot", "chatgpt"})
+ASIDE = frozenset({"system", "developer", "tool", "function", "observation"})
+"""Roles in published dialogues, in lower case."""
+
+
 class PairRecipe(Struct, frozen=True):
     """Way from records of pairs or dialogues to ids.
 
@@ -73,6 +82,9 @@ class PairRecipe(Struct, frozen=True):
     eos_after_prompt: bool = False  # EOS behind each prompt
     length: int = 2048  # max_seq_length
     least: int = 10  # min_sequence_len
+    by_position: bool = (
+        False  # turns are prompts and answers in turn, whatever role they name, as in ModelZoo
+    )
     joins_turns: bool = (
         False  # a dialogue is one sequence (Summarization_VSL); else each pair is (Summarization)
     )
@@ -143,6 +155,8 @@ class PairRecipe(Struct, frozen=True):
             return [(find_text(record, self.prompt_key or ""), find_text(record, self.completion_key or ""))]
         key = self.multi_turn_key
         items = list_of(find_value(record, key), key)
+        if not self.by_position:
+            _check_roles(items, key)
         if not items or len(items) % 2:
             raise Unusable(f"{len(items)} items in {key!r}, which are no pairs of a prompt and a completion")
         texts = [self._content(item, f"{key}.{number}") for number, item in enumerate(items)]
@@ -200,6 +214,24 @@ class PairRecipe(Struct, frozen=True):
         if size < self.least:
             return Finding(row, TOO_SHORT, f"{size} tokens, at least {self.least}")
         return None
+
+
+def _check_roles(items: Sequence[bytes], key: str) -> None:
+    """Refuse (`Unusable`) a dialogue in which somebody else speaks than its place says; roles of other names are not known."""
+    for number, item in enumerate(items):
+        is_answer = bool(number % 2)
+        role, others = _role_of(item), ASKING if is_answer else ANSWERING
+        if role.lower() in others | ASIDE:
+            place = "an answer" if is_answer else "a prompt"
+            raise Unusable(
+                f"a turn of {role!r} in '{key}.{number}', the place of {place}: turns alternate, and what a system says belongs into a prompt"
+            )
+
+
+def _role_of(item: bytes) -> str:
+    fields = parse_object(item) if kind_of(item) == "an object" else {}
+    value = next((fields[name] for name in ROLES if name in fields), b"")
+    return text_of(value, "role") if value.startswith(b'"') and value != b'""' else ""
 
 
 def _words(*ids: int) -> NDArray[np.int32]:

@@ -54,6 +54,11 @@ Texts = tuple[str, str, str]
 DELIMITERS = ("[/INST]", "<|assistant|>")
 """Ends of a prompt that ModelZoo knows; the last one in a text counts."""
 
+KNOWN_ROLES = frozenset({"user", "assistant", "system", "developer", "tool", "function", "observation"})
+"""Roles that templates make special tokens of."""
+
+_QUESTION = "question"
+
 SHORTEST = 4
 """Tokens of the shortest row: two of a prompt, one of an answer, EOS."""
 
@@ -71,7 +76,7 @@ class PreferenceRecipe(Struct, frozen=True):
     prompt_key: str | None = "prompt"
     chosen_key: str = "chosen"
     rejected_key: str = "rejected"
-    # names of the roles for the template, and before turns in texts without a prompt of their own
+    # names of the roles in the data: of messages, and before turns in texts; a template gets user and assistant
     user_role: str = "user"
     assistant_role: str = "assistant"
     template: Template = LLAMA  # how dialogues are written
@@ -95,9 +100,12 @@ class PreferenceRecipe(Struct, frozen=True):
 
     def _check_template(self) -> None:
         """Try the template on a dialogue, since one that fails there fails for all."""
-        messages = [message(self.user_role, "a"), message(self.assistant_role, "b")]
+        messages = [message(self._roles[0], _QUESTION), message(self._roles[1], "b")]
         try:
-            self._split(self._render(messages)) if self.like_modelzoo else self._prompt(messages)
+            if self.like_modelzoo:
+                self._split(self._render(messages))
+            elif _QUESTION not in self._prompt(messages).lower():
+                raise Unusable("an answer that does not stand behind the prompt")
         except Unusable as error:
             roles = f"{self.user_role!r} and {self.assistant_role!r}"
             raise UsageError(
@@ -107,7 +115,12 @@ class PreferenceRecipe(Struct, frozen=True):
     @property
     def _fields(self) -> PreferenceFields:
         return PreferenceFields(
-            self.prompt_key, self.chosen_key, self.rejected_key, self.user_role, self.assistant_role
+            self.prompt_key,
+            self.chosen_key,
+            self.rejected_key,
+            self.user_role,
+            self.assistant_role,
+            as_given=self.like_modelzoo,
         )
 
     reads: ClassVar[str] = RAW
@@ -133,7 +146,7 @@ class PreferenceRecipe(Struct, frozen=True):
 
         Findings name records: those of kind `UNUSABLE` have no sequences and are not counted, those of `TRUNCATED` were cut.
         """
-        read = read_records(records, self._fields.read)
+        read = read_records(records, self._dialogues)
         texts, counts = self._texts_like_modelzoo(read) if self.like_modelzoo else self._texts(read)
         columns = (column(side) for side in zip(*texts.made, strict=True))
         parts = [encode_texts(Control(self.engine).encode, side) for side in columns]
@@ -154,12 +167,42 @@ class PreferenceRecipe(Struct, frozen=True):
         clean = self.cleaning.apply(
             raw
         )  # before they meet the template, so that no repair makes a special token that is meant
-        _put(messages, Control(self.engine).hide(clean.to_pylist()))
-        texts = read_each(
-            zip(read.rows, read.made, strict=True),
-            lambda made: (self._prompt(made.chosen), self._ended(made.chosen), self._ended(made.rejected)),
-        )
-        return texts, count_texts([raw], [clean])
+        control = Control(self.engine)
+        _put(messages, control.hide(clean.to_pylist()))
+        for one in messages:
+            control.hide_others(one)
+        expected: dict[Any, Any] = {}  # control tokens that the template writes, by the roles of a dialogue
+
+        def written(made: Dialogues) -> Texts:
+            prompt = self._prompt(made.chosen)
+            texts = self._ended(made.chosen), self._ended(made.rejected)
+            for turns, text in zip((made.chosen, made.rejected), texts, strict=True):
+                if not text.startswith(prompt):
+                    raise Unusable(
+                        f"an answer that does not stand behind the prompt in what {self.template.name} writes"
+                    )
+                self._check_control(control, turns, text, expected)
+            return prompt, *texts
+
+        return read_each(zip(read.rows, read.made, strict=True), written), count_texts([raw], [clean])
+
+    def _check_control(
+        self, control: Control, turns: Sequence[Message], text: str, expected: dict[Any, Any]
+    ) -> None:
+        """Refuse a dialogue of which strings make a special token together, or with the template."""
+        if not control.names:
+            return
+        roles = tuple((one["role"], bool(one["content"])) for one in turns)
+        if any(role not in KNOWN_ROLES and role in name for role, _ in roles for name in control.names):
+            raise Unusable("a role that is the name of a special token")
+        if (found := control.found(text)) == expected.get(roles):
+            return
+        plain = [{**one, "content": "a" if one["content"] else ""} for one in turns]
+        expected[roles] = control.found(self._ended(plain))
+        if found != expected[roles]:
+            raise Unusable(
+                "a special token that strings of the dialogue spell out together, or with the template"
+            )
 
     def _texts_like_modelzoo(self, read: Readings[Dialogues]) -> tuple[Readings[Texts], TextCounts]:
         """Clean what the template writes, not what it is given."""
@@ -176,8 +219,22 @@ class PreferenceRecipe(Struct, frozen=True):
         texts.findings.extend(written.findings)
         return texts, count_texts(raw, clean)
 
+    def _dialogues(self, record: dict[str, bytes]) -> Dialogues:
+        """Return the dialogues of a record, with the roles that templates know."""
+        made = self._fields.read(record)
+        names = dict(zip((self.user_role, self.assistant_role), self._roles, strict=True))
+        for one in made.messages:
+            one["role"] = names.get(one["role"], one["role"])
+        return made
+
+    @property
+    def _roles(self) -> tuple[str, str]:
+        """Roles for the template; ModelZoo hands on what the data call them."""
+        return (self.user_role, self.assistant_role) if self.like_modelzoo else ("user", "assistant")
+
     def _render(self, messages: Sequence[Message]) -> str:
-        return self.template.render(messages, user_role=self.user_role, assistant_role=self.assistant_role)
+        user, assistant = self._roles
+        return self.template.render(messages, user_role=user, assistant_role=assistant)
 
     def _ended(self, messages: Sequence[Message]) -> str:
         """Return a dialogue without the white space that a template writes behind EOS: nobody is to predict it."""

@@ -7,6 +7,7 @@ somebody else's, and are hidden from the tokenizer unless they are meant too.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -195,6 +196,24 @@ class Control(Struct, frozen=True):
         pattern = _any_of(names)
         return [pattern.sub(lambda found: marks[found[0]], text) for text in texts]
 
+    def hide_others(self, turn: Message) -> None:
+        """Do the same with all strings of a turn but its content and role."""
+        if self.names:
+            turn |= {
+                name: self._hidden(value) for name, value in turn.items() if name not in ("role", "content")
+            }
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.hide([value])[0]
+        if isinstance(value, list):
+            return [self._hidden(item) for item in value]
+        return {key: self._hidden(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    def found(self, text: str) -> Counter[str]:
+        """Count the special tokens in a rendered text that are not hidden."""
+        return Counter(_any_of(self.names).findall(text))
+
     def encode(self, rendered: pa.LargeStringArray) -> Tokens:
         """Encode rendered texts: special tokens are meant, those that are hidden are text. Documents with such are among the findings."""
         names, texts = self.names, rendered.to_pylist()
@@ -232,5 +251,10 @@ def _hidden_in(text: str, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names[ord(number) - _FIRST] for number in _MARK.findall(text)))
 
 
-def _any_of(names: Sequence[str]) -> re.Pattern[str]:
+def _any_of(names: Iterable[str]) -> re.Pattern[str]:
+    return _compiled_names(tuple(names))
+
+
+@lru_cache(maxsize=8)
+def _compiled_names(names: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))

@@ -92,6 +92,15 @@ def check_mode(name: str) -> None:
         raise UsageError(f"mode {name!r} is unknown; {near_or_all(name, list(MODES))}", name=name)
 
 
+def _growth(tokens: TokenEngine, mode: Mode) -> tuple[str, ...]:
+    """Say that a mode has added a token to the vocabulary."""
+    if mode.engine.vocab_size == tokens.vocab_size:
+        return ()
+    return (
+        f"the vocabulary has grown to {mode.engine.vocab_size:,} tokens by a separator, id {tokens.vocab_size}: a model needs an embedding for it",
+    )
+
+
 def make_job(
     documents: DocumentList,
     to: str,
@@ -104,10 +113,12 @@ def make_job(
     sections = rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     known |= {"distrusts": tokens.distrusts} if tokens.distrusts else {}
+    mode = rows.build(tokens)
+    notes = (*documents.notes, *rows.notes(), *_growth(tokens, mode), *tokens.notes)
     return Hdf5Job(
-        replace(documents, notes=(*documents.notes, *rows.notes(), *tokens.notes)),
+        replace(documents, notes=notes),
         files.normalize(to),
-        rows.build(tokens),
+        mode,
         rows.max_rows_per_file,
         policy,
         rows.order_seed,

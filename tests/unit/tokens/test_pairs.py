@@ -221,3 +221,36 @@ def test_a_new_token_in_a_vocabulary_with_gaps():
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 2}, "a"))
     with pytest.raises(UsageError, match="below 3 without a token"):
         with_token(load_tokenizer(tokenizer.to_str()), "<sep>")
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (["system", "user", "assistant", "user"], "a turn of 'system' in 'turns.0'"),
+        (["user", "user", "assistant", "assistant"], "a turn of 'user' in 'turns.1'"),
+        (["gpt", "human"], "a turn of 'gpt' in 'turns.0'"),
+        (["user", "tool"], "a turn of 'tool' in 'turns.1'"),
+    ],
+)
+@pytest.mark.parametrize("field", ["role", "from"])
+def test_turns_of_another_role_than_their_place_are_named(engine, roles, message, field):
+    record = json.dumps({"turns": [{field: role, "content": "a"} for role in roles]})
+    options = {"multi_turn_key": "turns", "multi_turn_content_key": "content", "least": 0}
+    for by_position in (False, True):
+        recipe = PairRecipe(engine, Specials(EOS, 0), by_position=by_position, **options)
+        tokens, _ = recipe.encode(pa.array([record], pa.large_string()))
+        assert bool(len(tokens.lengths)) is by_position
+        assert by_position or message in tokens.findings[0].what
+
+
+def test_turns_of_alternating_roles_are_as_without_them(engine):
+    options = {"multi_turn_key": "turns", "multi_turn_content_key": "content", "least": 0}
+    recipe = PairRecipe(engine, Specials(EOS, 0), **options)
+    found = []
+    for roles in (("human", "gpt"), ("user", "assistant"), ("alice", "bob"), (None, None)):
+        turns = [{"from": roles[at % 2], "content": text} for at, text in enumerate("abab")]
+        turns = [turn if turn["from"] else {"content": turn["content"]} for turn in turns]
+        tokens, _ = recipe.encode(pa.array([json.dumps({"turns": turns})], pa.large_string()))
+        found.append(tokens.ids.tolist())
+    assert found[0]
+    assert all(one == found[0] for one in found)

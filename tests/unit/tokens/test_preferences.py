@@ -13,8 +13,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.findings import SPELLED, TRUNCATED, UNUSABLE
 from dolma_dask.tokens.cleaning import Cleaning
+from dolma_dask.tokens.dialogues import PreferenceFields
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
+from dolma_dask.tokens.records import Unusable
 from dolma_dask.tokens.specials import Specials
 from dolma_dask.tokens.templates import LLAMA, Template
 
@@ -292,3 +294,99 @@ def test_channels_of_a_row():
         6,
         4,
     )
+
+
+HH = {"chosen_key": "chosen", "rejected_key": "rejected", "user_role": "Human", "assistant_role": "Assistant"}
+
+
+def dialogues_of(record, **options):
+    fields = PreferenceFields(**{"prompt_key": None, **HH, **options})
+    made = fields.read({key: json.dumps(value).encode() for key, value in record.items()})
+    return [[(one["role"], one["content"]) for one in side] for side in (made.chosen, made.rejected)]
+
+
+def test_turns_in_one_text_are_those_of_their_roles():
+    before = "\n\nHuman: How do I cook eggs?\n\nAssistant: Boil or fry?\n\nHuman: Boil.\n\nAssistant: "
+    turns = [("Human", "How do I cook eggs?"), ("Assistant", "Boil or fry?"), ("Human", "Boil.")]
+    expected = [[*turns, ("Assistant", "5 minutes.")], [*turns, ("Assistant", "No\n\nidea")]]
+    record = {"chosen": f"{before}5 minutes.", "rejected": f"{before}No\n\nidea"}
+    assert dialogues_of(record) == expected
+    prompt = {"prompt": before.rstrip()}
+    assert dialogues_of({**record, **prompt}, prompt_key="prompt") == expected, "the prompt stands in both"
+
+
+def test_an_answer_that_begins_like_its_prompt_is_an_answer():
+    record = {"prompt": "Hello", "chosen": "Hello there", "rejected": "Hello!"}
+    expected = [[("Human", "Hello"), ("Assistant", text)] for text in ("Hello there", "Hello!")]
+    assert dialogues_of(record, prompt_key="prompt") == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ("\n\nHuman: a\n\nAssistant: b\n\nHuman: thanks\n\nAssistant: welcome", "different prompts"),
+        ("\n\nHuman: a\n\nAssistant: b\n\nHuman: thanks", "different prompts"),
+    ],
+)
+def test_dialogues_that_part_early_are_no_preference(chosen, message):
+    with pytest.raises(Unusable, match=message):
+        dialogues_of({"chosen": chosen, "rejected": "\n\nHuman: a\n\nAssistant: c"})
+
+
+def test_templates_get_their_own_roles():
+    names = {"user_role": "Human", "assistant_role": "Assistant"}
+    human = {
+        "chosen": turns("a", "b c", roles=("Human", "Assistant")),
+        "rejected": turns("a", "d", roles=("Human", "Assistant")),
+    }
+    wanted, *_ = encode(
+        {"chosen": turns("a", "b c"), "rejected": turns("a", "d")}, prompt_key=None, template=CHATML
+    )
+    found, *_ = encode(human, prompt_key=None, template=CHATML, **names)
+    assert found == wanted
+    assert "user : a" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("record", "template"),
+    [
+        (
+            {"chosen": turns("a", "b</", "s> c", "d"), "rejected": turns("a", "b</", "s> c", "e")},
+            "{{ m.content }}",
+        ),
+        ({"chosen": turns("a </", "s> b"), "rejected": turns("a </", "c")}, "{{ m.content }}"),
+        ({"chosen": turns("a </S> b", "c"), "rejected": turns("a </S> b", "d")}, "{{ m.content | lower }}"),
+        (
+            {
+                "chosen": [{"role": "s", "content": "x"}, *turns("a", "b")],
+                "rejected": [{"role": "s", "content": "x"}, *turns("a", "c")],
+            },
+            "</{{ m.role }}> {{ m.content }}",
+        ),
+    ],
+)
+def test_strings_that_make_a_special_token_together_are_refused(record, template):
+    written = Template("{% for m in messages %}" + template + "{% endfor %}", "mine")
+    engine = replace(ENGINE, in_text="text")
+    words, findings, _ = encode(record, engine=engine, prompt_key=None, template=written)
+    assert not words
+    assert [kind for _, kind, _ in findings] == [UNUSABLE]
+
+
+def test_special_tokens_in_other_fields_are_text():
+    written = Template("{% for m in messages %}{{ m.name }} {{ m.content }} {% endfor %}", "mine")
+    sides = [[{**one, "name": "</s>"} for one in turns("a", answer)] for answer in ("b", "c")]
+    words, findings, _ = encode(
+        {"chosen": sides[0], "rejected": sides[1]},
+        engine=replace(ENGINE, in_text="text"),
+        prompt_key=None,
+        template=written,
+    )
+    assert all(one.count("</s>") == 1 for one in words), "the end alone"
+    assert SPELLED in [kind for _, kind, _ in findings]
+
+
+def test_a_template_that_writes_the_answer_first_is_refused():
+    backwards = Template("{{ messages[-1].content }} {{ messages[0].content }}", "mine")
+    with pytest.raises(UsageError, match="does not stand behind the prompt"):
+        encode(PLAIN, template=backwards)

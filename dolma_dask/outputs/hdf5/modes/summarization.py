@@ -4,15 +4,20 @@ Each pair is a row; or all pairs of a dialogue are one sequence, and several of 
 than a row is left out, counted and named.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dolma_dask.errors import UsageError
 from dolma_dask.options.base import Opt
 from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions, PromptOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.pairs import PairRecipe
 from dolma_dask.tokens.specials import with_token
+
+SPELLED_BREAK = re.compile(r"\\[nt](?![A-Za-z])")
+"""A line break or tab as a shell hands it over between quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,15 @@ class PairOptions(PromptOptions, LossOptions):
     sep_token: Annotated[
         str | None, Opt("Token between prompt and completion; one that the vocabulary lacks is added to it.")
     ] = None
+
+    def check(self) -> None:
+        """Refuse a line break that is spelled."""
+        super().check()
+        for name in ("prompt_prefix", "completion_prefix"):
+            if SPELLED_BREAK.search(getattr(self, name) or ""):
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r} has a backslash and a letter; expected a line break or tab itself: in a shell $'...\\n', in YAML \"...\\n\"."
+                )
 
     def record_fields(self) -> tuple[str, ...]:
         """See `ModeOptions.record_fields`."""
@@ -66,6 +80,7 @@ class PairOptions(PromptOptions, LossOptions):
             eos_after_prompt=eos_after_prompt,
             length=self.max_seq_length,
             least=self.least,
+            by_position=self.is_like_modelzoo,
             joins_turns=joins_turns,
         )
         return {
