@@ -101,20 +101,20 @@ def make_job(
 ) -> Hdf5Job:
     """Return a call of `hdf5` that can be run; `told` is what ``data_params.json`` says besides."""
     tokens = rows.opened()
-    sections = rows.sections()
+    mode, sections = rows.build(tokens), rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     known |= {"distrusts": tokens.distrusts} if tokens.distrusts else {}
     return Hdf5Job(
-        replace(documents, notes=(*documents.notes, *rows.notes(), *tokens.notes)),
+        replace(documents, notes=(*documents.notes, *rows.notes(), *mode.notes, *tokens.notes)),
         files.normalize(to),
-        rows.build(tokens),
+        mode,
         rows.max_rows_per_file,
         policy,
         rows.order_seed,
         {
             "setup": without_empty({"mode": rows.mode, **documents.shown}),
             "processing": {**known, **sections["processing"], "max_rows_per_file": rows.max_rows_per_file},
-            "dataset": sections["dataset"],
+            "dataset": {**sections["dataset"], **mode.found},
         },
         told or {},
     )

@@ -168,6 +168,33 @@ def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tok
     assert not list(tmp_path.glob("*.h5"))
 
 
+def test_the_template_of_dialogues_is_told(datasets, tokenizer, tmp_path):
+    """In a note, and among the parameters by its name: no path."""
+    inline = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    (tmp_path / "chat.jinja").write_text(inline)
+    (tmp_path / "own").mkdir()
+    own = str(tmp_path / "own/tokenizer.json")
+    Path(own).write_text(Path(tokenizer).read_text())
+    (tmp_path / "own/chat_template.jinja").write_text(inline)
+    calls = [
+        (tokenizer, None, "the template [INST] [/INST]"),
+        (tokenizer, str(tmp_path / "chat.jinja"), "the template in chat.jinja"),
+        (tokenizer, inline, "chat_template"),
+        (own, None, "the template in chat_template.jinja"),
+    ]
+    made = []
+    for number, (path, given, name) in enumerate(calls):
+        out = tmp_path / str(number)
+        summary = pack(datasets[0], out, path, "DPO", chat_template=given)
+        assert f"dialogues are written by {name}" in summary.notes
+        params = json.loads((out / "data_params.json").read_text())
+        assert params["dataset"]["chat_template"] == (inline if given == inline else name)
+        assert pack(datasets[0], out, path, "DPO", chat_template=given).done == 0
+        made.append(rows_of(out))
+    assert all(np.array_equal(made[1], rows) for rows in made[2:])
+    assert not np.array_equal(made[0], made[1])
+
+
 @pytest.mark.parametrize("mode", ["Summarization", "Summarization_VSL", "DPO"])
 def test_records_that_cannot_be_used(mode, tokenizer, tmp_path):
     """They fail the run, or are set aside and listed; the others are as without them."""
