@@ -206,7 +206,8 @@ def test_records_that_cannot_be_used(mode, tokenizer, tmp_path):
     good = write(tmp_path / "good", [rows])
     mixed = write(tmp_path / "mixed", [[*rows[:7], bad[0], *rows[7:], bad[1]]])
     with pytest.raises(
-        StageError, match=r"row 7: unusable record; expected a text in each field.*no field 'metadata.a'"
+        StageError,
+        match=r"row 7: unusable record; expected a text in each field.*no field 'metadata.a'; 'metadata' has 'q'",
     ):
         pack(mixed, tmp_path / "failed", tokenizer, mode)
     summary = pack(
