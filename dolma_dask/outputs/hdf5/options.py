@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated, Any
 
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
     ] = "LMData"
 
     def check(self) -> None:
-        """Refuse an unknown mode, options that it does not have, and repairs that ModelZoo does not make."""
+        """Refuse an unknown mode, options that it does not have, a field for two things, and repairs that ModelZoo does not make."""
         super().check()
         check_mode(self.mode)
         own = {field.name for field in fields_of(MODES[self.mode])}
@@ -42,8 +43,22 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
                 raise UsageError(
                     f"{name} is no option of mode {self.mode}; expected one of {', '.join(sorted(own))}. Modes that have it: {', '.join(having)}."
                 )
+        self._check_keys()
         if self.is_like_modelzoo:
             self.cleaning.check_like_modelzoo()
+
+    def _check_keys(self) -> None:
+        pair = {"prompt_key": self.prompt_key, "completion_key": self.completion_key}
+        given = [name for name, key in pair.items() if key is not None]
+        if self.multi_turn_key is not None and given:
+            raise UsageError(
+                f"multi_turn_key={self.multi_turn_key!r} and {' and '.join(given)} were given; expected the field of dialogues alone, or those of pairs."
+            )
+        is_answers = issubclass(MODES[self.mode], PreferenceOptions)
+        answers = dict(zip(("prompt_key", "chosen_key", "rejected_key"), self.keys, strict=True))
+        for (name, key), (other, same) in combinations((answers if is_answers else pair).items(), 2):
+            if key is not None and key == same:
+                raise UsageError(f"{name} and {other} are both {key!r}; expected a field for each.")
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """Return the mode for a tokenizer."""

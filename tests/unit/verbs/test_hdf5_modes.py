@@ -160,12 +160,43 @@ def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
         ("DPO", {"eos": "none"}, "ends an answer"),
         ("Summarization", {"prompt_key": None}, "expected the fields of both"),
         ("LMData_VSL", {"packing": "modelzoo", "max_sequences_per_row": 2}, "modelzoo"),
+        ("DPO", {"chosen_key": "metadata.b"}, "chosen_key and rejected_key are both 'metadata.b'; expected"),
+        ("DPO", {"prompt_key": "metadata.a"}, "prompt_key and chosen_key are both 'metadata.a'"),
+        (
+            "DPO",
+            {"chosen_key": "rejected", "rejected_key": None},
+            "chosen_key and rejected_key are both 'rejected'",
+        ),
+        ("Summarization", {"prompt_key": "metadata.a"}, "prompt_key and completion_key are both"),
+        (
+            "Summarization_VSL",
+            {"multi_turn_key": "turns", "prompt_key": None},
+            "multi_turn_key='turns' and completion_key were given; expected the field of dialogues alone",
+        ),
     ],
 )
 def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tokenizer, tmp_path):
     with pytest.raises((UsageError, StageError), match=message):
         pack(datasets[0], tmp_path, tokenizer, mode, **options)
     assert not list(tmp_path.glob("*.h5"))
+
+
+def test_no_row_at_all(tokenizer, tmp_path):
+    """Too few tokens are the reason where all documents are one stream, and else what the other notes say."""
+    dataset = write(tmp_path / "v0", [[record(row) for row in range(50, 53)]])
+    empty = write(tmp_path / "empty", [[{**record(0), "text": ""}]])
+    (note,) = no_row(pack(empty, tmp_path / "stream", tokenizer, "LMData"))
+    assert note == "no row was written: there are too few tokens for one"
+    for mode in ("Summarization", "Summarization_VSL"):
+        summary = pack(dataset, tmp_path / mode, tokenizer, mode, max_seq_length=8)
+        assert no_row(summary) == ["no row was written"]
+        assert any("3 documents have more tokens than a row" in note for note in summary.notes)
+    nothing = write(tmp_path / "nothing", [[]])
+    assert no_row(pack(nothing, tmp_path / "none", tokenizer, "LMData")) == ["no row was written"]
+
+
+def no_row(summary) -> list[str]:
+    return [note for note in summary.notes if note.startswith("no row was written")]
 
 
 def test_the_template_of_dialogues_is_told(datasets, tokenizer, tmp_path):
