@@ -1068,7 +1068,7 @@ def hdf5(
     assistant_role : str
         Name of the answering role.
     chat_template : str, optional
-        Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer.
+        Jinja2 template of dialogues, or the path of a file that has it; by default that of the tokenizer, else [INST] prompt [/INST] answer.
     response_delimiter : str, optional
         Words of the template behind which the answer begins; by default found by the template.
     max_prompt_length : int
@@ -3099,7 +3099,7 @@ def write_hdf5(
     assistant_role : str
         Name of the answering role.
     chat_template : str, optional
-        Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer.
+        Jinja2 template of dialogues, or the path of a file that has it; by default that of the tokenizer, else [INST] prompt [/INST] answer.
     response_delimiter : str, optional
         Words of the template behind which the answer begins; by default found by the template.
     max_prompt_length : int

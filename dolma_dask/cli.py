@@ -227,6 +227,15 @@ def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:
     return answer(words, file)
 
 
+def _of_modelzoo(words: Sequence[str]) -> str | None:
+    """Say that options of create_hdf5_dataset.py need a mode."""
+    if words[:1] != ["hdf5"]:
+        return None
+    from dolma_dask.pipelines.hdf5_options import without_mode
+
+    return without_mode(words[1:])
+
+
 _ELSEWHERE = {"--fuzzy": "--how fuzzy", "--minhash": "--how fuzzy", "--threshold": "--similarity"}
 """Options of `dedupe` as people know them from other tools."""
 
@@ -239,7 +248,7 @@ _ROOT_MISSING = (
 
 def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
-    if said := _of_toolkit(words):
+    if said := _of_toolkit(words) or _of_modelzoo(words):
         return said
     command = " ".join(["dolma-dask", *(error.command_chain or ())])
     argument = error.argument

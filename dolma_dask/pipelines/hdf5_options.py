@@ -6,6 +6,7 @@ default of the command line. How to run and what this package adds goes under it
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -68,6 +69,20 @@ def is_mode(word: str) -> bool:
             f"{word!r} is neither a mode nor a dataset; did you mean {modes[near[0]]!r}?", name=word
         )
     return word in modes.values()
+
+
+def without_mode(words: Sequence[str]) -> str | None:
+    """Say what is missing before words behind ``dolma-dask hdf5`` of which some are options of create_hdf5_dataset alone."""
+    own = {f"--{name}" for name in OPTIONS.keys() - SAME.keys()}
+    names = [
+        "--" + word[2:].partition("=")[0].replace("-", "_") if word[:2] == "--" else "" for word in words
+    ]
+    at = next((at for at, name in enumerate(names) if name in own), None)
+    if at is None:
+        return None
+    value = [] if "=" in words[at] else [word for word in words[at + 1 : at + 2] if word[:2] != "--"]
+    first = "" if words[0].startswith("--") else f", which {words[0]!r} is not"
+    return f"{words[at]} is an option of a mode; expected a mode before it{first}: dolma-dask hdf5 DPO {shlex.join([words[at], *value])}. Modes: {', '.join(MODES)}."
 
 
 def create_hdf5_dataset(words: Sequence[str]) -> Hdf5Summary:

@@ -17,7 +17,8 @@ from dolma_dask.results.parts import Fact, Facts, Notes, Part
 from dolma_dask.results.table import Column, Table
 from dolma_dask.tokens.engine import TokenEngine, build, choose
 from dolma_dask.tokens.fast import fast_version
-from dolma_dask.tokens.specials import find_specials, read_config
+from dolma_dask.tokens.specials import find_specials
+from dolma_dask.tokens.templates import LLAMA, find_template
 
 SAMPLES = {
     "English": "The river had risen during the night, and by morning the lower road was gone. Nobody in the village was surprised; it happened every few years.",
@@ -130,6 +131,7 @@ def show_tokenizer(
     engine = choose(open_tokenizer(tokenizer), "auto")
     known = build(engine).tokenizer
     end, padding, adds, notes = _around(engine)
+    has_template, more = _template(engine)
     added = sorted(known.get_added_tokens_decoder().items())
     return TokenizerAnswer(
         engine.name,
@@ -140,11 +142,11 @@ def show_tokenizer(
         end,
         padding,
         adds,
-        bool(read_config(engine).get("chat_template")),
+        has_template,
         _made_by(engine),
         tuple(SpecialRow(number, token.content, token.special) for number, token in added),
         tuple(_sample(engine, *item) for item in SAMPLES.items()),
-        (*engine.notes, *notes),
+        (*engine.notes, *notes, *more),
     )
 
 
@@ -170,6 +172,14 @@ def _around(engine: TokenEngine) -> tuple[str | None, str | None, tuple[str, ...
         tuple(engine.token(number) or str(number) for number in ids),
         (),
     )
+
+
+def _template(engine: TokenEngine) -> tuple[bool, tuple[str, ...]]:
+    """Tell whether the tokenizer has a template of its own, as `hdf5` takes it; and a note where it would refuse."""
+    try:
+        return find_template(engine) != LLAMA, ()
+    except UsageError as error:
+        return True, (str(error),)
 
 
 def _made_by(engine: TokenEngine) -> str:

@@ -13,7 +13,15 @@ import msgspec
 import pyarrow as pa
 
 from dolma_dask.formats.documents import REQUIRED
-from dolma_dask.formats.json.exact import INTEGER, Field, LineError, kind_of, parse_object, quoted_id
+from dolma_dask.formats.json.exact import (
+    INTEGER,
+    Field,
+    LineError,
+    fields_in,
+    kind_of,
+    parse_object,
+    quoted_id,
+)
 from dolma_dask.formats.json.lines import scan_fields, unquoted
 from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA
@@ -32,7 +40,6 @@ _OR_SOURCE = (
     " (or one source for all records: --source NAME; or the field that holds it: --source-field FIELD)"
 )
 _OR_TEXT = ' (name the one that holds the text: --text FIELD, in Python text="FIELD")'
-_FIELDS_NAMED = 8
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -187,16 +194,9 @@ def _missing(record: Record, path: str, or_else: str = "", advice: str = "") -> 
     if _lookup(record, path) is None:
         return LineError(
             "missing_field",
-            f"a string in field '{path}'{or_else}, which is missing; {_fields(record)}{advice}",
+            f"a string in field '{path}'{or_else}, which is missing; {fields_in(record)}{advice}",
         )
     return LineError("wrong_type", f"a string in field '{path}'{or_else}, found null")
-
-
-def _fields(record: Record) -> str:
-    """Say which fields a record has, cut to what a line can hold."""
-    names = [repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in record]
-    more = f" and {len(names) - _FIELDS_NAMED} more" if len(names) > _FIELDS_NAMED else ""
-    return f"the record has {', '.join(names[:_FIELDS_NAMED])}{more}" if names else "the record has no fields"
 
 
 def _lookup(record: Record, path: str) -> bytes | None:

@@ -127,6 +127,16 @@ class Mode(Struct, frozen=True):
         return WORDS if self.recipe.has_marks else self.engine.dtype
 
     @property
+    def found(self) -> Mapping[str, str]:
+        """Values in force, for people, of options that were left to the tokenizer; they decide nothing."""
+        return {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of what was found with the tokenizer."""
+        return ()
+
+    @property
     def stream_tail(self) -> Tail | None:
         """Treatment of the last tokens if all documents are one stream; None if they are not."""
         return self.tail if self.packs and self.packing is None else None

@@ -20,7 +20,7 @@ from dolma_dask.errors import DataError, EngineDiffersError
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.findings import LOST, SPELLED, UNUSABLE
 from dolma_dask.formats.hdf5 import TextCounts
-from dolma_dask.formats.json.exact import LineError, kind_of, parse_object
+from dolma_dask.formats.json.exact import LineError, fields_in, kind_of, parse_object
 from dolma_dask.tokens.encoding import Finding, Tokens
 
 BLANK_LINE = "\n\n"
@@ -76,19 +76,31 @@ def find_value(record: dict[str, bytes], path: str, inside: str = "") -> bytes:
 
     Raises `Unusable`: there is none, or it is null.
     """
-    value, fields = record.get(path), record
-    for key in path.split(".") if value is None else ():
-        value = fields.get(key)
-        fields = parse_object(value) if value is not None and kind_of(value) == "an object" else {}
-    if value is None:
-        raise Unusable(f"no field {_named(path, inside)}")
+    value = record.get(path)
+    value = _follow(record, path, inside) if value is None else value
     if value == b"null":
-        raise Unusable(f"null in {_named(path, inside)}")
+        raise Unusable(f"null in {_joined(inside, path)!r}")
     return value
 
 
-def _named(path: str, inside: str) -> str:
-    return repr(f"{inside}.{path}" if inside else path)
+def _follow(record: dict[str, bytes], path: str, inside: str) -> bytes:
+    """Return the value at a dotted path; raises `Unusable` with the fields of the innermost object on the way."""
+    *outer, last = path.split(".")
+    fields, place = record, inside
+    for key in outer:
+        inner = fields.get(key)
+        if inner is None or kind_of(inner) != "an object":
+            break
+        fields, place = parse_object(inner), _joined(place, key)
+    else:
+        if (value := fields.get(last)) is not None:
+            return value
+    known = fields_in(fields, repr(place) if place else "the record")
+    raise Unusable(f"no field {_joined(inside, path)!r}; {known}")
+
+
+def _joined(place: str, path: str) -> str:
+    return f"{place}.{path}" if place else path
 
 
 def text_of(value: bytes, where: str) -> str:
@@ -126,7 +138,7 @@ def list_of(value: bytes, where: str) -> list[bytes]:
 
 def find_text(record: dict[str, bytes], path: str, inside: str = "") -> str:
     """Return the text of a field; raises `Unusable`."""
-    return text_of(find_value(record, path, inside), f"{inside}.{path}" if inside else path)
+    return text_of(find_value(record, path, inside), _joined(inside, path))
 
 
 def column(texts: Sequence[str]) -> pa.LargeStringArray:

@@ -6,6 +6,7 @@ somebody else's, and are hidden from the tokenizer unless they are meant too.
 """
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,14 @@ Message = dict[str, Any]
 
 TEMPLATE_NAME = "chat_template.jinja"
 """File of a template beside a tokenizer, where it is not in the config."""
+
+SUFFIX = ".jinja"
+"""End of the names of files that can only be templates."""
+
+GIVEN = "chat_template"
+"""What messages call a template that was given by itself: the name of the option."""
+
+_EXPECTED = "expected Jinja2, such as {% for message in messages %}{{ message['content'] }}{% endfor %}, or the path of a file that has it"
 
 
 class Template(Struct, frozen=True):
@@ -72,19 +81,35 @@ LLAMA = Template(
 
 
 def find_template(engine: TokenEngine, given: str | None = None) -> Template:
-    """Return the template that is given, else that of the tokenizer, else `LLAMA`.
+    """Return the template that is given, by itself or by the path of its file, else that of the tokenizer, else `LLAMA`.
 
-    Raises `UsageError`: it is no Jinja2, or the tokenizer has several and none is called ``default``.
+    Raises `UsageError`: it is no Jinja2, the file is missing, or the tokenizer has several and none is called ``default``.
     """
     config = read_config(engine)
     tokens = tuple(sorted(_special_tokens(config)))
-    if given is not None:
-        template = Template(given, "chat_template", tokens)
-    else:
-        source = _own(engine, config)
-        template = LLAMA if source is None else Template(source, f"the template of {engine.name}", tokens)
+    found = _own(engine, config) if given is None else _given(given)
+    template = LLAMA if found is None else Template(*found, tokens)
     _compiled(template)
     return template
+
+
+def _given(value: str) -> tuple[str, str]:
+    """Return the template that was given, and what to call it."""
+    is_file = os.path.isfile(value)  # noqa: PTH113  False, and no error, for a template too long for a path
+    if not is_file and value.endswith(SUFFIX):
+        raise UsageError(f"{GIVEN} {value}: there is no such file; {_EXPECTED}.")
+    source, name = (_read(Path(value)), f"the template in {Path(value).name}") if is_file else (value, GIVEN)
+    if "{" not in source:
+        found = f"in {value} there" if is_file else f"{value!r}"
+        raise UsageError(f"{GIVEN}: {found} is no template, which would write a dialogue; {_EXPECTED}.")
+    return source, name
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 ({error}); expected a chat template in Jinja2.") from error
 
 
 def _special_tokens(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -94,13 +119,13 @@ def _special_tokens(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, content
 
 
-def _own(engine: TokenEngine, config: Mapping[str, Any]) -> str | None:
-    """Return the template that the tokenizer has, if it has one; its file goes before its config."""
+def _own(engine: TokenEngine, config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the template that the tokenizer has, if it has one, and what to call it; its file goes before its config."""
     if engine.path is not None and (file := Path(engine.path).with_name(TEMPLATE_NAME)).is_file():
-        return file.read_text(encoding="utf-8")
-    known = config.get("chat_template")
+        return _read(file), f"the template in {TEMPLATE_NAME}"
+    known, name = config.get("chat_template"), f"the template in {CONFIG_NAME}"
     if not isinstance(known, list):
-        return known if isinstance(known, str) else None
+        return (known, name) if isinstance(known, str) and known else None
     named = {
         one["name"]: one["template"]
         for one in known
@@ -110,7 +135,7 @@ def _own(engine: TokenEngine, config: Mapping[str, Any]) -> str | None:
         raise UsageError(
             f"{CONFIG_NAME} of {engine.name} has the templates {', '.join(named) or 'of no name'}; expected one called default. Give one: chat_template."
         )
-    return str(named["default"])
+    return str(named["default"]), name
 
 
 class RefusalError(Exception):

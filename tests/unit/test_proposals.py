@@ -181,6 +181,7 @@ def test_commands_in_messages_have_the_options_that_stand_behind_them() -> None:
 IN_PASSING = {
     ("hdf5", "--params"),
     ("hdf5", "--input_dir"),
+    ("hdf5", "--output_dir"),
     ("ragged", "--tokens"),
     ("run", "--set"),
 }

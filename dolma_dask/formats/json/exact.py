@@ -9,7 +9,7 @@ Cost: about 300 MB/s and one Python call per line; the kernels call it for less 
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -99,6 +99,7 @@ _NO_NUMBER = re.compile(rb"NaN|-?Infinity")
 _SPACE = b" \t\r\n"
 _INT64 = range(-(2**63), 2**63)
 _LONGEST_INTEGER = 20
+_FIELDS_NAMED = 8
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KINDS = {ord("{"): "an object", ord("["): "an array", ord('"'): "a string", ord("n"): "null"} | {
     ord("t"): "a boolean",
@@ -120,6 +121,13 @@ def parse_object(line: bytes) -> dict[str, bytes]:
         raise _invalid_json(line, str(error)) from None
     except RecursionError:
         raise LineError("invalid_json", "arrays and objects that are nested less deeply") from None
+
+
+def fields_in(record: Iterable[str], place: str = "the record") -> str:
+    """Say which fields a record has, cut to what a line can hold."""
+    names = [repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in record]
+    more = f" and {len(names) - _FIELDS_NAMED} more" if len(names) > _FIELDS_NAMED else ""
+    return f"{place} has {', '.join(names[:_FIELDS_NAMED])}{more}" if names else f"{place} has no fields"
 
 
 def _check_bytes(line: bytes) -> None:

@@ -361,7 +361,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if rows.removed_tokens:
             yield f"{counted(rows.removed_tokens, 'token')} were taken out of rows that had become too long"
         if not rows.rows:
-            yield "no row was written: there are too few tokens for one"
+            is_short = self.mode.stream_tail is not None and texts.documents > 0
+            yield "no row was written" + (": there are too few tokens for one" if is_short else "")
         yield from skipped_notes([known])
         yield from finding_notes([known])
 

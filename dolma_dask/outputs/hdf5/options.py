@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated, Any
 
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
     ] = "LMData"
 
     def check(self) -> None:
-        """Refuse an unknown mode, options that it does not have, and repairs that ModelZoo does not make."""
+        """Refuse an unknown mode, options that it does not have, a field for two things, and repairs that ModelZoo does not make."""
         super().check()
         check_mode(self.mode)
         own = {field.name for field in fields_of(MODES[self.mode])}
@@ -42,8 +43,22 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
                 raise UsageError(
                     f"{name} is no option of mode {self.mode}; expected one of {', '.join(sorted(own))}. Modes that have it: {', '.join(having)}."
                 )
+        self._check_keys()
         if self.is_like_modelzoo:
             self.cleaning.check_like_modelzoo()
+
+    def _check_keys(self) -> None:
+        pair = {"prompt_key": self.prompt_key, "completion_key": self.completion_key}
+        given = [name for name, key in pair.items() if key is not None]
+        if self.multi_turn_key is not None and given:
+            raise UsageError(
+                f"multi_turn_key={self.multi_turn_key!r} and {' and '.join(given)} were given; expected the field of dialogues alone, or those of pairs."
+            )
+        is_answers = issubclass(MODES[self.mode], PreferenceOptions)
+        answers = dict(zip(("prompt_key", "chosen_key", "rejected_key"), self.keys, strict=True))
+        for (name, key), (other, same) in combinations((answers if is_answers else pair).items(), 2):
+            if key is not None and key == same:
+                raise UsageError(f"{name} and {other} are both {key!r}; expected a field for each.")
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """Return the mode for a tokenizer."""
@@ -110,11 +125,10 @@ def make_job(
 ) -> Hdf5Job:
     """Return a call of `hdf5` that can be run; `told` is what ``data_params.json`` says besides."""
     tokens = rows.opened()
-    sections = rows.sections()
+    mode, sections = rows.build(tokens), rows.sections()
     known = {"tokenizer": tokens.file_name, "tokenizer_fingerprint": tokens.fingerprint}
     known |= {"distrusts": tokens.distrusts} if tokens.distrusts else {}
-    mode = rows.build(tokens)
-    notes = (*documents.notes, *rows.notes(), *_growth(tokens, mode), *tokens.notes)
+    notes = (*documents.notes, *rows.notes(), *mode.notes, *_growth(tokens, mode), *tokens.notes)
     return Hdf5Job(
         replace(documents, notes=notes),
         files.normalize(to),
@@ -125,7 +139,7 @@ def make_job(
         {
             "setup": without_empty({"mode": rows.mode, **documents.shown}),
             "processing": {**known, **sections["processing"], "max_rows_per_file": rows.max_rows_per_file},
-            "dataset": sections["dataset"],
+            "dataset": {**sections["dataset"], **mode.found},
         },
         told or {},
     )

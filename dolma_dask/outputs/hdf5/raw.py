@@ -5,6 +5,7 @@ more than a text get whole records, as JSON. Files are read in the order of thei
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
@@ -16,10 +17,11 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.dataset import matches, share_of
-from dolma_dask.display import counted
+from dolma_dask.display import counted, isolated
 from dolma_dask.engine import Input, inputs_of
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import SchemaError, UsageError
+from dolma_dask.formats import layout
 from dolma_dask.formats.documents import RAW, encode_value, schema_of, text_bytes
 from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
 from dolma_dask.formats.json.lines import scan_fields
@@ -41,6 +43,14 @@ UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt
 
 MORE_SUFFIXES = (".jsonl.gz", ".json", ".json.zst", ".ndjson", ".tar", ".txt.gz", ".txt.zst")
 """Files that are read besides."""
+
+_STORED = re.compile(
+    r"\.(?:(?:arrow|feather|orc|avro|tfrecords?|warc|wet|zip|tar|parquet)(?:\.[a-z0-9]+)?|tgz|7z|xlsx)$"
+)
+"""Ends of the names of other files that hold data."""
+
+_NAMED = 5
+"""Files that are left out and named."""
 
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -83,8 +93,15 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
             f"{base}: none of {counted(len(listed), 'file')} is to be read; expected {', '.join(suffixes)}. Name another folder, or convert the "
             "files: dolma-dask convert."
         )
-    left_out = len(listed) - len(known)
-    notes = (f"{counted(left_out, 'file')} of another kind left out",) if left_out else ()
+    others = [info.path for info in listed if not info.path.lower().endswith(suffixes)]
+    asked = [path for path in others if not only or matches(path, only)]
+    lost = () if raw.is_lenient else [path for path in asked if _holds_data(path, has_texts=not raw.fields)]
+    if lost:
+        raise UsageError(
+            f"{base}: {counted(len(lost), 'file')} with data of a kind that is not read here: {_names(lost)}; expected {', '.join(suffixes)}. Convert the files "
+            "(dolma-dask convert), or move those away that are not meant. ModelZoo passes them over: compat=modelzoo-2.2."
+        )
+    notes = (f"{counted(len(others), 'file')} of another kind left out: {_names(others)}",) if others else ()
     field = WholeRecord(raw.fields) if raw.fields else TextField(raw.key, raw.is_lenient)
     read = {"fields": raw.fields} if raw.fields else {"key": raw.key, "is_lenient": raw.is_lenient}
     return DocumentList(
@@ -96,6 +113,23 @@ def raw_documents(raw: RawTexts, options: ShardOptions) -> DocumentList:
         notes=notes,
         is_narrowed=len(selected) < len(known),
     )
+
+
+def _holds_data(path: str, *, has_texts: bool) -> bool:
+    """Tell whether a file of another kind holds records, or where texts are read texts, by its name; what people write beside data is in no compressed file."""
+    if layout.is_marker(path, is_raw=True):
+        return False
+    try:
+        name = split_suffix(path)
+    except UsageError:
+        return _STORED.search(path.lower()) is not None
+    is_text = name.kind == "text" and name.compression is not None
+    return name.kind in ("jsonl", "csv", "tsv") or (has_texts and is_text)
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(isolated(path) for path in paths[:_NAMED]) + more
 
 
 def _named(metadata_files: Sequence[str]) -> list[str]:

@@ -373,5 +373,22 @@ def test_wrong_words(world, words, message):
     assert not Path("data_dir").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--params", "f"], "--params is an option of a mode; expected a mode before it: dolma-dask hdf5 DPO --params f. M"),
+        (["SFT", "--input-dir", "x"], "expected a mode before it, which 'SFT' is not: dolma-dask hdf5 DPO --input-dir x. M"),
+        (["--input_dir=x", "DPO"], "expected a mode before it: dolma-dask hdf5 DPO --input_dir=x. M"),
+        (["--seed", "x"], "Help: dolma-dask hdf5 --help"),
+        (["a", "b", "--tokenizr", "x"], "Help: dolma-dask hdf5 --help"),
+    ],
+)  # fmt: skip
+def test_options_of_modes_without_a_mode(words, said, capsys):
+    assert main(["hdf5", *words]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert ("Modes: LMData, " in printed) == said.endswith("M")
+
+
 def test_shuffle_false_is_false(world):
     assert run(*NEOX, "--shuffle", "False")["post-process"]["n_examples"] == 1

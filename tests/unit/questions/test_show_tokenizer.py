@@ -70,6 +70,27 @@ def test_what_people_see(path, capsys) -> None:
     assert json.loads(capsys.readouterr().out)["has_chat_template"] is True
 
 
+@pytest.mark.parametrize(
+    ("config", "file", "has_template", "note"),
+    [
+        ({}, None, False, ""),
+        ({"chat_template": ""}, None, False, ""),
+        ({"chat_template": "{{ messages }}"}, None, True, ""),
+        ({}, "{{ messages }}", True, ""),
+        ({}, "{% for", True, "chat_template.jinja is no Jinja2"),
+        ({"chat_template": [{"name": "tool", "template": "a"}]}, None, True, "expected one called default"),
+    ],
+)
+def test_its_template_is_the_one_that_writes_dialogues(config, file, has_template, note, path, tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", **config}))
+    if file is not None:
+        (tmp_path / "chat_template.jinja").write_text(file)
+    shown = dk.show_tokenizer(path)
+    assert shown.has_chat_template is has_template
+    assert note in " ".join(shown.notes)
+    assert bool(note) == bool(shown.notes)
+
+
 def test_a_tokenizer_that_does_not_say_what_ends_documents(tmp_path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"the": 0, "<unk>": 1}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

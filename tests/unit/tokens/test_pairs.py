@@ -107,11 +107,11 @@ def test_fields_by_path(pairs):
     keys = {"prompt_key": "x.y", "completion_key": "z"}
     nested, literal = {"x": {"y": "a"}, "z": "b"}, {"x": {"y": "a"}, "x.y": "c", "z": "b"}
     assert pairs(nested, literal, {"x": "a", "z": "b"}, **keys)[0] == ["a B </S>", "c B </S>"]
-    assert pairs({"x": "a", "z": "b"}, **keys)[1][0].what == "no field 'x.y'"
+    assert pairs({"x": "a", "z": "b"}, **keys)[1][0].what == "no field 'x.y'; the record has 'x', 'z'"
 
 
 UNUSABLE_RECORDS = {
-    "no field 'completion'": {"prompt": "a"},
+    "no field 'completion'; the record has 'prompt'": {"prompt": "a"},
     "null in 'prompt'": {"prompt": None, "completion": "a"},
     "no text in 'prompt'": {"prompt": "", "completion": "a"},
     "an object in 'completion'": {"prompt": "a", "completion": {}},
@@ -143,7 +143,7 @@ def test_records_that_cannot_be_used_are_named_and_no_neighbour_changes(pairs):
         (chat(), "0 items in 'turns', which are no pairs of a prompt and a completion"),
         ({"turns": "a"}, "a string in 'turns'"),
         ({"turns": ["a", "b"]}, "a string in 'turns.0'"),
-        ({"turns": [{"content": "a"}, {"text": "b"}]}, "no field 'turns.1.content'"),
+        ({"turns": [{"content": "a"}, {"text": "b"}]}, "no field 'turns.1.content'; 'turns.1' has 'text'"),
         ({"turns": [{"content": "a"}, {"content": ""}]}, "no text in 'turns.1.content'"),
         (chat("a", "b", " ", "c"), "a text of which the tokenizer makes no tokens"),
     ],

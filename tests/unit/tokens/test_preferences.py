@@ -145,7 +145,7 @@ def test_an_answer_with_the_marks_of_a_dialogue_stays_whole():
 
 
 UNUSABLE_RECORDS = {
-    "no field 'rejected'": {"prompt": "a", "chosen": "b"},
+    "no field 'rejected'; the record has 'prompt', 'chosen'": {"prompt": "a", "chosen": "b"},
     "no text in 'chosen'": {"prompt": "a", "chosen": "", "rejected": "c"},
     "null in 'prompt'": {"prompt": None, "chosen": "a", "rejected": "c"},
     "an object in 'chosen'": {**PLAIN, "chosen": {"role": "assistant", "content": "b"}},
@@ -153,7 +153,7 @@ UNUSABLE_RECORDS = {
     "different prompts in 'chosen' and 'rejected'": {**PLAIN, "chosen": turns("a", "b"), "rejected": turns("f", "b")},
     "no answer of 'assistant' to a prompt at the end of 'chosen'": {**PLAIN, "chosen": turns("a")},
     "no answer of 'assistant' to a prompt at the end of 'rejected'": {**PLAIN, "rejected": turns("a", "")},
-    "no field 'chosen.0.role'": {**PLAIN, "chosen": [{"content": "a"}]},
+    "no field 'chosen.0.role'; 'chosen.0' has 'content'": {**PLAIN, "chosen": [{"content": "a"}]},
     "null in 'chosen.1.content'": {**PLAIN, "chosen": turns("a", None)},
     "a number in 'chosen.1'": {**PLAIN, "chosen": [*turns("a"), 1]},
     "a noncharacter of Unicode in a text of 'user'": {**PLAIN, "prompt": "a \U000ffffe"},

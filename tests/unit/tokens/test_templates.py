@@ -100,6 +100,31 @@ def test_the_template_of_a_tokenizer(beside, tmp_path):
     assert find_template(engine).render(CHAT) == "file"
 
 
+def test_a_template_in_a_file(beside, tmp_path):
+    engine, file = beside(eos_token="</s>"), tmp_path / "chat.txt"
+    file.write_text("?{{ eos_token }}é", encoding="utf-8")
+    found = find_template(engine, str(file))
+    assert (found.render(CHAT), found.name) == ("?</s>é", "the template in chat.txt")
+    assert find_template(engine, "{{ eos_token }}" * 1000).name == "chat_template"
+
+
+@pytest.mark.parametrize(
+    ("given", "content", "message"),
+    [
+        ("none.jinja", None, "chat_template .*none.jinja: there is no such file; expected Jinja2, such as"),
+        ("llama", None, "chat_template: '.*llama' is no template, .*or the path of a file that has it"),
+        ("a.jinja", b"llama", "in .*a.jinja there is no template"),
+        ("a.jinja", b"{{ '\xff' }}", "a.jinja is not UTF-8"),
+        ("a.jinja", b"{% for", "the template in a.jinja is no Jinja2: line 1"),
+    ],
+)
+def test_words_and_files_that_are_no_template(given, content, message, beside, tmp_path):
+    if content is not None:
+        (tmp_path / given).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        find_template(beside(), str(tmp_path / given))
+
+
 def test_the_template_of_tokenizers_without_one():
     system, again = {"role": "system", "content": "s"}, {"role": "user", "content": "c"}
     assert LLAMA.render(CHAT, **ROLES) == "[INST] a [/INST] b"

@@ -349,11 +349,50 @@ def test_raw_files(tmp_path, tokenizer):
     summary = pack(RawTexts(str(tmp_path / "raw"), key="body"), tmp_path / "out", tokenizer)
     assert unpacked(read_rows(tmp_path / "out")) == stream(tokenizer, texts)
     assert summary.counts["documents_in"] == 11
-    assert "1 file of another kind left out" in summary.notes
+    assert "1 file of another kind left out: z.pdf" in summary.notes
     listed = tmp_path / "list.txt"
     listed.write_text(f"{tmp_path}/raw/h.txt\n\n{tmp_path}/raw/b.json.gz\n")
     pack(RawTexts(None, (str(listed),), "body"), tmp_path / "listed", tokenizer)
     assert unpacked(read_rows(tmp_path / "listed")) == stream(tokenizer, ["four", "five", "ten"])
+
+
+OTHER_DATA = [
+    "a.csv",
+    "a.TSV.gz",
+    "a.jsonl.bz2",
+    "a.jsonl.xz",
+    "a.arrow",
+    "a.orc",
+    "a.zip",
+    "a.tar.gz",
+    "a.gz",
+]
+NO_DATA = ["README.md", "a.pdf", "_SUCCESS", "a.md5", "LICENSE"]
+
+
+@pytest.mark.parametrize("name", [*OTHER_DATA, "a.txt.xz"])
+def test_data_of_other_kinds_is_not_left_out(name, tmp_path, tokenizer):
+    write_lines(tmp_path / "raw/z.jsonl", ['{"text": "one"}'])
+    (tmp_path / "raw" / name).write_bytes(b"")
+    raw = RawTexts(str(tmp_path / "raw"))
+    with pytest.raises(UsageError, match=f"1 file with data of a kind .*: {name};.* Convert the files"):
+        pack(raw, tmp_path / "out", tokenizer)
+    assert not (tmp_path / "out").exists()
+    for options in ({"compat": "modelzoo-2.2"}, {"only": ["z.jsonl"]}):
+        summary = pack(raw, tmp_path / "out", tokenizer, **options, overwrite=True)
+        assert f"1 file of another kind left out: {name}" in summary.notes
+
+
+def test_files_without_data_are_left_out_and_named(tmp_path, tokenizer):
+    write_lines(tmp_path / "raw/z.jsonl", ['{"text": "one", "prompt": "one", "completion": "two"}'])
+    for name in (*NO_DATA, "z.pdf"):
+        (tmp_path / "raw" / name).write_bytes(b"")
+    summary = pack(RawTexts(str(tmp_path / "raw")), tmp_path / "out", tokenizer)
+    note = "6 files of another kind left out: LICENSE, README.md, _SUCCESS, a.md5, a.pdf and 1 more"
+    assert note in summary.notes
+    (tmp_path / "raw/about.txt.gz").write_bytes(b"")  # no records, which this mode reads
+    pairs = {"mode": "Summarization", "prompt_key": "prompt", "completion_key": "completion"}
+    assert pack(RawTexts(str(tmp_path / "raw")), tmp_path / "pairs", tokenizer, **pairs).exit_status == 0
 
 
 def test_records_without_a_text(tmp_path, tokenizer):

@@ -160,12 +160,70 @@ def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
         ("DPO", {"eos": "none"}, "ends an answer"),
         ("Summarization", {"prompt_key": None}, "expected the fields of both"),
         ("LMData_VSL", {"packing": "modelzoo", "max_sequences_per_row": 2}, "modelzoo"),
+        ("DPO", {"chosen_key": "metadata.b"}, "chosen_key and rejected_key are both 'metadata.b'; expected"),
+        ("DPO", {"prompt_key": "metadata.a"}, "prompt_key and chosen_key are both 'metadata.a'"),
+        (
+            "DPO",
+            {"chosen_key": "rejected", "rejected_key": None},
+            "chosen_key and rejected_key are both 'rejected'",
+        ),
+        ("Summarization", {"prompt_key": "metadata.a"}, "prompt_key and completion_key are both"),
+        (
+            "Summarization_VSL",
+            {"multi_turn_key": "turns", "prompt_key": None},
+            "multi_turn_key='turns' and completion_key were given; expected the field of dialogues alone",
+        ),
     ],
 )
 def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tokenizer, tmp_path):
     with pytest.raises((UsageError, StageError), match=message):
         pack(datasets[0], tmp_path, tokenizer, mode, **options)
     assert not list(tmp_path.glob("*.h5"))
+
+
+def test_no_row_at_all(tokenizer, tmp_path):
+    """Too few tokens are the reason where all documents are one stream, and else what the other notes say."""
+    dataset = write(tmp_path / "v0", [[record(row) for row in range(50, 53)]])
+    empty = write(tmp_path / "empty", [[{**record(0), "text": ""}]])
+    (note,) = no_row(pack(empty, tmp_path / "stream", tokenizer, "LMData"))
+    assert note == "no row was written: there are too few tokens for one"
+    for mode in ("Summarization", "Summarization_VSL"):
+        summary = pack(dataset, tmp_path / mode, tokenizer, mode, max_seq_length=8)
+        assert no_row(summary) == ["no row was written"]
+        assert any("3 documents have more tokens than a row" in note for note in summary.notes)
+    nothing = write(tmp_path / "nothing", [[]])
+    assert no_row(pack(nothing, tmp_path / "none", tokenizer, "LMData")) == ["no row was written"]
+
+
+def no_row(summary) -> list[str]:
+    return [note for note in summary.notes if note.startswith("no row was written")]
+
+
+def test_the_template_of_dialogues_is_told(datasets, tokenizer, tmp_path):
+    """In a note, and among the parameters by its name: no path."""
+    inline = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    (tmp_path / "chat.jinja").write_text(inline)
+    (tmp_path / "own").mkdir()
+    own = str(tmp_path / "own/tokenizer.json")
+    Path(own).write_text(Path(tokenizer).read_text())
+    (tmp_path / "own/chat_template.jinja").write_text(inline)
+    calls = [
+        (tokenizer, None, "the template [INST] [/INST]"),
+        (tokenizer, str(tmp_path / "chat.jinja"), "the template in chat.jinja"),
+        (tokenizer, inline, "chat_template"),
+        (own, None, "the template in chat_template.jinja"),
+    ]
+    made = []
+    for number, (path, given, name) in enumerate(calls):
+        out = tmp_path / str(number)
+        summary = pack(datasets[0], out, path, "DPO", chat_template=given)
+        assert f"dialogues are written by {name}" in summary.notes
+        params = json.loads((out / "data_params.json").read_text())
+        assert params["dataset"]["chat_template"] == (inline if given == inline else name)
+        assert pack(datasets[0], out, path, "DPO", chat_template=given).done == 0
+        made.append(rows_of(out))
+    assert all(np.array_equal(made[1], rows) for rows in made[2:])
+    assert not np.array_equal(made[0], made[1])
 
 
 @pytest.mark.parametrize("mode", ["Summarization", "Summarization_VSL", "DPO"])
@@ -179,7 +237,8 @@ def test_records_that_cannot_be_used(mode, tokenizer, tmp_path):
     good = write(tmp_path / "good", [rows])
     mixed = write(tmp_path / "mixed", [[*rows[:7], bad[0], *rows[7:], bad[1]]])
     with pytest.raises(
-        StageError, match=r"row 7: unusable record; expected a text in each field.*no field 'metadata.a'"
+        StageError,
+        match=r"row 7: unusable record; expected a text in each field.*no field 'metadata.a'; 'metadata' has 'q'",
     ):
         pack(mixed, tmp_path / "failed", tokenizer, mode)
     summary = pack(

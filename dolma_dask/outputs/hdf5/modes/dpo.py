@@ -1,5 +1,6 @@
 """DPO: prompts with an answer that people chose and one that they rejected, side by side in a row of six channels."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -14,7 +15,7 @@ from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
 from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
 from dolma_dask.tokens.specials import find_bos
-from dolma_dask.tokens.templates import find_template
+from dolma_dask.tokens.templates import GIVEN, find_template
 
 MAX_PROMPT = 512
 """max_prompt_length of ModelZoo."""
@@ -24,6 +25,22 @@ class PreferenceMode(Mode, frozen=True):
     """The mode: two sequences make a row."""
 
     per_row: ClassVar[int] = 2
+
+    @property
+    def found(self) -> Mapping[str, str]:
+        """See `Mode.found`."""
+        template = self._template
+        return {} if template == GIVEN else {"chat_template": template}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See `Mode.notes`."""
+        return (f"dialogues are written by {self._template}",)
+
+    @property
+    def _template(self) -> str:
+        assert isinstance(self.recipe, PreferenceRecipe)
+        return self.recipe.template.name
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -71,7 +88,7 @@ class PreferenceOptions(PromptOptions):
     chat_template: Annotated[
         str | None,
         Opt(
-            "Jinja2 template of dialogues; by default that of the tokenizer, else [INST] prompt [/INST] answer."
+            "Jinja2 template of dialogues, or the path of a file that has it; by default that of the tokenizer, else [INST] prompt [/INST] answer."
         ),
     ] = None
     response_delimiter: Annotated[
