@@ -37,7 +37,9 @@ COSTS = {
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.010, 0.45),
     TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
-    "tokens-fast": Cost(0.08, 1.0),  # by the fast engine, two threads of which take a third more CPU and no less time
+    "tokens-fast": Cost(
+        0.08, 1.0
+    ),  # by the fast engine, two threads of which take a third more CPU and no less time
     "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),
     "schema": Cost(0.043, 0.8),  # of 7.5 MB stored; objects of Python all the way

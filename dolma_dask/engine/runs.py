@@ -208,13 +208,21 @@ def _leased(plan: Plan) -> Iterator[None]:
     """Keep runs with other options from the outputs of a plan."""
     with ExitStack() as stack:
         for prefix, folder in _lease_folders(plan):
-            keys = {unit.key for task in plan.tasks for unit in task.units if unit.name.startswith(prefix)}
-            key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
-            # another format is other files, which must not stay side by side
-            key = key and f"{key} {plan.file_format or ''}"
             url = files.join(plan.root, folder)
+            key = _lease_key(plan, prefix)
             stack.enter_context(lease.leased(url, plan.verb, key, files.join(plan.root, prefix)))
         yield
+
+
+def _lease_key(plan: Plan, prefix: str) -> str:
+    """Return what runs must have in common to share the outputs below a prefix; none: they share nothing."""
+    units = [unit for task in plan.tasks for unit in task.units]
+    keys = {unit.key for unit in units if unit.name.startswith(prefix)}
+    # an index, or what is of shards that were left out, has no unit here
+    keys = keys or {unit.key for unit in units}
+    key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
+    # another format is other files, which must not stay side by side
+    return key and f"{key} {plan.file_format or ''}"
 
 
 def _lease_folders(plan: Plan) -> list[tuple[str, str]]:

@@ -45,7 +45,8 @@ class ArrayOptions(TokenizingOptions):
         ),
     ]
     bos: Annotated[
-        str | int | None, Opt("Token to put before each document, or none, the default. In Python also its id.")
+        str | int | None,
+        Opt("Token to put before each document, or none, the default. In Python also its id."),
     ] = None
     eos: Annotated[
         str | int | None,

@@ -8,6 +8,7 @@ import pytest
 from token_readers import READERS, read_all
 
 import dolma_dask as dk
+from dolma_dask.engine import runs
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.testing.tokenizer import END_OF_TEXT
@@ -168,6 +169,25 @@ def test_the_index_of_mds_names_all_shards_or_is_not_there(wild, tmp_path, token
     assert index_of(out) == [("v0.00000-of-00004.mds", 1), *named]
     with pytest.raises(UsageError, match="expected a folder for each"):
         dk.ragged(wild, out, name="other", **options)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_jobs_of_an_array_work_side_by_side(name, wild, tmp_path, tokenizer, monkeypatch):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "format": name, **HERE}
+    work, beside = runs._work, []
+
+    def work_later(*of):
+        monkeypatch.setattr(runs, "_work", work)
+        with pytest.raises(UsageError, match="another ragged with other options works in"):
+            dk.ragged(wild, out, share="2/2", bos=END_OF_TEXT, **options)
+        beside.append(dk.ragged(wild, out, share="2/2", **options))
+        work(*of)
+
+    monkeypatch.setattr(runs, "_work", work_later)
+    made = dk.ragged(wild, out, share="1/2", **options)
+    assert (made.done, beside[0].done) == (2, 2)
+    assert len(read_all(out, name)) == 14
+    assert (out / "index.json").exists() == bool(FORMATS[name].index)
 
 
 def test_no_index_is_there_while_a_shard_fails(dataset, tmp_path, tokenizer):
