@@ -143,6 +143,9 @@ class RaggedOutput(Struct, frozen=True):
         return replace(
             plan,
             index=Index(index, units, _index_of) if index else None,
+            other_indexes={
+                one.index: one.data for one in FORMATS.values() if one.index and one != self.files
+            },
             writes=tuple(sorted({*prefixes, *([index] if index else [])})),
             reads=tuple(suffix for suffix in (self.files.data, *self.files.beside) if suffix != SIDECAR),
             beside=frozenset(beside | ({index} if index else set())),
