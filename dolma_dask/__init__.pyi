@@ -1721,7 +1721,7 @@ def ragged(
         A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
         @.
     bos : str, optional
-        Token to put before each document; by default none. In Python also its id.
+        Token to put before each document, or none, the default. In Python also its id.
     eos : str, optional
         Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
         else none. In Python also its id.
@@ -3222,7 +3222,7 @@ def write_ragged(
         A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
         @.
     bos : str, optional
-        Token to put before each document; by default none. In Python also its id.
+        Token to put before each document, or none, the default. In Python also its id.
     eos : str, optional
         Token to put after each document, or none; by default that of the tokenizer for dolma, megatron and datatrove, whose readers need one,
         else none. In Python also its id.

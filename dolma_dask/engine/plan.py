@@ -102,6 +102,8 @@ class Plan(Struct, frozen=True):
     # stems of all shards, if outputs of shards whose document files are gone are removed with `overwrite`, and all other files may stay
     documents: frozenset[str] = frozenset()
     index: Index | None = None
+    # indexes of other formats, and the suffixes of the files that they name: each goes before the first of these is removed
+    other_indexes: Mapping[str, str] = {}
     # regular expression of the paths that may be of this plan, if not all below `writes` are
     own_names: str = ""
     # files that earlier runs have made from the same input, and this one does not make, are removed without `overwrite`

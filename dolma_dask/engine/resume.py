@@ -116,8 +116,12 @@ def _candidates(
 
 
 def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
-    """Tell whether the outputs are there."""
-    return record.key == unit.key and all(existing.get(file.path) == file.bytes for file in _outputs(record))
+    return record.key == unit.key and has_outputs(record, existing)
+
+
+def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
+    """Tell whether the outputs of a record are there, by the sizes of the files that are."""
+    return all(existing.get(file.path) == file.bytes for file in _outputs(record))
 
 
 def _outputs(record: Record) -> list[FileRecord]:

@@ -173,6 +173,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
             if not each.has_work:
                 _clear_away(each)
         for each in running:
+            _remove_indexes(each, each.surplus.left_over)
             for path in each.surplus.left_over:
                 files.remove(files.join(each.plan.root, path))
         for each in running:
@@ -208,13 +209,21 @@ def _leased(plan: Plan) -> Iterator[None]:
     """Keep runs with other options from the outputs of a plan."""
     with ExitStack() as stack:
         for prefix, folder in _lease_folders(plan):
-            keys = {unit.key for task in plan.tasks for unit in task.units if unit.name.startswith(prefix)}
-            key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
-            # another format is other files, which must not stay side by side
-            key = key and f"{key} {plan.file_format or ''}"
             url = files.join(plan.root, folder)
+            key = _lease_key(plan, prefix)
             stack.enter_context(lease.leased(url, plan.verb, key, files.join(plan.root, prefix)))
         yield
+
+
+def _lease_key(plan: Plan, prefix: str) -> str:
+    """Return what runs must have in common to share the outputs below a prefix; none: they share nothing."""
+    units = [unit for task in plan.tasks for unit in task.units]
+    keys = {unit.key for unit in units if unit.name.startswith(prefix)}
+    # an index, or what is of shards that were left out, has no unit here
+    keys = keys or {unit.key for unit in units}
+    key = plan.options_key or (keys.pop() if len(keys) == 1 else "")
+    # another format is other files, which must not stay side by side
+    return key and f"{key} {plan.file_format or ''}"
 
 
 def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
@@ -413,27 +422,48 @@ def _missing(each: _Running) -> int:
 def _remove_orphans(each: _Running) -> None:
     """Remove files that the plan does not make; the journal forgets units whose files these are."""
     known = each.state.journal.by_file()
+    _remove_indexes(each, each.surplus.orphans)
     for path in each.surplus.orphans:
         files.remove(files.join(each.plan.root, path))
     gone = {known[path].unit: known[path] for path in each.surplus.orphans if path in known}
     each.state.journal.append(*(record.forgotten() for record in gone.values()))
 
 
+def _remove_indexes(each: _Running, paths: Sequence[str]) -> None:
+    """Remove the indexes of other formats that name files which go; one that no run of this verb has announced stays."""
+    for path, suffix in each.plan.other_indexes.items():
+        if any(name.endswith(suffix) for name in paths) and each.state.journal.may_write(path):
+            files.remove(files.join(each.plan.root, path))
+
+
 def _write_index(each: _Running, index: Index) -> None:
     """Write the file that names those of all units, or say that some are not there."""
-    known = Journal(each.plan.root, each.plan.verb).records  # a run beside this one makes some of them
-    keys = {unit.key for task in each.plan.tasks for unit in task.units}
-    made = [known[unit] for unit in index.units if unit in known]
-    made = [record for record in made if record.key in keys and not record.stale]
+    url, made = files.join(each.plan.root, index.path), _indexed(each.plan, index)
+    if len(made) < len(index.units) and files.stat(url):
+        files.remove(url)
+        made = _indexed(each.plan, index)  # if a run beside this one has written it meanwhile, all are there
     if len(made) < len(index.units):
         note = f"{index.path} is written once all {counted(len(index.units), 'shard')} are there; now there are {len(made):,}"
         each.summary = replace(each.summary, notes=(*each.summary.notes, note))
         return
-    url, content = files.join(each.plan.root, index.path), index.content(made)
+    content = index.content(made)
     if files.stat(url) is None or files.read_bytes(url) != content:
         sweep(each.plan.root, index.path)  # of a run that was killed in this very act
         with publish(url) as out:
             out.write(content)
+
+
+def _indexed(plan: Plan, index: Index) -> list[Record]:
+    """Return the records of the units that an index may name: made with these options, by whatever run, and there as they were written."""
+    existing = {info.path: info.bytes for info in files.list_files(plan.root)}
+    known = Journal(plan.root, plan.verb).records
+    keys = {unit.key for task in plan.tasks for unit in task.units}
+    records = [known[unit] for unit in index.units if unit in known]
+    return [
+        record
+        for record in records
+        if record.key in keys and not record.stale and resume.has_outputs(record, existing)
+    ]
 
 
 def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:

@@ -45,7 +45,8 @@ class ArrayOptions(TokenizingOptions):
         ),
     ]
     bos: Annotated[
-        str | int | None, Opt("Token to put before each document; by default none. In Python also its id.")
+        str | int | None,
+        Opt("Token to put before each document, or none, the default. In Python also its id."),
     ] = None
     eos: Annotated[
         str | int | None,
@@ -142,6 +143,9 @@ class RaggedOutput(Struct, frozen=True):
         return replace(
             plan,
             index=Index(index, units, _index_of) if index else None,
+            other_indexes={
+                one.index: one.data for one in FORMATS.values() if one.index and one != self.files
+            },
             writes=tuple(sorted({*prefixes, *([index] if index else [])})),
             reads=tuple(suffix for suffix in (self.files.data, *self.files.beside) if suffix != SIDECAR),
             beside=frozenset(beside | ({index} if index else set())),

@@ -94,13 +94,14 @@ class Framing(Struct, frozen=True):
         *,
         has_end: bool = False,
     ) -> "Framing":
-        """Look up tokens by name or id; with `has_end` the tokenizer's own token ends documents unless `eos` names one, or ``none``.
+        """Look up tokens by name or id, ``none`` for none; with `has_end` the tokenizer's own token ends documents unless `eos` is given.
 
         Raises `UsageError`, which offers near names: the vocabulary has not what was named, or nothing says which token ends documents.
         """
         if eos is None and has_end:
             eos = _end(engine, read_config(engine), None, None)
-        return cls(_resolve(engine, "bos", bos), None if eos == NO_TOKEN else _resolve(engine, "eos", eos))
+        head, tail = (None if token == NO_TOKEN else token for token in (bos, eos))
+        return cls(_resolve(engine, "bos", head), _resolve(engine, "eos", tail))
 
     def apply(self, tokens: Tokens) -> Tokens:
         """Put the special tokens around every document; see `surround`."""
@@ -126,7 +127,7 @@ PAD_NAMES = ("<|padding|>", "<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_i
 """Likewise for padding: NeoX first."""
 
 NO_TOKEN = "none"
-"""Value of `eos` to have no token behind documents."""
+"""Value of `bos` and `eos` to have no token there, also where the vocabulary has a token of that name."""
 
 GPT2_END = "<|endoftext|>"
 

@@ -26,6 +26,11 @@ def test_names_and_ids_resolve_to_the_same(engine: TokenEngine) -> None:
     assert by_name == Framing(SpecialToken("<s>", bos), SpecialToken("one", 0))
 
 
+def test_none_is_no_token_also_where_the_vocabulary_has_that_word() -> None:
+    engine = load_tokenizer(Tokenizer(models.WordLevel({"none": 0, "</s>": 1})).to_str())
+    assert Framing.of(engine, bos="none", eos="none", has_end=True) == Framing()
+
+
 @pytest.mark.parametrize("wanted", [-1, 5, 10_000, True])
 def test_an_id_without_a_name_is_refused(engine: TokenEngine, wanted: int) -> None:
     with pytest.raises(UsageError, match=r"bos=.* expected an id from 0 to"):

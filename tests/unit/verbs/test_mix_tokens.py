@@ -9,6 +9,7 @@ import pytest
 from token_readers import read_all
 
 import dolma_dask as dk
+from dolma_dask.engine import runs
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -118,6 +119,24 @@ def test_several_formats_are_made_of_one_encoding(as_text, tagged, tmp_path, tok
     assert read_all(tmp_path / "parquet", "parquet") == read_all(tmp_path / "numpy", "numpy") != []
     again = dk.mix(str(tagged), ragged=outputs, **RULE, **HERE)
     assert [again.skipped, *(other.skipped for _, other in again.others)] == [2, 2, 2]
+
+
+def test_jobs_of_an_array_make_an_index_among_other_formats(tagged, tmp_path, tokenizer, monkeypatch):
+    outputs = [
+        {"to": str(tmp_path / name), "tokenizer": tokenizer, "format": name} for name in ("mds", "parquet")
+    ]
+    work, beside = runs._work, []
+
+    def work_later(*of):
+        monkeypatch.setattr(runs, "_work", work)
+        beside.append(dk.mix(str(tagged), ragged=outputs, share="2/2", **RULE, **HERE))
+        work(*of)
+
+    monkeypatch.setattr(runs, "_work", work_later)
+    made = dk.mix(str(tagged), ragged=outputs, share="1/2", **RULE, **HERE)
+    assert (made.done, beside[0].done) == (1, 1)
+    assert (tmp_path / "mds/index.json").exists()
+    assert read_all(tmp_path / "mds", "mds") == read_all(tmp_path / "parquet", "parquet") != []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from token_readers import READERS, read_all
 
 import dolma_dask as dk
+from dolma_dask.engine import runs
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.testing.tokenizer import END_OF_TEXT
@@ -97,6 +98,19 @@ def test_another_format_in_the_same_folder_is_refused(dataset, tmp_path, tokeniz
     assert len(read_all(tmp_path / "a", "dolma")) == 10
 
 
+@pytest.mark.parametrize("first", [name for name in FORMATS if FORMATS[name].index])
+@pytest.mark.parametrize("then", sorted(FORMATS))
+def test_an_index_goes_with_the_files_that_it_names(first, then, dataset, tmp_path, tokenizer):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "eos": "none", **HERE}
+    dk.ragged(dataset, out, format=first, **options)
+    index = out / FORMATS[first].index
+    if then != first:
+        dk.ragged(dataset, out, format=then, name="other", overwrite=True, **options)
+        assert index.exists(), "all that it names is there"
+    dk.ragged(dataset, out, format=then, overwrite=True, **options)
+    assert index.exists() == (then == first)
+
+
 def original_readers(folder, stems, name):
     """Yield the ids of the documents of each shard as the original reader gives them, None in place of what it cannot open; skip without it."""
     if name == "parquet":
@@ -168,6 +182,43 @@ def test_the_index_of_mds_names_all_shards_or_is_not_there(wild, tmp_path, token
     assert index_of(out) == [("v0.00000-of-00004.mds", 1), *named]
     with pytest.raises(UsageError, match="expected a folder for each"):
         dk.ragged(wild, out, name="other", **options)
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("kept", [0, 10])
+def test_the_index_of_mds_names_no_file_that_is_missing_or_torn(kept, has_index, wild, tmp_path, tokenizer):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "format": "mds", **HERE}
+    dk.ragged(wild, out, **options)
+    before, shard = (out / "index.json").read_bytes(), out / "v0.00002-of-00004.mds"
+    shard.write_bytes(shard.read_bytes()[:kept])
+    if not kept:
+        shard.unlink()
+    if not has_index:
+        (out / "index.json").unlink()
+    some = dk.ragged(wild, out, only="q*", **options)
+    assert not (out / "index.json").exists()
+    assert any("once all 4 shards are there; now there are 3" in note for note in some.notes)
+    assert dk.ragged(wild, out, **options).done == 1
+    assert (out / "index.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_jobs_of_an_array_work_side_by_side(name, wild, tmp_path, tokenizer, monkeypatch):
+    out, options = tmp_path / "a", {"tokenizer": tokenizer, "format": name, **HERE}
+    work, beside = runs._work, []
+
+    def work_later(*of):
+        monkeypatch.setattr(runs, "_work", work)
+        with pytest.raises(UsageError, match="another ragged with other options works in"):
+            dk.ragged(wild, out, share="2/2", bos=END_OF_TEXT, **options)
+        beside.append(dk.ragged(wild, out, share="2/2", **options))
+        work(*of)
+
+    monkeypatch.setattr(runs, "_work", work_later)
+    made = dk.ragged(wild, out, share="1/2", **options)
+    assert (made.done, beside[0].done) == (2, 2)
+    assert len(read_all(out, name)) == 14
+    assert (out / "index.json").exists() == bool(FORMATS[name].index)
 
 
 def test_no_index_is_there_while_a_shard_fails(dataset, tmp_path, tokenizer):
