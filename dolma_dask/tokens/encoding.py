@@ -68,14 +68,14 @@ def check_texts(texts: pa.LargeStringArray) -> None:
         )
 
 
-def _pieces(texts: pa.LargeStringArray) -> Iterator[tuple[int, int]]:
-    """Cut a batch into row ranges of about `PIECE_BYTES`; a larger document is a range of its own."""
+def pieces_of(texts: pa.LargeStringArray, most: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
+    """Cut a batch into row ranges of about `most` bytes; a larger document is a range of its own."""
     costs = np.cumsum(
         pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64) + _DOCUMENT_BYTES
     )
     start, done = 0, 0
     while start < len(costs):
-        stop = max(start + 1, int(np.searchsorted(costs, done + PIECE_BYTES, side="right")))
+        stop = max(start + 1, int(np.searchsorted(costs, done + most, side="right")))
         yield start, stop
         start, done = stop, int(costs[stop - 1])
 
@@ -92,12 +92,12 @@ def encode_all(
     rows: NDArray[np.int64] | None = None,
 ) -> Tokens:
     """Encode texts, long ones in parts; `rows` are their numbers for messages, if they are not all of a batch."""
-    parts, owners = (texts, None) if cutter is None else _parts(texts, cutter, tokenizer)
+    parts, owners = cut_long(texts, cutter, tokenizer)
     if owners is not None:
         rows = owners if rows is None else rows[owners]
     lengths = np.zeros(len(parts), np.int64)
     pieces = [np.empty(0, dtype)]
-    for start, stop in _pieces(parts):
+    for start, stop in pieces_of(parts):
         ids = [encoding.ids for encoding in _encode_piece(tokenizer, parts, start, stop, rows)]
         lengths[start:stop] = list(map(len, ids))
         pieces.append(np.fromiter(chain.from_iterable(ids), dtype, int(lengths[start:stop].sum())))
@@ -106,10 +106,12 @@ def encode_all(
     return Tokens(np.concatenate(pieces), check_lengths(lengths))
 
 
-def _parts(
-    texts: pa.LargeStringArray, cutter: Cutter, tokenizer: Tokenizer
+def cut_long(
+    texts: pa.LargeStringArray, cutter: Cutter | None, tokenizer: Tokenizer
 ) -> tuple[pa.LargeStringArray, NDArray[np.int64] | None]:
     """Cut texts of more than `PIECE_BYTES` where the ids stay the same; return the parts, and of which text each is, None if no text is cut."""
+    if cutter is None:
+        return texts, None
     offsets, data = string_parts(texts)
     cuts = {
         int(row): [

@@ -43,6 +43,7 @@ from dolma_dask.tokens.encoding import (
     Finding,
     Tokens,
     check_texts,
+    cut_long,
     encode_all,
     of_documents,
     replaced,
@@ -200,9 +201,10 @@ class TokenEngine:
 
     def _fast_ids(self, texts: pa.LargeStringArray) -> Tokens | None:
         """Return ids by the fast engine; None if it is not used here, or cannot encode some text: the definition says which."""
-        quick = build_fast(self) if self.fast else None
+        quick, vocabulary = build_fast(self) if self.fast else None, build(self)
         try:
-            found = None if quick is None else quick.encode(texts)
+            parts, owners = cut_long(texts, vocabulary.cutter, vocabulary.tokenizer)
+            found = None if quick is None else quick.encode(parts)
         except EngineDiffersError as error:
             refute(self, str(error))
             raise
@@ -210,7 +212,8 @@ class TokenEngine:
             return None
         if quick is None or found is None:
             return None
-        tokens = Tokens(found[0].astype(self.dtype), check_lengths(found[1]))
+        lengths = found[1] if owners is None else np.bincount(owners, found[1], len(texts)).astype(np.int64)
+        tokens = Tokens(found[0].astype(self.dtype), check_lengths(lengths))
         return self._without_avoided(tokens, texts, quick.avoided(texts))
 
     def _without_avoided(self, tokens: Tokens, texts: pa.LargeStringArray, rows: NDArray[np.int64]) -> Tokens:

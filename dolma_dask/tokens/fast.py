@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, pre_tokenizers
 
 from dolma_dask.errors import EngineDiffersError
+from dolma_dask.tokens.encoding import pieces_of
 
 Engine = Literal["auto", "tokenizers", "fastokens"]
 """What makes ids: the fast engine where it is installed and proved, the definition, or the fast engine or an error."""
@@ -80,6 +81,10 @@ def _one_thread() -> Iterator[None]:
             del os.environ[_THREADS]
 
 
+_CALL_BYTES = 4 << 20
+"""Text that the engine gets at once: more than a block of documents has, unless one is large."""
+
+
 class FastTokenizer:
     """A tokenizer of the fast engine, and the same one of the definition."""
 
@@ -112,7 +117,8 @@ class FastTokenizer:
 
         Raises `EngineDiffersError`: of the documents that are compared, one has other ids.
         """
-        ids, offsets = self.ids(texts.to_pylist())
+        ids, lengths = self._in_pieces(texts)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
         sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
         avoided = set(self.avoided(texts).tolist())
         rows = [
@@ -128,7 +134,21 @@ class FastTokenizer:
                 f"{fast_version()} {differs_for(_shown(text))} (tokenizer {self._fingerprint}); expected those of tokenizers, and nothing that it made is believed. Take "
                 "engine=tokenizers with overwrite."
             )
-        return ids, np.diff(offsets)
+        return ids, lengths
+
+    def _in_pieces(self, texts: pa.LargeStringArray) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Encode a block, a large one in several calls: each takes 9 times its text."""
+        made = [
+            self.ids(texts.slice(start, stop - start).to_pylist())
+            for start, stop in pieces_of(texts, _CALL_BYTES)
+        ]
+        if len(made) == 1:
+            return made[0][0], np.diff(made[0][1])
+        parts = ([np.empty(0, np.uint32)], [np.empty(0, np.int64)])
+        for ids, offsets in made:
+            parts[0].append(ids)
+            parts[1].append(np.diff(offsets))
+        return np.concatenate(parts[0]), np.concatenate(parts[1])
 
 
 def _shown(text: str) -> str:
