@@ -107,7 +107,7 @@ def test_the_same_array_is_encoded_once(tokenizer: Tokenizer, texts: list[str]) 
 def test_pieces_are_bounded_by_bytes_and_by_documents() -> None:
     sizes = [0] * 20_000 + [100_000] * 6 + [3_000_000]
     texts = strings(*("x" * size for size in sizes))
-    pieces = list(encoding._pieces(texts))
+    pieces = list(encoding.pieces_of(texts))
     assert [start for start, _ in pieces] == [0, *(stop for _, stop in pieces[:-1])]
     assert pieces[-1] == (len(sizes) - 1, len(sizes))
     for start, stop in pieces[:-1]:
