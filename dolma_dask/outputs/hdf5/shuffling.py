@@ -18,7 +18,7 @@ from dolma_dask.exchange.passes import scatter
 from dolma_dask.exchange.staged import DEFAULT, Staged
 from dolma_dask.formats.hdf5 import part_name
 from dolma_dask.io.files import FileInfo
-from dolma_dask.journal import Record
+from dolma_dask.journal import Record, work_key
 from dolma_dask.outputs.hdf5.rows import Batches, FileWork, RowPlan, RowsStage
 from dolma_dask.tokens.packing import Int64s, cut_files, pieces_of
 from dolma_dask.tokens.shortening import hashed
@@ -36,11 +36,13 @@ COUNTS = 6
 
 
 def spread(work: WorkDir, stage: RowsStage, plan: RowPlan, seed: int) -> Generator[Step, Any, Staged]:
-    """Spread all rows over buckets: a pass of a job."""
+    """Spread all rows over buckets: a pass of a job, with a name of its own for each seed and content, so that it takes no files of another."""
     wanted = max(plan.rows * stage.row_bytes // BUCKET_BYTES, 1)
     limits = Limits(buckets=min(1 << int(wanted).bit_length(), MAX_BUCKETS))
     emitter = RowEmitter(stage, seed)
-    return (yield from scatter(work, emitter, emitter.tasks(plan), limits=limits))
+    content = {"seed": seed, "staged": [part.checksum for part in plan.parts]}
+    name = f"rows-{work_key('rows', 1, content)}"
+    return (yield from scatter(work, emitter, emitter.tasks(plan), name=name, limits=limits))
 
 
 class RowEmitter(Struct, frozen=True):
