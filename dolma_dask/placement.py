@@ -16,14 +16,14 @@ class Cost(NamedTuple):
     waits: bool = False  # it waits for others more than it computes: threads, however many
 
 
+TOKENS = "tokens"
+"""Cost of encoding by the tokenizers library, which has threads of its own."""
+
 # `benchmarks.bench_placement` and the same for convert and validate, 275 MB of text (98 MB stored, 28 files), on a quiet machine with two cores.
 # CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1.
 # sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # transform 1.9 times mix beside it, with a function that does little; all that it adds is under the lock.
 # Only ratios matter: a slower machine also starts processes more slowly.
-TOKENS = "tokens"
-"""Cost of encoding by the tokenizers library, which has threads of its own."""
-
 COSTS = {
     "download": Cost(0.004, 0.3, waits=True),
     "convert": Cost(0.014, 0.3),
@@ -37,9 +37,8 @@ COSTS = {
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.010, 0.45),
     TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
-    "tokens-fast": Cost(
-        0.08, 1.0
-    ),  # by the fast engine, two threads of which take a third more CPU and no less time
+    # by the fast engine: two threads of it take a third more CPU and no less time
+    "tokens-fast": Cost(0.08, 1.0),
     "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),
     "schema": Cost(0.043, 0.8),  # of 7.5 MB stored; objects of Python all the way

@@ -116,7 +116,7 @@ def open_placement(
     if selected in ("processes", "cluster"):
         check_may_start()
     with ExitStack() as stack:
-        if is_alone:  # the loading of what is there already: whoever encodes has opened the tokenizer
+        if is_alone:  # loaded already: who encodes has opened a tokenizer
             from dolma_dask.tokens.engine import library_threads
 
             stack.enter_context(library_threads())
