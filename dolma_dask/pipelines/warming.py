@@ -127,13 +127,13 @@ def _document(shard: str, row: int) -> dict[str, Any]:
 
 
 def _check_and_tag(root: str) -> None:
-    from dolma_dask.taggers.registry import BUILT_IN
+    from dolma_dask.taggers.registry import built_in
     from dolma_dask.verbs.convert.verb import convert
     from dolma_dask.verbs.tag import tag
     from dolma_dask.verbs.validate.verb import validate
 
     convert(f"{root}/documents", to=f"{root}/converted", source="s", metadata=["n"], **_QUIET)
-    tag(root, sorted(BUILT_IN), **_QUIET)
+    tag(root, sorted(built_in()), **_QUIET)
     validate(root, against=f"{root}/converted", **_QUIET)
 
 

@@ -6,19 +6,37 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Literal, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dolma_dask.errors import DataError
+from dolma_dask.text.columns import validity
+from dolma_dask.text.kernels import Bools, Counts
+from dolma_dask.text.units import Cut, Unit, cut, repeated
 from dolma_dask.text.view import TextView
 
-Kind = Literal["document", "spans", "scalar", "dict"]
+Kind = Literal["document", "spans", "scalar", "dict", "labels"]
 """Form of a column in JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
 ``spans``: ``list<struct<start: int64, end: int64, score: float64>>`` in code points, end exclusive;
-``scalar``: a bare number, bool or string; ``dict``: a struct or map of numbers, written as an object."""
+``scalar``: a bare number, bool or string; ``dict``: a struct or map of numbers, written as an object; ``labels``: a key for each label, of
+``document`` numbers from a ``map<string, float64>``, of ``spans`` from a ``list<struct<label: string, start, end, score>>``."""
+
+NUMBER = pa.float64()
+"""Arrow type of a ``document`` column."""
+SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
+"""Arrow type of a ``spans`` column."""
+NUMBERS_BY_NAME = pa.map_(pa.string(), pa.float64())
+"""Arrow type of a ``dict`` column made from a function of one text, and of ``labels`` of documents."""
+LABELLED_SPANS = pa.list_(
+    pa.struct([("label", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
+)
+"""Arrow type of a column of ``labels`` of spans."""
 
 
 @runtime_checkable
@@ -58,6 +76,108 @@ class Tagger(Protocol):
 Open = Callable[[], BinaryIO]
 """Opens a file of the user."""
 
+Scorer = Callable[..., Iterable[pa.Array | np.ndarray]]
+"""Scores texts: it gets a view of them, and each other column that is read; it returns a column for each type, with a value for each text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a scorer says of each piece of the documents.
+
+    A number becomes the score of a span, from where the piece begins to where it ends; spans and labels in a piece move to where they stand in the document. A document
+    without a span has no value, as in the Dolma toolkit. Over documents all columns stay as they are.
+    """
+
+    scorer: Scorer
+    types: Mapping[str, Kind]  # columns of the scorer: ``document`` for a number of each piece
+    unit: Unit = "document"
+
+    @property
+    def written(self) -> Mapping[str, Kind]:
+        """Types as they are written: spans, where a number is of a piece."""
+        if self.unit == "document":
+            return self.types
+        return {name: "spans" if kind == "document" else kind for name, kind in self.types.items()}
+
+    def score(self, view: TextView, *others: pa.Array) -> Iterator[pa.Array | np.ndarray]:
+        """Yield a column for each type, a value for each document of a view."""
+        if self.unit == "document":
+            yield from self.scorer(view, *others)
+            return
+        pieces = cut(view, self.unit)
+        for column in self.scorer(pieces.view, *(repeated(other, pieces.bounds) for other in others)):
+            yield _in_documents(pieces, column if isinstance(column, pa.Array) else pa.array(column))
+
+
+def _in_documents(pieces: Cut, column: pa.Array) -> pa.Array:
+    """Return what was found in pieces as spans of their documents, with labels or without; pieces without a number have no span."""
+    if pa.types.is_map(column.type):
+        offsets = np.asarray(column.offsets)
+        parents = np.repeat(np.arange(len(column)), np.diff(offsets))
+        inside = slice(int(offsets[0]), int(offsets[-1]))
+        fields = {"label": column.keys[inside], **_places(pieces, parents), "score": column.items[inside]}
+    elif pa.types.is_list(column.type):
+        parents, found = np.asarray(pc.list_parent_indices(column)), column.flatten()
+        fields = {name: found.field(name) for name in found.type.names}
+        moved = pa.array(pieces.starts[parents])
+        fields |= {name: pc.add(fields[name], moved) for name in ("start", "end")}
+    else:
+        parents = np.flatnonzero(validity(column))
+        fields = {**_places(pieces, parents), "score": column.drop_null().cast(pa.float64())}
+    offsets = np.searchsorted(parents, pieces.bounds).astype(np.int32)
+    spans = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    return pa.ListArray.from_arrays(pa.array(offsets), spans, mask=pa.array(np.diff(offsets) == 0))
+
+
+def _places(pieces: Cut, numbers: Counts) -> dict[str, pa.Array]:
+    """Return where pieces of these numbers begin and end."""
+    return {"start": pa.array(pieces.starts[numbers]), "end": pa.array(pieces.ends[numbers])}
+
+
+def each_text(
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[pa.DataType],
+    *,
+    only: Callable[[TextView], Bools] | None = None,
+    otherwise: Sequence[Any] = (),
+) -> Scorer:
+    """Make a scorer of a plain function of one text (and of the other columns that are read), for what is rare or slow by nature.
+
+    The function returns a value for each type: of `NUMBER` a number or None, of `SPANS` a list of (start, end, score), of `NUMBERS_BY_NAME` a list of (label, number), of
+    `LABELLED_SPANS` a list of (label, start, end, score). It is called for texts that `only` (n,) is true for; the others have the values `otherwise`.
+    """
+    return partial(_score_each, function, tuple(types), only, tuple(otherwise))
+
+
+def _score_each(
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[pa.DataType],
+    only: Callable[[TextView], Bools] | None,
+    otherwise: Sequence[Any],
+    view: TextView,
+    *others: pa.Array,
+) -> list[pa.Array]:
+    rows = np.arange(len(view)) if only is None else np.flatnonzero(only(view))
+    values: list[list[Any]] = [[value] * len(view) for value in otherwise or [None] * len(types)]
+    wanted = pa.array(rows)
+    columns = [column.take(wanted).to_pylist() for column in (view.texts, *others)]
+    for row, document in zip(rows.tolist(), zip(*columns, strict=True), strict=True):
+        try:
+            found = function(*document)
+        except Exception as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise DataError(
+                f"row {row} of the batch: {name}: {type(error).__name__}: {error}", row=row
+            ) from error
+        for column, value in zip(values, found, strict=True):
+            column[row] = value
+    return [pa.array(column, type) for column, type in zip(values, types, strict=True)]
+
+
+def _score_parts(parts: Sequence[Part], view: TextView, *others: pa.Array) -> Iterator[pa.Array | np.ndarray]:
+    for part in parts:
+        yield from part.score(view, *others)
+
 
 @dataclass(frozen=True)
 class ViewTagger:
@@ -70,14 +190,27 @@ class ViewTagger:
 
     name: str
     types: Mapping[str, Kind]
-    function: Callable[..., Iterable[pa.Array | np.ndarray]]
+    function: Scorer
     version: int = 1
+    description: str = ""  # empty: the first line of the docstring of the function
     params: str = "{}"
     meanings: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ("text",)
     decimals: int = 5  # that documents and spans are rounded to when they are written
+    unit: str = "document"  # as `list` shows it
+    differs: str = ""  # from the published tagger of this name, if it does
+    extra: str = ""  # package that it needs, of `dolma_dask.extras`
+    source: str = ""  # where to get the files that it needs; empty: it works without
+    labels: tuple[str, ...] = ()  # all that a column of kind ``labels`` may have; empty: nobody knows before
     files: tuple[str, ...] = ()
-    load: Callable[[Mapping[str, Open]], Callable[..., Iterable[pa.Array | np.ndarray]]] | None = None
+    load: Callable[[Mapping[str, Open]], Scorer] | None = None
+
+    @classmethod
+    def of(cls, name: str, description: str, *parts: Part, **more: Any) -> "ViewTagger":
+        """Return the tagger with the types of all parts, in their order; `more` are other fields."""
+        types = {type: kind for part in parts for type, kind in part.written.items()}
+        unit = ", ".join(dict.fromkeys(part.unit for part in parts))
+        return cls(name, types, partial(_score_parts, parts), description=description, unit=unit, **more)
 
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""

@@ -17,12 +17,11 @@ from dolma_dask.errors import DataError
 from dolma_dask.functions.calls import is_imported
 from dolma_dask.functions.digest import digest, surroundings
 from dolma_dask.functions.places import what_failed
-from dolma_dask.taggers.base import Kind
+from dolma_dask.taggers.base import LABELLED_SPANS, NUMBER, NUMBERS_BY_NAME, SPANS, Kind
 
-SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
-"""Arrow type of a ``spans`` column."""
-NUMBERS_BY_NAME = pa.map_(pa.string(), pa.float64())
-"""Arrow type of a ``dict`` column made from a function of one text."""
+_BY_KIND: Mapping[Kind, pa.DataType] = {
+    "document": NUMBER, "spans": SPANS, "dict": NUMBERS_BY_NAME, "labels": LABELLED_SPANS
+}  # fmt: skip
 SCALARS: Mapping[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -120,13 +119,15 @@ class FunctionTagger:
             return _spans(value, length)
         if kind == "dict":
             return _numbers_by_name(value)
+        if kind == "labels":
+            return _labelled_spans(value, length)
         return _scalar(value, self.scalars[name])
 
     def _arrow_type(self, name: str) -> pa.DataType:
         kind = self.types[name]
         if kind == "scalar":
             return SCALARS[self.scalars[name]]
-        return {"document": pa.float64(), "spans": SPANS, "dict": NUMBERS_BY_NAME}[kind]
+        return _BY_KIND[kind]
 
     def _tag_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -204,6 +205,19 @@ def _spans(value: Any, length: int | None) -> list[dict[str, float]]:
     return sorted(spans, key=lambda span: (span["start"], span["end"]))
 
 
+def _labelled_spans(value: Any, length: int | None) -> list[dict[str, Any]]:
+    """Check (label, start, end, score) likewise; they stay in their order."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise DataError(f"returned {value!r:.80}; expected a list of (label, start, end, score)")
+    spans = []
+    for item in value:
+        label, *span = item
+        if not isinstance(label, str):
+            raise DataError(f"returned the label {label!r:.80}; expected a str")
+        spans.append({"label": _text(label), **_spans([span], length)[0]})
+    return spans
+
+
 def fits_kind(kind: Kind, arrow_type: pa.DataType) -> bool:
     """Tell whether a column of this Arrow type can be written as `kind`."""
     types = pa.types
@@ -211,6 +225,8 @@ def fits_kind(kind: Kind, arrow_type: pa.DataType) -> bool:
         return bool(arrow_type == pa.float64())
     if kind == "spans":
         return bool(arrow_type == SPANS)
+    if kind == "labels":
+        return bool(arrow_type in (NUMBERS_BY_NAME, LABELLED_SPANS))
     if kind == "scalar":
         return any(
             test(arrow_type) for test in (types.is_integer, types.is_floating, types.is_boolean, _is_text)

@@ -265,3 +265,4 @@ def _signals(view: TextView) -> Iterator[pa.Array]:
 
 
 gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals, version=2, meanings=MEANINGS)
+TAGGERS = (gopher_v2,)

@@ -14,7 +14,7 @@ from dolma_dask.functions.calls import user_function
 from dolma_dask.functions.digest import source_of
 from dolma_dask.taggers.base import Kind, Tagger
 from dolma_dask.taggers.functions import FunctionTagger
-from dolma_dask.taggers.registry import BUILT_IN, check_tagger
+from dolma_dask.taggers.registry import check_tagger, find_built_in
 
 _EXPECTED = "-> float, int, bool, str, dict[str, float], or list[tuple[int, int, float]] for spans; `| None` behind it where a text may have no value"
 
@@ -35,7 +35,7 @@ def as_tagger(given: Any, place: str = "") -> Tagger:
     reads = tuple(parameters) if set(parameters) <= set(STRINGS) and parameters else ("text",)
     user_function(given, reads)
     name = given.__name__
-    if name in BUILT_IN:
+    if find_built_in(name) is not None:
         raise UsageError(
             f"{place or name}: {name!r} is a tagger shipped with dolma_dask; give your function another name."
         )

@@ -348,3 +348,4 @@ redpajama_v2_ccnet = ViewTagger(
     reads=("text", "metadata"),
     decimals=DECIMALS,
 )
+TAGGERS = (redpajama_v2_doc, redpajama_v2_lines, redpajama_v2_ccnet)

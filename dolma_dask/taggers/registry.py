@@ -14,11 +14,13 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.digest import source_of
@@ -31,18 +33,9 @@ if TYPE_CHECKING:
 
 GROUP = "dolma_dask.taggers"
 """Entry point group of plug-ins."""
-BUILT_IN: Mapping[str, str] = {
-    "char_length_v1": "dolma_dask.taggers.char_length",
-    "gopher_v2": "dolma_dask.taggers.gopher",
-    "redpajama_v2_doc": "dolma_dask.taggers.redpajama",
-    "redpajama_v2_ccnet": "dolma_dask.taggers.redpajama",
-    "redpajama_v2_lines": "dolma_dask.taggers.redpajama",
-    "whitespace_tokenizer_v1": "dolma_dask.taggers.whitespace_tokenizer",
-}
-"""Module of each tagger shipped; the tagger has its own name there."""
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REGISTERED: dict[str, Tagger] = {}
+_FOLDER = Path(__file__).parent
 
 
 class TaggerInfo(Struct, frozen=True):
@@ -60,6 +53,11 @@ class TaggerInfo(Struct, frozen=True):
     origin: str
     error: str | None = None
     meanings: Mapping[str, str] = {}
+    family: str = ""  # of those shipped: the module
+    unit: str = "document"
+    differs: str = ""  # from the published tagger of its name
+    extra: str = ""  # package that it needs
+    files: tuple[str, ...] = ()  # that it uses, of the user's
 
 
 def tagger(
@@ -125,7 +123,7 @@ def tagger(
 def register_tagger(new: Tagger) -> Tagger:
     """Make a tagger object known by its name in this session; one registered before under that name is replaced."""
     check_tagger(new)
-    if new.name in BUILT_IN:
+    if find_built_in(new.name) is not None:
         raise UsageError(f"{new.name!r} is a tagger shipped with dolma_dask; give yours another name")
     _REGISTERED[new.name] = new
     return new
@@ -143,8 +141,8 @@ def get_tagger(name: str) -> Tagger:
         from dolma_dask.taggers.lifting import as_tagger  # which makes taggers with this module
 
         return as_tagger(find_object(name), name)
-    if name in BUILT_IN:
-        return _built_in(name)
+    if (built_in := find_built_in(name)) is not None:
+        return built_in
     if name in _REGISTERED:
         return _REGISTERED[name]
     points = [point for point in _entry_points() if point.name == name]
@@ -160,7 +158,7 @@ def get_tagger(name: str) -> Tagger:
 
 def list_taggers() -> list[TaggerInfo]:
     """Describe every tagger there is, sorted by name; plug-ins that cannot be used have their `error` set."""
-    infos = [describe(_built_in(name), "dolma-dask") for name in BUILT_IN]
+    infos = [describe(known, "dolma-dask", family) for family, known in _built_in_by_family()]
     points = _entry_points()
     for point in points:
         infos.append(_describe_plug_in(point, clash=sum(other.name == point.name for other in points) > 1))
@@ -184,7 +182,8 @@ def check_tagger(candidate: object) -> None:
         ("column", candidate.reads),
     ):
         for value in names:
-            if kind_of_name != "column" and not _NAME.fullmatch(value):
+            spelled = value.replace("-", "_") if kind_of_name == "name" else value
+            if kind_of_name != "column" and not _NAME.fullmatch(spelled):
                 raise UsageError(
                     f"tagger {candidate.name!r} has the {kind_of_name} {value!r}; expected letters, digits and "
                     "underscores, not beginning with a digit"
@@ -248,9 +247,29 @@ def _check_signature(name: str, function: Callable[..., Any], arguments: tuple[s
         ) from None
 
 
-def _built_in(name: str) -> Tagger:
-    built_in: Tagger = getattr(importlib.import_module(BUILT_IN[name]), name)
-    return built_in
+def built_in() -> dict[str, Tagger]:
+    """Return all taggers shipped: those in the table ``TAGGERS`` of each module of `dolma_dask.taggers`."""
+    return {known.name: known for _, known in _built_in_by_family()}
+
+
+def find_built_in(name: str) -> Tagger | None:
+    """Return a tagger shipped, None if there is none of this name; imports only modules that spell the name."""
+    for path in sorted(_FOLDER.glob("*.py")):
+        if f'"{name}"' in path.read_text("utf-8"):
+            for known in _table_of(path.stem):
+                if known.name == name:
+                    return known
+    return None
+
+
+def _built_in_by_family() -> Iterator[tuple[str, Tagger]]:
+    for path in sorted(_FOLDER.glob("*.py")):
+        for known in _table_of(path.stem):
+            yield path.stem, known
+
+
+def _table_of(module: str) -> tuple[Tagger, ...]:
+    return getattr(importlib.import_module(f"dolma_dask.taggers.{module}"), "TAGGERS", ())
 
 
 def _entry_points() -> "list[EntryPoint]":
@@ -285,21 +304,26 @@ def _load(point: "EntryPoint") -> Tagger:
     return loaded  # type: ignore[no-any-return]
 
 
-def describe(known: Tagger, origin: str) -> TaggerInfo:
+def describe(known: Tagger, origin: str, family: str = "") -> TaggerInfo:
     """Describe a tagger by its attribute ``description``, or the first line of the docstring of its function, or of its class."""
     source = known.function if isinstance(known, (FunctionTagger, ViewTagger)) else type(known)
     text = getattr(known, "description", None) or (inspect.getdoc(source) or "").partition("\n")[0]
     meanings = getattr(known, "meanings", {}) or (
         dict.fromkeys(known.types, text) if len(known.types) == 1 else {}
     )
-    return TaggerInfo(known.name, known.version, known.types, known.reads, text, origin, meanings=meanings)
+    info = TaggerInfo(known.name, known.version, known.types, known.reads, text, origin, meanings=meanings)
+    if not isinstance(known, ViewTagger):
+        return info
+    return replace(
+        info, family=family, unit=known.unit, differs=known.differs, extra=known.extra, files=known.files
+    )
 
 
 def _describe_plug_in(point: "EntryPoint", clash: bool) -> TaggerInfo:
     def unusable(error: str) -> TaggerInfo:
         return TaggerInfo(point.name, "", {}, (), "", _origin(point), error)
 
-    if point.name in BUILT_IN:
+    if find_built_in(point.name) is not None:
         return unusable(f"{point.name!r} is a tagger shipped with dolma_dask, which is used instead")
     if clash:
         return unusable(f"several plug-ins bring a tagger {point.name!r}")
@@ -315,7 +339,7 @@ def _module(known: Tagger) -> str:
 
 
 def _unknown(name: str) -> UsageError:
-    names = sorted({*BUILT_IN, *_REGISTERED, *(point.name for point in _entry_points())})
+    names = sorted({*built_in(), *_REGISTERED, *(point.name for point in _entry_points())})
     near = difflib.get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}."
     hint = f"names are separated by spaces: {name.replace(',', ' ')}." if "," in name else hint

@@ -84,3 +84,4 @@ def _pieces(view: TextView) -> Sequence[Floats]:
 
 
 whitespace_tokenizer_v1 = ViewTagger("whitespace_tokenizer_v1", {"length": "document"}, _pieces)
+TAGGERS = (whitespace_tokenizer_v1,)

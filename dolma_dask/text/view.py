@@ -71,6 +71,7 @@ class TextView:
         self.offsets, self.data = string_parts(texts)  # text i is data[offsets[i]:offsets[i + 1]]
         self.kept: dict[str, Any] = {}  # what a tagger has found, for others of its rule set
         self._rooms: dict[str, list[npt.NDArray[Any]]] = {} if previous is None else previous._rooms
+        self._inner: dict[str, TextView] = {} if previous is None else previous._inner
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -148,6 +149,11 @@ class TextView:
         chars, hashes = (column[:words] for column in room)
         measure_words(tokens.data, tokens.starts, chars, hashes)
         return NormalTable(tokens, chars, hashes)
+
+    def inner(self, texts: pa.LargeStringArray, name: str) -> "TextView":
+        """Return a view of pieces of the texts; it takes over the memory of that of the same name in an earlier block."""
+        self._inner[name] = TextView(texts, self._inner.get(name))
+        return self._inner[name]
 
     @property
     def is_large(self) -> bool:

@@ -38,6 +38,7 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.labels import by_label
 from dolma_dask.taggers.lifting import as_tagger
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.text.view import TextView
@@ -325,15 +326,18 @@ def _located(error: DataError, first_row: int) -> DataError:
 
 def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
     if isinstance(tagger, ViewTagger):
-        result, decimals = tagger.of_view(view, batch), tagger.decimals
+        result, decimals, labels = tagger.of_view(view, batch), tagger.decimals, tagger.labels
     else:
-        result, decimals = tagger(batch.select(list(tagger.reads))), DECIMALS
-    return [
-        AttributeColumn(
-            attribute_key(name, tagger.name, output), kind, result.column(output), decimals=decimals
-        )
-        for output, kind in tagger.types.items()
-    ]
+        result, decimals, labels = tagger(batch.select(list(tagger.reads))), DECIMALS, ()
+    columns = []
+    for output, kind in tagger.types.items():
+        column = result.column(output)
+        named = by_label(column, labels) if kind == "labels" else {output: (kind, column)}
+        columns += [
+            AttributeColumn(attribute_key(name, tagger.name, type), own, values, decimals=decimals)
+            for type, (own, values) in named.items()
+        ]
+    return columns
 
 
 def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:

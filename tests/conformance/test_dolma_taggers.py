@@ -1,16 +1,25 @@
-"""The taggers give what the Dolma toolkit gave, for every row and key of its recorded output."""
+"""The taggers give what the Dolma toolkit gave, for every row and key of its recorded output; the folders of that output say which."""
 
 import gzip
 import json
+import math
+import os
+from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from dolma_dask.taggers.registry import get_tagger
+import dolma_dask as dk
+from dolma_dask.taggers.registry import built_in
 
 pytestmark = pytest.mark.conformance
 
-DOCUMENTS = 249
+RECORDED = Path(
+    os.environ.get("DOLMA_DASK_SHARED", Path(__file__).parents[3] / "shared"), "conformance/dolma/in"
+)
+NAMES = sorted(path.name for path in RECORDED.glob("attributes/*") if path.name in built_in())
+
+SANE: dict[str, dict[str, object]] = {}
+"""What is not compared, since the toolkit's output is a defect: by tagger the attribute, and what each document has in place of it."""
 
 
 def read_rows(path):
@@ -18,25 +27,41 @@ def read_rows(path):
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("name", ["char_length_v1", "gopher_v2", "whitespace_tokenizer_v1"])
-def test_every_score_is_that_of_the_toolkit(shared, name):
-    folder = shared / "conformance" / "dolma" / "in"
-    tagger, compared = get_tagger(name), 0
-    for path in sorted((folder / "documents").glob("*/*.jsonl.gz")):
-        documents = read_rows(path)
-        expected = read_rows(folder / "attributes" / name / path.relative_to(folder / "documents"))
-        texts = [document["text"] for document in documents]
-        tagged = tagger(
-            pa.RecordBatch.from_arrays([pa.array(texts, pa.large_string())], names=["text"])
-        ).to_pylist()
-        for document, text, scores, row in zip(documents, texts, tagged, expected, strict=True):
-            assert row["id"] == document["id"]
-            spans = {
-                f"{name}__{name}__{key}": [[0, len(text), round(score, 5)]]
-                for key, score in scores.items()
-                if score is not None
-            }
-            assert spans == row["attributes"], (path.name, document["id"])
-            assert list(spans) == list(row["attributes"]), "keys are written in the toolkit's order"
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    root = tmp_path_factory.mktemp("toolkit")
+    (root / "documents").symlink_to(RECORDED / "documents")
+    dk.tag(str(root), NAMES, scheduler="synchronous")
+    return root / "attributes"
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded outputs are not there")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_score_is_that_of_the_toolkit(tagged, name):
+    compared = 0
+    for path in sorted((RECORDED / "attributes" / name).glob("*/*.jsonl.gz")):
+        rows = zip(read_rows(tagged / name / path.relative_to(path.parents[1])), read_rows(path), strict=True)
+        for ours, theirs in rows:
+            found, expected = ours["attributes"], theirs["attributes"]
+            assert ours["id"] == theirs["id"]
+            left = [f"{name}__{name}__{key}" for key in SANE.get(name, {})]
+            for key in (found.keys() | expected.keys()) - {*left}:
+                assert same(found.get(key), expected.get(key)), (
+                    path.name,
+                    ours["id"],
+                    key,
+                    found.get(key),
+                    expected.get(key),
+                )
             compared += 1
-    assert compared == DOCUMENTS
+    assert compared in (100, 249)
+
+
+def same(found, expected):
+    """Tell whether spans are equal; scores in the fifth decimal, at which both are rounded."""
+    if found is None or expected is None or len(found) != len(expected):
+        return found == expected
+    return all(
+        a[:2] == b[:2] and math.isclose(a[2], b[2], rel_tol=0, abs_tol=1.01e-5)
+        for a, b in zip(found, expected, strict=True)
+    )

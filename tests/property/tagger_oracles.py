@@ -1,125 +1,17 @@
-"""The published taggers again, in plain Python: slow, and as close to their definitions as can be."""
+"""The oracles of all families, and texts that break careless code."""
 
-import json
-import re
-from collections import Counter
+import importlib
 from pathlib import Path
-from statistics import median
 
-import redpajama_oracle
-import regex
 from hypothesis import strategies as st
 
-REQUIRED = {"the", "be", "to", "of", "and", "that", "have", "with"}
-
-
-def char_length(text):
-    return {"length": float(len(text))}
-
-
-def whitespace_tokenizer(text):
-    return {"length": float(len(regex.split(r"\w+|[^\w\s]+", text)))}
-
-
-def gopher(text):
-    words = text.split()
-    lines = re.split("\n+", text)
-    copies = Counter(lines)
-    chars = sum(map(len, words))
-    result = _ngrams(words, chars)
-    result |= {
-        "character_count": len(text),
-        "word_count": len(words),
-        "median_word_length": median(map(len, words)) if words else 0,
-        "symbol_to_word_ratio": _share(sum("#" in word or "…" in word for word in words), words),
-        "fraction_of_words_with_alpha_character": _share(
-            sum(any(char.isalpha() for char in word) for word in words), words
-        ),
-        "required_word_count": sum(word in REQUIRED for word in words),
-        "fraction_of_lines_starting_with_bullet_point": _share(
-            sum(line.startswith(("*", "-")) for line in lines), lines
-        ),
-        "fraction_of_lines_ending_with_ellipsis": _share(sum(line.endswith("…") for line in lines), lines),
-        "fraction_of_duplicate_lines": _share(sum(n for n in copies.values() if n > 1), lines),
-        "fraction_of_characters_in_duplicate_lines": (
-            sum(n * len(line) for line, n in copies.items() if n > 1) / max(chars, 1)
-        ),
-    }
-    return {name: None if value is None else float(value) for name, value in result.items()}
-
-
-def _share(count, of):
-    return count / len(of) if of else 0.0
-
-
-def _ngrams(words, chars):
-    result = {}
-    for n in (2, 3, 4):
-        counts = Counter(zip(*(words[start:] for start in range(n)), strict=False))
-        name = f"fraction_of_characters_in_most_common_{n}grams"
-        result[name] = None
-        if counts:
-            ngram, count = counts.most_common(1)[0]
-            result[name] = count * sum(map(len, ngram)) / chars
-    for n in range(5, 11):
-        counts = Counter(zip(*(words[start:] for start in range(n)), strict=False))
-        weights = {ngram: count * sum(map(len, ngram)) for ngram, count in counts.items()}
-        name = f"fraction_of_characters_in_duplicate_{n}grams"
-        result[name] = None
-        if counts:
-            repeated = sum(weight for ngram, weight in weights.items() if counts[ngram] > 1)
-            result[name] = repeated / sum(weights.values())
-    return result
-
-
-STOP_WORDS = {
-    language: frozenset(listed)
-    for language, listed in json.loads(
-        (Path(__file__).parents[2] / "dolma_dask/taggers/stop_words.json").read_text(encoding="utf-8")
-    ).items()
-}
-
-
-def redpajama(text, metadata="{}"):
-    language = json.loads(metadata).get("language")
-    found = redpajama_oracle.rule_signals(text, STOP_WORDS.get(language))
-    scores = {name: spans[0][2] for name, spans in found.items() if name.startswith("rps_doc_")}
-    return {name: None if score is None else float(score) for name, score in scores.items()}
-
-
-def redpajama_lines(text):
-    found = redpajama_oracle.line_signals(redpajama_oracle.split_lines(text))
-    if not text:
-        found["rps_lines_start_with_bulletpoint"] = None
-    return {
-        name: spans and [{"start": start, "end": end, "score": float(score)} for start, end, score in spans]
-        for name, spans in found.items()
-    }
-
-
-def redpajama_ccnet(text, metadata="{}"):
-    names = (
-        "length",
-        "original_length",
-        "nlines",
-        "original_nlines",
-        "language_score",
-        "perplexity",
-        "bucket",
-    )
-    record = dict.fromkeys(names) | json.loads(metadata)
-    signals = redpajama_oracle.ccnet_signals(record, len(text))
-    return {name: spans[0][2] for name, spans in signals.items()}
-
-
 ORACLES = {
-    "char_length_v1": char_length,
-    "gopher_v2": gopher,
-    "redpajama_v2_doc": redpajama,
-    "redpajama_v2_ccnet": redpajama_ccnet,
-    "redpajama_v2_lines": redpajama_lines,
-    "whitespace_tokenizer_v1": whitespace_tokenizer,
+    name: oracle
+    for path in sorted((Path(__file__).parent / "oracles").glob("*.py"))
+    if path.stem != "__init__"
+    for name, oracle in importlib.import_module(f"oracles.{path.stem}").ORACLES.items()
 }
+"""What each tagger returns for a text and the other columns that it reads."""
 
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\u00a0\u1680\u2000\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
 NEAR_SPACES = "\x08\x0e\x1b\x84\u00a1\u1681\u180e\u200b\u200c\u200d\u2027\u202e\u2060\u3001\ufeff"

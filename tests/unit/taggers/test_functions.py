@@ -223,7 +223,7 @@ def test_batch_columns_may_come_in_any_order():
     "options, function, expected",
     [
         ({"name": "1x", "types": "n"}, len, "has the name '1x'; expected letters, digits and underscores"),
-        ({"name": "a-b", "types": "n"}, len, "has the name 'a-b'"),
+        ({"name": "a b", "types": "n"}, len, "has the name 'a b'"),
         ({"types": "n"}, lambda text: 1, "has the name '<lambda>'"),
         ({"name": "x", "types": "a b"}, len, "has the type 'a b'"),
         ({"name": "x", "types": []}, len, "needs at least one type"),

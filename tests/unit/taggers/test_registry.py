@@ -11,7 +11,7 @@ from dolma_dask.taggers import registry
 from dolma_dask.taggers.base import Tagger
 from dolma_dask.taggers.gopher import gopher_v2
 from dolma_dask.taggers.registry import (
-    BUILT_IN,
+    built_in,
     check_tagger,
     get_tagger,
     list_taggers,
@@ -80,7 +80,7 @@ def plug_ins(tmp_path, monkeypatch):
 
 
 class TestShipped(TaggerTests):
-    @pytest.fixture(params=BUILT_IN)
+    @pytest.fixture(params=built_in())
     def tagger(self, request):
         return get_tagger(request.param)
 
@@ -89,7 +89,7 @@ def described():
     return {info.name: info for info in list_taggers()}
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", built_in())
 def test_shipped_taggers(name):
     found = get_tagger(name)
     assert isinstance(found, Tagger)
@@ -107,7 +107,7 @@ def test_unknown_name_lists_near_ones():
     ) as caught:
         get_tagger("gopher_v3")
     assert caught.value.details["near"] == ["gopher_v2"]
-    with pytest.raises(UsageError, match=f"there are: {', '.join(sorted(BUILT_IN))}"):
+    with pytest.raises(UsageError, match=f"there are: {', '.join(sorted(built_in()))}"):
         get_tagger("qqq")
 
 
@@ -180,7 +180,7 @@ def test_broken_plug_in_is_named(plug_ins, name, why):
 def test_broken_plug_ins_hide_no_others(plug_ins):
     infos = list_taggers()
     usable = [info.name for info in infos if info.error is None]
-    assert usable == sorted([*BUILT_IN, "plug_class_v1", "plug_good_v1"])
+    assert usable == sorted([*built_in(), "plug_class_v1", "plug_good_v1"])
     assert [info.name for info in infos if info.error] == sorted(POINTS.keys() - set(usable) | {"gopher_v2"})
     good = described()["plug_good_v1"]
     assert (good.description, good.origin) == ("Length, by a plug-in.", "plug_pack")
