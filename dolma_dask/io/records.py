@@ -31,6 +31,9 @@ MEMORY_TIMES = 20
 OF_FUNCTIONS = ("function_failed", "wrong_document")
 """Reasons of a record of which a function of the user makes no document."""
 
+TAGGER_FAILED = "tagger_failed"
+"""Reason of a document that a tagger could not do."""
+
 SPECIAL_TOKENS = "special_tokens"
 """Reason of a document that spells special tokens of the tokenizer out, where such are refused."""
 
@@ -51,7 +54,7 @@ class BadRecord(Struct, frozen=True):
     row: int  # 0-based line number
     byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
     # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
-    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document``, ``special_tokens`` or ``unusable_record``
+    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document``, ``special_tokens``, ``tagger_failed`` or ``unusable_record``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``

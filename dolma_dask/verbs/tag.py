@@ -5,10 +5,11 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -17,7 +18,8 @@ from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Unit, attribute_plan
 from dolma_dask.engine.map import Map, Source
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import DataError, DolmaDaskError, UsageError
+from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
 from dolma_dask.formats.documents import encode_value, text_bytes
@@ -26,7 +28,7 @@ from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, FileRecord
+from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, BadRecord, Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty
@@ -118,9 +120,12 @@ def tag(
     objects = [_tagger(item) for item in given]
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
+    _check_needs(objects, used)
     longest = max(options.max_record_bytes, MAX_RECORD_BYTES)  # as readers have it
+    keeps_failed = options.policy.on_bad_record == "quarantine"
     outputs = tuple(
-        TagOutput(opened.root, name, own, options.format, used, longest) for name, own in sets.items()
+        TagOutput(opened.root, name, own, options.format, used, longest, keeps_failed)
+        for name, own in sets.items()
     )
     stage = TagStage(outputs, options.policy, "tag")
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
@@ -162,6 +167,19 @@ def _tagger(item: TaggerLike) -> Tagger:
     return get_tagger(item) if isinstance(item, str) else as_tagger(item)
 
 
+def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
+    """Refuse taggers whose package or files are not there."""
+    for tagger in taggers:
+        if not isinstance(tagger, ViewTagger):
+            continue
+        if tagger.extra:
+            require(tagger.extra, f"the tagger {tagger.name}")
+        if tagger.source and not artifacts.used_by(tagger):
+            raise UsageError(
+                f"the tagger {tagger.name} needs a file {' or '.join(tagger.files)} in the folder of --artifacts, where there is none; expected {tagger.source}."
+            )
+
+
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
     if not taggers:
         raise UsageError(
@@ -184,6 +202,9 @@ class TagOutput(Struct, frozen=True):
     file_format: FileFormat | None  # none: that of the document file
     artifacts: Artifacts  # files that taggers use
     longest: int  # bytes of the longest row that readers take
+    keeps_failed: (
+        bool  # whether a document that a tagger cannot do keeps its row, without the tagger's attributes
+    )
     verb: ClassVar[str] = "tag"
 
     @property
@@ -264,41 +285,68 @@ class TagSink(AttributeSink):
         self._shard, self._longest, self._refused_rows = shard, output.longest, 0
         self._is_table = layout.format_of(path) == "parquet"
         self._name, self._reads = output.name, output.columns
+        self._keeps_failed = output.keeps_failed
         self._taggers = output.artifacts.all_loaded(output.taggers)
         self._kinds: dict[str, str | None] = {}
 
     def write(self, rows: TagRows) -> list[BadRecord]:
         """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`. A document whose attributes no reader would take has none, and is refused."""
         ids, sources = rows.block.batch.column("id"), rows.block.batch.column("source")
-        try:
-            columns = [
-                column
-                for tagger in self._taggers
-                for column in _columns(self._name, tagger, rows.batch, rows.view)
-            ]
-        except DataError as error:
-            raise _located(error, rows.block.first_row) from error
+        columns: list[AttributeColumn] = []
+        failed: dict[int, str] = {}
+        for tagger in self._taggers:
+            own, failed_here = self._tag(tagger, rows)
+            columns += own
+            failed |= failed_here
         self._kinds.update(pair for column in columns for pair in _read_kinds(column))
         lengths, in_table = rows.view.lengths, self._is_table
         large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
         if large:
             columns = [without_values(column, large) for column in columns]
-            self._refused_rows += len(large)
         self.writer.write(ids, sources, rows.view.lengths, columns, rows.errors)
-        return [self._refused(rows, row, size) for row, size in large.items()]
+        refused = {row: (TAGGER_FAILED, why) for row, why in failed.items()}
+        refused |= {row: (TOO_LARGE, self._too_large(size)) for row, size in large.items()}
+        self._refused_rows += len(refused)
+        return [self._refused(rows, row, *why) for row, why in sorted(refused.items())]
 
-    def _refused(self, rows: TagRows, row: int, size: int) -> BadRecord:
-        expected = (
+    def _tag(self, tagger: Tagger, rows: TagRows) -> tuple[list[AttributeColumn], dict[int, str]]:
+        """Return the attributes of a tagger, and why it could not do some rows, which have none; a tagger that does no document fails the shard."""
+        try:
+            return _columns(self._name, tagger, rows.batch, rows.view), {}
+        except DataError as error:
+            failed = self._failing_rows(tagger, rows) if self._keeps_failed else {}
+            if not failed:
+                raise _located(error, rows.block.first_row) from error
+        batch = _emptied(rows.batch, failed)
+        columns = _columns(self._name, tagger, batch, TextView(batch.column("text")))
+        return [without_values(column, failed) for column in columns], failed
+
+    def _failing_rows(self, tagger: Tagger, rows: TagRows) -> dict[int, str]:
+        """Return the rows that a tagger cannot do, and why; a document's attributes do not depend on its neighbours, so each is tried alone."""
+        failed = {}
+        for row in range(rows.batch.num_rows):
+            one = rows.batch.slice(row, 1)
+            try:
+                _columns(self._name, tagger, one, TextView(one.column("text")))
+            except DataError as error:
+                located = _located(error, rows.block.first_row + row)
+                failed[row] = f"a document that the tagger {tagger.name} can do: {located}"
+        return failed
+
+    def _too_large(self, size: int) -> str:
+        return (
             f"a document with attributes that readers take, of at most {self._longest:,} bytes (max_record_bytes), found {size:,} or more; raise the "
             "limit here and wherever they are read, or drop the document"
         )
+
+    def _refused(self, rows: TagRows, row: int, reason: str, expected: str) -> BadRecord:
         document = rows.block.batch.select(["id", "text"]).slice(row, 1)
         head = {
             name: pc.utf8_slice_codeunits(document.column(name), 0, QUARANTINE_HEAD)[0].as_py()
             for name in ("id", "text")
         }
         raw = encode_value(head)[:QUARANTINE_HEAD]
-        return BadRecord(self._shard, rows.block.first_row + row, -1, TOO_LARGE, expected, raw)
+        return BadRecord(self._shard, rows.block.first_row + row, -1, reason, expected, raw)
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -324,11 +372,27 @@ def _located(error: DataError, first_row: int) -> DataError:
     return DataError(message, **{**error.details, "row": first_row + row})
 
 
+def _emptied(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
+    """Return the batch with empty strings in some rows."""
+    kept = pa.array(np.isin(np.arange(batch.num_rows), list(rows), invert=True))
+    columns = [pc.if_else(kept, column, "") for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
-    if isinstance(tagger, ViewTagger):
-        result, decimals, labels = tagger.of_view(view, batch), tagger.decimals, tagger.labels
-    else:
-        result, decimals, labels = tagger(batch.select(list(tagger.reads))), DECIMALS, ()
+    decimals, labels = (tagger.decimals, tagger.labels) if isinstance(tagger, ViewTagger) else (DECIMALS, ())
+    try:
+        if isinstance(tagger, ViewTagger):
+            result = tagger.of_view(view, batch)
+        else:
+            result = tagger(batch.select(list(tagger.reads)))
+    except (DolmaDaskError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the tagger {tagger.name} failed on {batch.num_rows} documents: {type(error).__name__}: {error}",
+            tagger=tagger.name,
+        ) from error
     columns = []
     for output, kind in tagger.types.items():
         column = result.column(output)
