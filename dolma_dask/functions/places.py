@@ -37,7 +37,7 @@ def find_object(place: str) -> Any:
     if not colon:
         where, name = place, ""
     is_file = where.endswith(_SUFFIX) or "/" in where
-    module = _of_file(where) if is_file else _of_module(where, place)
+    module = execute_file(where) if is_file else _of_module(where, place)
     if not name:
         raise UsageError(f"{place!r} names no object; {_EXPECTED}. {where} has {_names(module)}.")
     found: Any = module
@@ -50,8 +50,8 @@ def find_object(place: str) -> Any:
     return found
 
 
-def _of_file(where: str) -> types.ModuleType:
-    """Return what the code of a file made."""
+def execute_file(where: str) -> types.ModuleType:
+    """Return what the code of a file made, as a module that is not left in ``sys.modules``; raises as `find_object`."""
     path = Path(where).expanduser().resolve()
     try:
         code = path.read_bytes()

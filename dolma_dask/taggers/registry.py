@@ -14,7 +14,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -127,6 +127,15 @@ def register_tagger(new: Tagger) -> Tagger:
         raise UsageError(f"{new.name!r} is a tagger shipped with dolma_dask; give yours another name")
     _REGISTERED[new.name] = new
     return new
+
+
+def register_toolkit(modules: Sequence[str] | str | None) -> None:
+    """Make the taggers of files of the Dolma toolkit known by their names in this session; see `dolma_dask.taggers.toolkit`."""
+    for module in [modules] if isinstance(modules, str) else modules or ():
+        from dolma_dask.taggers.toolkit import load_taggers
+
+        for found in load_taggers(module):
+            register_tagger(found)
 
 
 def get_tagger(name: str) -> Tagger:

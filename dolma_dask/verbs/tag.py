@@ -5,7 +5,7 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
@@ -42,7 +43,7 @@ from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.labels import by_label
 from dolma_dask.taggers.lifting import as_tagger
-from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.taggers.registry import get_tagger, register_toolkit
 from dolma_dask.text.view import TextView
 
 VERSION = 2
@@ -75,6 +76,13 @@ class TagOptions(DatasetOptions, RecordOptions):
             "Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt "
             "in place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as "
             "blacklists/adult/domains."
+        ),
+    ] = None
+    tagger_modules: Annotated[
+        Sequence[str] | str | None,
+        Opt(
+            "Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.",
+            kind="list of str",
         ),
     ] = None
     format: Format = None
@@ -117,6 +125,7 @@ def tag(
     """
     opened = options.open(dataset)
     given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
+    register_toolkit(options.tagger_modules)
     objects = [_tagger(item) for item in given]
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
@@ -298,7 +307,7 @@ class TagSink(AttributeSink):
             own, failed_here = self._tag(tagger, rows)
             columns += own
             failed |= failed_here
-        self._kinds.update(pair for column in columns for pair in _read_kinds(column))
+            self._kinds.update(pair for column in own for pair in _read_kinds(tagger, column))
         lengths, in_table = rows.view.lengths, self._is_table
         large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
         if large:
@@ -310,16 +319,18 @@ class TagSink(AttributeSink):
         return [self._refused(rows, row, *why) for row, why in sorted(refused.items())]
 
     def _tag(self, tagger: Tagger, rows: TagRows) -> tuple[list[AttributeColumn], dict[int, str]]:
-        """Return the attributes of a tagger, and why it could not do some rows, which have none; a tagger that does no document fails the shard."""
+        """Return the attributes of a tagger, and why it could not do some rows, which have none."""
         try:
             return _columns(self._name, tagger, rows.batch, rows.view), {}
         except DataError as error:
             failed = self._failing_rows(tagger, rows) if self._keeps_failed else {}
             if not failed:
                 raise _located(error, rows.block.first_row) from error
-        batch = _emptied(rows.batch, failed)
+        kept = np.isin(np.arange(rows.batch.num_rows), list(failed), invert=True)
+        batch = rows.batch.filter(pa.array(kept))
         columns = _columns(self._name, tagger, batch, TextView(batch.column("text")))
-        return [without_values(column, failed) for column in columns], failed
+        places = pa.array(np.cumsum(kept) - 1, mask=~kept)
+        return [replace(column, values=column.values.take(places)) for column in columns], failed
 
     def _failing_rows(self, tagger: Tagger, rows: TagRows) -> dict[int, str]:
         """Return the rows that a tagger cannot do, and why; a document's attributes do not depend on its neighbours, so each is tried alone."""
@@ -372,13 +383,6 @@ def _located(error: DataError, first_row: int) -> DataError:
     return DataError(message, **{**error.details, "row": first_row + row})
 
 
-def _emptied(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
-    """Return the batch with empty strings in some rows."""
-    kept = pa.array(np.isin(np.arange(batch.num_rows), list(rows), invert=True))
-    columns = [pc.if_else(kept, column, "") for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
 def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
     decimals, labels = (tagger.decimals, tagger.labels) if isinstance(tagger, ViewTagger) else (DECIMALS, ())
     try:
@@ -404,9 +408,11 @@ def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -
     return columns
 
 
-def _read_kinds(column: AttributeColumn) -> list[tuple[str, str | None]]:
+def _read_kinds(tagger: Tagger, column: AttributeColumn) -> list[tuple[str, str | None]]:
     """Return under which keys and kinds a reader finds a column; None where only the rows can tell."""
     kind = column.values.type
+    if "labels" in tagger.types.values() and not isinstance(tagger, ViewTagger):
+        return [(column.key, None)]  # of users: spans of whole documents among them are numbers for readers
     if column.kind != "scalar" and column.kind != "dict":
         return [(column.key, column.kind)]
     if column.kind == "dict":

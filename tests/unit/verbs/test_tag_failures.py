@@ -71,13 +71,3 @@ def test_too_many_decide_the_exit_status(root, policy, expected):
     else:
         with pytest.raises(StageError, match=expected):
             dk.tag(str(root), of_texts(), scheduler="synchronous")
-
-
-def test_a_tagger_that_does_nothing_fails(root):
-    @dk.tagger(name="broken_v1", types="length", version=1)
-    def broken(text: str) -> float:
-        return float(nothing)  # noqa: F821
-
-    policy = {"on_bad_record": "quarantine", "max_bad_fraction": 1}
-    with pytest.raises(StageError, match="nothing"):
-        dk.tag(str(root), broken, **policy, scheduler="synchronous")

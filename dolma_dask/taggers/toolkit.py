@@ -1,0 +1,221 @@
+"""Taggers written for the Dolma toolkit, unchanged: files with ``@add_tagger`` classes, whose ``predict`` takes a document and returns spans.
+
+While such a file is executed, the modules of the toolkit that it may import are stood in for by what is here; the toolkit itself is not needed. A key is made for each type of
+its spans, as there; ``defaults`` without a span write nothing. Each document costs Python objects, as in the toolkit.
+"""
+
+import json
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dolma_dask.errors import UsageError
+from dolma_dask.functions.digest import digest
+from dolma_dask.functions.places import execute_file
+from dolma_dask.taggers.base import Kind, Tagger
+from dolma_dask.taggers.functions import FunctionTagger
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(eq=True)
+class Span:
+    """What a tagger found from `start` to `end`, in code points."""
+
+    start: int
+    end: int
+    type: str
+    score: float = 1.0
+    experiment: str | None = None
+    tagger: str | None = None
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def mention(self, text: str, window: int = 0) -> str:
+        """Return the text of the span and of a window around it."""
+        return text[max(0, self.start - window) : self.end + window]
+
+    def select(self, doc: "Document") -> str:
+        """Return the text of the span."""
+        return doc.text[self.start : self.end]
+
+
+@dataclass
+class TextSlice:
+    """A part of a text."""
+
+    doc: str
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """The text of the part."""
+        return self.doc[self.start : self.end]
+
+
+@dataclass
+class Document:
+    """A document as taggers see it."""
+
+    source: str
+    id: str
+    text: str
+    version: str | None = None
+
+
+@dataclass
+class DocumentWithMetadata(Document):
+    """The same with its metadata."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class DocResult:
+    """What a tagger found in a document."""
+
+    doc: Document
+    spans: list[Span]
+
+
+class BaseTagger:
+    """Base of taggers of the toolkit."""
+
+    def predict(self, doc: Document) -> DocResult:
+        """Return what is found in a document."""
+        raise NotImplementedError(f"{type(self).__name__}.predict")
+
+
+class BaseTaggerWithMetadata(BaseTagger):
+    """Base of those that read metadata."""
+
+
+class Registry:
+    """Takes the classes of the file that is executed."""
+
+    found: dict[str, type] = {}  # noqa: RUF012  one for all: files are executed one at a time
+
+    @classmethod
+    def add(cls, name: str) -> Callable[[T], T]:
+        """Make a class a tagger of this name."""
+
+        def added(tagger: T) -> T:
+            cls.found[name] = tagger
+            return tagger
+
+        return added
+
+
+def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
+    """Return the lines of a text with their newlines, but for blank ones."""
+    found = [TextSlice(text, *match.span()) for match in re.finditer(r"[^\n]*\n|[^\n]+$", text)]
+    return [piece for piece in found if piece.text.strip() or not remove_empty]
+
+
+def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
+    """Return the pieces of a text between white space."""
+    return [
+        TextSlice(text, *match.span()) for match in re.finditer(r"\S+" if remove_empty else r"\S+|\s+", text)
+    ]
+
+
+_NAMES = {
+    "dolma": {"add_tagger": Registry.add, "BaseTagger": BaseTagger},
+    "dolma.core": {"TaggerRegistry": Registry},
+    "dolma.core.data_types": {
+        kind.__name__: kind for kind in (Span, TextSlice, Document, DocumentWithMetadata, DocResult)
+    },
+    "dolma.core.registry": {"TaggerRegistry": Registry},
+    "dolma.core.taggers": {"BaseTagger": BaseTagger, "BaseTaggerWithMetadata": BaseTaggerWithMetadata},
+    "dolma.core.utils": {"split_paragraphs": split_paragraphs, "split_words": split_words},
+}
+"""Modules of the toolkit, and what stands in for their names."""
+
+_lock = threading.Lock()
+
+
+@contextmanager
+def _stood_in() -> Iterator[None]:
+    """Let the modules of the toolkit be found in this block."""
+    before = {name: sys.modules.get(name) for name in _NAMES}
+    for name, members in _NAMES.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(members, __path__=[])
+        parent, _, own = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], own, sys.modules[name])
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            del sys.modules[name]
+            if module is not None:
+                sys.modules[name] = module
+
+
+def load_taggers(module: str) -> list[Tagger]:
+    """Return the taggers of a file of the toolkit's, or of a module by its name.
+
+    Raises `UsageError`: there is no such file, its code raises, or it has no tagger.
+    """
+    path = module if module.endswith(".py") or "/" in module else _file_of(module)
+    with _lock, _stood_in():
+        Registry.found = {}
+        made = vars(execute_file(path))  # which executes a file once for each content of it
+        found = made.setdefault("_taggers_of_toolkit", Registry.found)
+    if not found:
+        raise UsageError(
+            f"{module} makes no tagger; expected classes with @add_tagger(name), of package dolma."
+        )
+    version = digest(Path(path).read_bytes())
+    return [_lifted(name, tagger, version) for name, tagger in found.items()]
+
+
+def _file_of(module: str) -> str:
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            f"there is no module {module!r}; expected a file such as taggers.py, or a module that can be imported."
+        )
+    return spec.origin
+
+
+def _lifted(name: str, tagger: type, version: str) -> Tagger:
+    with_metadata = issubclass(tagger, BaseTaggerWithMetadata)
+    reads = ("text", "id", "source", "metadata") if with_metadata else ("text", "id", "source")
+    kinds: dict[str, Kind] = {"labels": "labels"}
+    return FunctionTagger(name, kinds, reads, _Predict(tagger), False, {}, name, version)
+
+
+class _Predict:
+    """Calls a tagger of the toolkit, which each process makes once."""
+
+    def __init__(self, tagger: type) -> None:
+        self._class, self._made = tagger, None
+        self.__doc__ = tagger.__doc__ or f"Tagger {tagger.__name__}, written for the Dolma toolkit."
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._class,)
+
+    def __call__(
+        self, text: str, id: str, source: str, metadata: str | None = None
+    ) -> list[tuple[str, int, int, float]]:
+        self._made = self._made or self._class()
+        if metadata is None:
+            document = Document(source, id, text)
+        else:
+            document = DocumentWithMetadata(source, id, text, metadata=json.loads(metadata or "{}") or {})
+        spans = self._made.predict(document).spans
+        return [(span.type, span.start, span.end, float(span.score)) for span in spans]

@@ -1,0 +1,119 @@
+"""Files with taggers of the Dolma toolkit run as they are."""
+
+import json
+import sys
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.cli import main
+from dolma_dask.errors import UsageError
+
+WRITTEN = """
+import re
+import dolma
+from dolma import BaseTagger, add_tagger
+from dolma.core.data_types import DocResult, Document, Span, DocumentWithMetadata
+from dolma.core.registry import TaggerRegistry
+from dolma.core.taggers import BaseTaggerWithMetadata
+from dolma.core.utils import split_paragraphs
+
+MARK = re.compile("[!?]")
+
+
+@add_tagger("marks_v1")
+class Marks(BaseTagger):
+    def predict(self, doc: Document) -> DocResult:
+        "Where marks are."
+        spans = [Span(start=m.start(), end=m.end(), type={"!": "bang", "?": "ask"}[m.group()]) for m in MARK.finditer(doc.text)]
+        spans.append(Span(0, len(doc.text), type="document", score=len(spans)))
+        return DocResult(doc=doc, spans=spans)
+
+
+@TaggerRegistry.add("paragraphs-of_v1")
+class Paragraphs(BaseTaggerWithMetadata):
+    def predict(self, doc: DocumentWithMetadata) -> DocResult:
+        lang = (doc.metadata or {}).get("lang", "none")
+        return DocResult(doc=doc, spans=[Span(p.start, p.end, lang, score=len(p.text)) for p in split_paragraphs(doc.text)])
+
+
+@dolma.add_tagger("outside_v1")
+class Outside(BaseTagger):
+    def predict(self, doc):
+        return DocResult(doc=doc, spans=[Span(0, 99, "x")])
+"""
+
+TEXTS = {"a": "so! what? no!", "b": "", "c": "one\n\ntwo"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "written.py").write_text(WRITTEN)
+    folder = tmp_path / "v0/documents"
+    folder.mkdir(parents=True)
+    rows = [
+        {"id": id, "text": text, "source": "s", "metadata": {"lang": f"l{id}"}} for id, text in TEXTS.items()
+    ]
+    for name in "xy":
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def rows_of(root, name, shard="x"):
+    lines = (root / f"v0/attributes/{name}/{shard}.jsonl").read_text().splitlines()
+    return {row["id"]: row["attributes"] for row in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+def test_their_spans_are_written_by_type(root, scheduler):
+    summary = dk.tag(
+        str(root / "v0"),
+        ["marks_v1", "paragraphs-of_v1"],
+        tagger_modules=str(root / "written.py"),
+        scheduler=scheduler,
+        workers=2,
+    )
+    assert summary.exit_status == 0
+    assert "dolma" not in sys.modules
+    marks = rows_of(root, "marks_v1")
+    assert marks["a"] == {
+        "marks_v1__marks_v1__ask": [[8, 9, 1.0]],
+        "marks_v1__marks_v1__bang": [[2, 3, 1.0], [12, 13, 1.0]],
+        "marks_v1__marks_v1__document": [[0, 13, 3.0]],
+    }
+    assert marks["b"] == {"marks_v1__marks_v1__document": [[0, 0, 0.0]]}
+    paragraphs = rows_of(root, "paragraphs-of_v1")
+    assert paragraphs["c"] == {"paragraphs_of_v1__paragraphs_of_v1__lc": [[0, 4, 4.0], [5, 8, 3.0]]}
+    frame = dk.read_dataframe(str(root / "v0"), ["id"], attributes=["marks_v1"]).compute()
+    assert list(frame["marks_v1__marks_v1__document"])[:3] == [3.0, 0.0, 0.0]
+
+
+def test_one_that_writes_outside_of_the_text_is_told_so(root):
+    words = ("tag", str(root / "v0"), "--taggers", "outside_v1", "--tagger-modules", str(root / "written.py"))
+    assert main([*words, "--scheduler", "synchronous", "--on-bad-record", "quarantine"]) == 1
+    assert rows_of(root, "outside_v1")["a"] == {}
+    (listed, *_) = sorted((root / "v0/_quarantine").rglob("*.jsonl"))
+    assert "inside a text of 13 characters" in json.loads(listed.read_text().splitlines()[0])["expected"]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("x = 1", "makes no tagger"), ("import nowhere_at_all", "nowhere_at_all")]
+)
+def test_other_files_are_refused(root, code, expected):
+    (root / "other.py").write_text(code)
+    with pytest.raises(UsageError, match=expected):
+        dk.tag(str(root / "v0"), "marks_v1", tagger_modules=[str(root / "other.py")])
+    with pytest.raises(UsageError, match="no module 'nothing_here'"):
+        dk.tag(str(root / "v0"), "marks_v1", tagger_modules=["nothing_here"])
+
+
+def test_an_edit_changes_the_version(root):
+    def versions():
+        from dolma_dask.taggers.toolkit import load_taggers
+
+        return {tagger.name: tagger.version for tagger in load_taggers(str(root / "written.py"))}
+
+    before = versions()
+    assert versions() == before
+    (root / "written.py").write_text(WRITTEN.replace("[!?]", "[!]"))
+    assert versions() != before
