@@ -18,6 +18,7 @@ from dolma_dask import cli
 from dolma_dask.options.base import fields_of
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.pipelines.signatures import notes
+from dolma_dask.questions.taggers import show_taggers
 from dolma_dask.registry import COMMANDS, IN_PYTHON_ALONE, load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,6 +106,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Put the table of laws into its place, and turn links to files of the repository into links to their pages."""
     markdown = markdown.replace("<!-- the table of laws of ARCHITECTURE.md -->", laws())
+    markdown = markdown.replace("<!-- the table of taggers -->", taggers())
     source = source_of(page.file.src_uri)
     return re.sub(
         r"\]\((?!https?:|mailto:|#|data:)([^)#\s]*)(#[^)\s]*)?\)",
@@ -149,6 +151,21 @@ def laws() -> str:
     """Return the table of laws, with the tests that guard them."""
     _, _, section = (ROOT / "ARCHITECTURE.md").read_text().partition("## Invariants")
     return "\n".join(line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|"))
+
+
+def taggers() -> str:
+    """Return the table of all taggers, by family."""
+    rows = show_taggers().taggers
+    lines = [
+        "| name | unit | attributes | needs | MB per CPU-s | what | other than in the toolkit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: (row.family, row.name)):
+        speed = "" if row.mb_per_cpu_second is None else f"{row.mb_per_cpu_second:g}"
+        names = ", ".join(f"`{one.name}`" for one in row.attributes)
+        cells = (f"`{row.name}`", row.unit, names, ", ".join(row.needs), speed, row.description, row.differs)
+        lines.append(f"| {' | '.join(cell if cell.startswith('`') else escaped(cell) for cell in cells)} |")
+    return "\n".join(lines)
 
 
 def page_of(command: str) -> str:

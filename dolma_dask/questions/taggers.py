@@ -1,6 +1,6 @@
 """list: the taggers, built in and from plug-ins, or the attributes of one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,9 +11,15 @@ from dolma_dask.options.command import command
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Part, Sentences
 from dolma_dask.results.table import Column, Table
-from dolma_dask.taggers.registry import describe, get_tagger, list_taggers
+from dolma_dask.taggers.registry import TaggerInfo, describe, get_tagger, list_taggers, speeds
 
-KINDS = {"document": "number", "spans": "spans", "scalar": "value", "dict": "numbers by name"}
+KINDS = {
+    "document": "number",
+    "spans": "spans",
+    "scalar": "value",
+    "dict": "numbers by name",
+    "labels": "a key for each label",
+}
 """Kinds of attributes as people call them."""
 
 
@@ -36,6 +42,11 @@ class TaggerRow:
     origin: str  # where it comes from: built in, or a plug-in's name
     description: str
     attributes: tuple[AttributeRow, ...] = ()
+    family: str = ""  # of those built in
+    unit: str = "document"  # what is scored
+    needs: tuple[str, ...] = ()  # besides the text: packages, files of the user's, metadata
+    mb_per_cpu_second: float | None = None  # of text; measured alone on the reference corpus
+    differs: str = ""  # from the published tagger of its name
 
 
 class TaggerTable(Answer, frozen=True):
@@ -44,11 +55,26 @@ class TaggerTable(Answer, frozen=True):
     taggers: tuple[TaggerRow, ...]
 
     def parts(self) -> Iterator[Part]:
-        columns = [Column(name, "words") for name in ("name", "version", "reads", "from", "what")]
+        names = ("name", "family", "unit", "attributes", "needs", "MB/CPU-s", "what")
+        columns = [Column(name, "real" if name == "MB/CPU-s" else "words") for name in names]
         rows = [
-            (row.name, row.version, ", ".join(row.reads), row.origin, row.description) for row in self.taggers
+            (
+                row.name,
+                row.family or row.origin,
+                row.unit,
+                _short([one.name for one in row.attributes]),
+                ", ".join(row.needs),
+                row.mb_per_cpu_second,
+                row.description,
+            )
+            for row in self.taggers
         ]
         yield Table("", columns, rows, max_rows=len(rows))
+
+
+def _short(names: Sequence[str]) -> str:
+    """Return a few names, or how many there are."""
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} attributes"
 
 
 class AttributeTable(TaggerTable, frozen=True):
@@ -61,10 +87,18 @@ class AttributeTable(TaggerTable, frozen=True):
             yield Heading(f"{row.name}, version {row.version}, from {row.origin}: {row.description}")
             yield Sentences(
                 [
-                    f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone."
+                    f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
+                    *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
+                    *([f"Other than in the Dolma toolkit: {row.differs}"] if row.differs else []),
                 ]
             )
             yield Table("attributes", columns, attributes, max_rows=len(attributes))
+
+
+def _needs(info: TaggerInfo) -> tuple[str, ...]:
+    packages = [f"package {info.extra}"] if info.extra else []
+    files = [f"{' or '.join(info.files)} ({info.source})"] if info.source else []
+    return (*packages, *files, *(name for name in info.reads if name == "metadata"))
 
 
 def _check(tagger: str) -> None:
@@ -109,6 +143,11 @@ def show_taggers(
                 AttributeRow(name, KINDS[kind], item.meanings.get(name, ""))
                 for name, kind in item.types.items()
             ),
+            item.family,
+            item.unit,
+            _needs(item),
+            speeds().get(item.name),
+            item.differs,
         )
         for item in listed
         if tagger in (None, item.name, item.origin) and not (tagger and item.error)

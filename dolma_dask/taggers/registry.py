@@ -15,9 +15,11 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
@@ -58,6 +60,7 @@ class TaggerInfo(Struct, frozen=True):
     differs: str = ""  # from the published tagger of its name
     extra: str = ""  # package that it needs
     files: tuple[str, ...] = ()  # that it uses, of the user's
+    source: str = ""  # where to get these, if it does nothing without
 
 
 def tagger(
@@ -256,6 +259,13 @@ def _check_signature(name: str, function: Callable[..., Any], arguments: tuple[s
         ) from None
 
 
+@cache
+def speeds() -> Mapping[str, float]:
+    """Return MB of text per CPU-second of each tagger alone, as ``benchmarks/bench_taggers.py --write`` measured them; raises nothing if there are none."""
+    measured = _FOLDER / "speeds.json"
+    return msgspec.json.decode(measured.read_bytes(), type=dict[str, float]) if measured.exists() else {}
+
+
 def built_in() -> dict[str, Tagger]:
     """Return all taggers shipped: those in the table ``TAGGERS`` of each module of `dolma_dask.taggers`."""
     return {known.name: known for _, known in _built_in_by_family()}
@@ -324,7 +334,13 @@ def describe(known: Tagger, origin: str, family: str = "") -> TaggerInfo:
     if not isinstance(known, ViewTagger):
         return info
     return replace(
-        info, family=family, unit=known.unit, differs=known.differs, extra=known.extra, files=known.files
+        info,
+        family=family,
+        unit=known.unit,
+        differs=known.differs,
+        extra=known.extra,
+        files=known.files,
+        source=known.source,
     )
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -128,7 +128,7 @@ def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
     ]
 
 
-_NAMES = {
+_NAMES: Mapping[str, Mapping[str, Any]] = {
     "dolma": {"add_tagger": Registry.add, "BaseTagger": BaseTagger},
     "dolma.core": {"TaggerRegistry": Registry},
     "dolma.core.data_types": {
@@ -203,7 +203,8 @@ class _Predict:
     """Calls a tagger of the toolkit, which each process makes once."""
 
     def __init__(self, tagger: type) -> None:
-        self._class, self._made = tagger, None
+        self._class = tagger
+        self._made: Any = None
         self.__doc__ = tagger.__doc__ or f"Tagger {tagger.__name__}, written for the Dolma toolkit."
 
     def __reduce__(self) -> Any:

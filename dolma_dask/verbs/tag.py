@@ -138,6 +138,7 @@ def tag(
     )
     stage = TagStage(outputs, options.policy, "tag")
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
+    _check_tables(opened, outputs)
     keys = [output.key(opened, options.policy) for output in outputs]
     tasks = []
     for shard in options.selected(opened).shards:
@@ -187,6 +188,18 @@ def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
             raise UsageError(
                 f"the tagger {tagger.name} needs a file {' or '.join(tagger.files)} in the folder of --artifacts, where there is none; expected {tagger.source}."
             )
+
+
+def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:
+    """Refuse taggers whose keys follow from what they find, where attributes are tables, which have the same columns for all documents."""
+    for output in outputs:
+        tables = [shard for shard in dataset.shards if layout.format_of(output.path(shard)) == "parquet"]
+        for tagger in output.taggers if tables else ():
+            if "labels" in tagger.types.values() and not (isinstance(tagger, ViewTagger) and tagger.labels):
+                raise UsageError(
+                    f"the tagger {tagger.name} makes keys of what it finds, and {output.path(tables[0])} would be a table with the same columns for all "
+                    "documents; expected lines of JSON. Give --format jsonl.gz."
+                )
 
 
 def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
