@@ -121,6 +121,19 @@ def count_cpu(process: str, seconds: float) -> None:
             _totals.seconds += seconds
 
 
+_helped = threading.local()
+
+
+def thread_cpu() -> float:
+    """Return the CPU-seconds of this thread, with those of threads that have worked for it."""
+    return time.thread_time() + float(getattr(_helped, "seconds", 0.0))
+
+
+def count_helper(seconds: float) -> None:
+    """Count CPU-seconds that another thread has spent for this one."""
+    _helped.seconds = getattr(_helped, "seconds", 0.0) + seconds
+
+
 def peak_bytes() -> int:
     """Return the most resident bytes of this process so far.
 

@@ -7,6 +7,12 @@ estimate may be wrong by a factor of two without harm: it only has to tell a sec
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+PROCESS_START = 0.2
+"""CPU-seconds of each process before its first byte: compiled kernels are loaded in each."""
+
+PROCESS_FACTOR = 1.05
+"""CPU in processes over CPU in one, past their start."""
+
 
 class Cost(NamedTuple):
     """Measured cost of a verb past its start."""
@@ -14,6 +20,8 @@ class Cost(NamedTuple):
     cpu: float  # CPU-seconds per MB of stored input, gzip, in one process
     locked: float  # share of them under the interpreter lock, which threads do not gain
     waits: bool = False  # it waits for others more than it computes: threads, however many
+    start: float = PROCESS_START
+    factor: float = PROCESS_FACTOR
 
 
 TOKENS = "tokens"
@@ -37,8 +45,9 @@ COSTS = {
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.010, 0.45),
     TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
-    # by the fast engine: two threads of it take a third more CPU and no less time
-    "tokens-fast": Cost(0.08, 1.0),
+    # By the fast engine: two threads of it take a third more CPU and no less time, and each process opens the tokenizer and fills the engine's cache of words anew.
+    # Of `hdf5`, 220 MB in 11 files; seconds of wall, since a process inflates the next texts in a thread meanwhile.
+    "tokens-fast": Cost(0.066, 1.0, start=1.2, factor=1.24),
     "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),
     "schema": Cost(0.043, 0.8),  # of 7.5 MB stored; objects of Python all the way
@@ -52,12 +61,6 @@ THREADS_START = 0.1
 
 PROCESSES_START = 0.6
 """The same for processes: Dask, and a server that imports the package once and forks them."""
-
-PROCESS_START = 0.2
-"""CPU-seconds of each process before its first byte: compiled kernels are loaded in each."""
-
-PROCESS_FACTOR = 1.05
-"""CPU in processes over CPU in one, past their start."""
 
 NEAR = 1.1
 """Estimated ends up to this factor after the first are as good; the placement with the least CPU among them is taken."""
@@ -113,8 +116,8 @@ def choose(
     if may_start:
         start = THREADS_START if warm else PROCESSES_START
         ends["processes"] = (
-            start + PROCESS_START + PROCESS_FACTOR * spread,
-            start + count * PROCESS_START + PROCESS_FACTOR * total,
+            start + cost.start + cost.factor * spread,
+            start + count * cost.start + cost.factor * total,
         )
     soonest = min(wall for wall, _ in ends.values())
     return min((name for name in ends if ends[name][0] <= NEAR * soonest), key=lambda name: ends[name][1])

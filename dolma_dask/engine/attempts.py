@@ -22,7 +22,7 @@ from dolma_dask.errors import (
 )
 from dolma_dask.io import stores
 from dolma_dask.journal import Record
-from dolma_dask.metering import process_name
+from dolma_dask.metering import process_name, thread_cpu
 
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
@@ -65,13 +65,13 @@ class Outcomes(list[Outcome]):
 
 def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
     """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
-    begun, cpu = time.monotonic(), time.thread_time()
+    begun, cpu = time.monotonic(), thread_cpu()
     outcomes = Outcomes()
     for task in tasks.value:
         outcomes.append(attempt(stage.value, task))
         if time.monotonic() - begun > BATCH_SECONDS:
             break
-    outcomes.process, outcomes.cpu = process_name(), time.thread_time() - cpu
+    outcomes.process, outcomes.cpu = process_name(), thread_cpu() - cpu
     return outcomes
 
 

@@ -20,8 +20,11 @@ _REPLACEMENT_BYTES = 3
 
 
 @lru_cache(maxsize=8)
-def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
-    """Return the bytes of all tokens of a byte-level vocabulary, back to back, and where each starts; None for another kind."""
+def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray[np.int32]] | None:
+    """Return the bytes of all tokens of a byte-level vocabulary, back to back, where each starts, and its code points (-1: no whole characters).
+
+    None for a vocabulary of another kind.
+    """
     tokenizer, max_id, *_ = build(engine)
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
@@ -31,17 +34,32 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s] | None:
         is_shown = all(char in shown for char in token)
         texts[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
     starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    return np.frombuffer(b"".join(texts), np.uint8), starts
+    chars = np.array([_characters(text) for text in texts], np.int32)
+    return np.frombuffer(b"".join(texts), np.uint8), starts, chars
+
+
+def _characters(data: bytes) -> int:
+    """Count code points; -1 for bytes that begin or end inside a character, or are no UTF-8."""
+    try:
+        return len(data) if data.isascii() else len(data.decode())
+    except UnicodeDecodeError:
+        return -1
 
 
 @kernel
-def _count_text(rows, data, starts, counts):  # type: ignore[no-untyped-def]
-    """Count bytes and code points of each row as lossy UTF-8: each longest beginning of a sequence that goes wrong is one U+FFFD."""
+def _count_text(rows, data, starts, whole, counts):  # type: ignore[no-untyped-def]
+    """Count bytes and code points of each row as lossy UTF-8: each longest beginning of a sequence that goes wrong is one U+FFFD.
+
+    A token of whole characters behind another is not looked into.
+    """
     for row in range(rows.shape[0]):
         total, chars = 0, 0
         need, low, high, have = 0, 0x80, 0xBF, 0
         for at in range(rows.shape[1]):
             token = rows[row, at]
+            if need == 0 and whole[token] >= 0:
+                total, chars = total + starts[token + 1] - starts[token], chars + whole[token]
+                continue
             for position in range(starts[token], starts[token + 1]):
                 byte = data[position]
                 if need:

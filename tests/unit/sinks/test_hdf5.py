@@ -1,8 +1,11 @@
 """Files that plain h5py reads: content, layout, the same bytes each time, nothing after a failure."""
 
+import errno
 import subprocess
 import sys
+import time
 import zlib
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from dolma_dask.errors import DataError
 from dolma_dask.formats.hdf5 import RowShape
 from dolma_dask.io import files
+from dolma_dask.metering import thread_cpu
 from dolma_dask.sinks.hdf5 import Hdf5Writer
 
 ROWS = np.random.default_rng(3).integers(0, 50_000, (7, 3, 16)).astype(np.int32)
@@ -73,3 +77,31 @@ def test_a_failure_leaves_nothing(root):
     with pytest.raises(DataError, match="7 rows for a file of 2"):
         fail_after(root, 2, ROWS)
     assert files.list_files(root) == []
+
+
+def test_what_cannot_be_stored_is_raised_by_the_next_call_or_on_leaving(root, monkeypatch):
+    """A thread stores rows: none of its failures may be lost."""
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def write_two(second: bool) -> None:
+        with Hdf5Writer(root, "x.h5", RowShape(7, 3, 16)) as writer:
+            monkeypatch.setattr(writer, "_chunks", SimpleNamespace(write_direct_chunk=broken))
+            writer.write(ROWS[:3] if second else ROWS)
+            if second:
+                writer.write(ROWS[3:])
+                raise AssertionError("the first failure was not raised")
+
+    for second in (True, False):
+        with pytest.raises(OSError, match="Input/output error"):
+            write_two(second)
+    assert files.list_files(root) == []
+
+
+def test_cpu_of_the_thread_that_stores_is_that_of_the_writer(root):
+    rows = np.random.default_rng(3).integers(0, 50_000, (400, 3, 2048)).astype(np.int32)
+    before, own = thread_cpu(), time.thread_time()
+    with Hdf5Writer(root, "x.h5", RowShape(400, 3, 2048)) as writer:
+        writer.write(rows)
+    assert thread_cpu() - before > time.thread_time() - own
