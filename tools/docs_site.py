@@ -163,7 +163,15 @@ def taggers() -> str:
     for row in sorted(rows, key=lambda row: (row.family, row.name)):
         speed = "" if row.mb_per_cpu_second is None else f"{row.mb_per_cpu_second:g}"
         names = ", ".join(f"`{one.name}`" for one in row.attributes)
-        cells = (f"`{row.name}`", row.unit, names, ", ".join(row.needs), speed, row.description, row.differs)
+        cells = (
+            f"`{row.name}`",
+            ", ".join(row.units),
+            names,
+            ", ".join(row.needs),
+            speed,
+            row.description,
+            row.differs,
+        )
         lines.append(f"| {' | '.join(cell if cell.startswith('`') else escaped(cell) for cell in cells)} |")
     return "\n".join(lines)
 

@@ -43,7 +43,7 @@ class TaggerRow:
     description: str
     attributes: tuple[AttributeRow, ...] = ()
     family: str = ""  # of those built in
-    unit: str = "document"  # what is scored
+    units: tuple[str, ...] = ("document",)  # what is scored
     needs: tuple[str, ...] = ()  # besides the text: packages, files of the user's, metadata
     mb_per_cpu_second: float | None = None  # of text; measured alone on the reference corpus
     differs: str = ""  # from the published tagger of its name
@@ -61,7 +61,7 @@ class TaggerTable(Answer, frozen=True):
             (
                 row.name,
                 row.family or row.origin,
-                row.unit,
+                ", ".join(row.units),
                 _short([one.name for one in row.attributes]),
                 ", ".join(row.needs),
                 row.mb_per_cpu_second,
@@ -144,7 +144,7 @@ def show_taggers(
                 for name, kind in item.types.items()
             ),
             item.family,
-            item.unit,
+            item.units,
             _needs(item),
             speeds().get(item.name),
             item.differs,

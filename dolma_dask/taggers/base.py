@@ -197,7 +197,7 @@ class ViewTagger:
     meanings: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ("text",)
     decimals: int = 5  # that documents and spans are rounded to when they are written
-    unit: str = "document"  # as `list` shows it
+    parts: tuple[Part, ...] = ()  # what `function` is made of: `of`
     differs: str = ""  # from the published tagger of this name, if it does
     extra: str = ""  # package that it needs, of `dolma_dask.extras`
     source: str = ""  # where to get the files that it needs; empty: it works without
@@ -209,8 +209,12 @@ class ViewTagger:
     def of(cls, name: str, description: str, *parts: Part, **more: Any) -> "ViewTagger":
         """Return the tagger with the types of all parts, in their order; `more` are other fields."""
         types = {type: kind for part in parts for type, kind in part.written.items()}
-        unit = ", ".join(dict.fromkeys(part.unit for part in parts))
-        return cls(name, types, partial(_score_parts, parts), description=description, unit=unit, **more)
+        return cls(name, types, partial(_score_parts, parts), description=description, parts=parts, **more)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What is scored."""
+        return tuple(dict.fromkeys(part.unit for part in self.parts)) or ("document",)
 
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""

@@ -56,7 +56,7 @@ class TaggerInfo(Struct, frozen=True):
     error: str | None = None
     meanings: Mapping[str, str] = {}
     family: str = ""  # of those shipped: the module
-    unit: str = "document"
+    units: tuple[str, ...] = ("document",)
     differs: str = ""  # from the published tagger of its name
     extra: str = ""  # package that it needs
     files: tuple[str, ...] = ()  # that it uses, of the user's
@@ -336,7 +336,7 @@ def describe(known: Tagger, origin: str, family: str = "") -> TaggerInfo:
     return replace(
         info,
         family=family,
-        unit=known.unit,
+        units=known.units,
         differs=known.differs,
         extra=known.extra,
         files=known.files,

@@ -24,6 +24,7 @@ import pytest
 from dolma_dask.taggers.base import Kind, Tagger, ViewTagger
 from dolma_dask.taggers.functions import check_columns, fits_kind
 from dolma_dask.taggers.registry import check_tagger
+from dolma_dask.text.units import cut
 from dolma_dask.text.view import TextView
 
 WILD_TEXTS = (
@@ -197,9 +198,28 @@ class TaggerTests:
         )
         for row, attributes in enumerate(_rows(tagger(batch))):
             for name, kind in tagger.types.items():
-                if kind == "spans" and attributes[name] is not None:
+                has_spans = kind == "spans" or (
+                    kind == "labels" and isinstance((attributes[name] or [0])[0], dict)
+                )
+                if has_spans and attributes[name] is not None:
                     _check_spans(
                         f"row {row}, {name}", attributes[name], None if lengths is None else lengths[row]
+                    )
+
+    def test_units(self, tagger: Tagger, batch: pa.RecordBatch) -> None:
+        """Numbers of paragraphs and the like are scores of spans that begin and end where these do."""
+        if not isinstance(tagger, ViewTagger) or "text" not in batch.schema.names:
+            return
+        tagged, view = tagger(batch), TextView(batch.column("text"))
+        for part in tagger.parts:
+            pieces = cut(view, part.unit)
+            places = list(zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True))
+            for name, kind in part.types.items() if part.unit != "document" else ():
+                for row, spans in enumerate(tagged.column(name).to_pylist()):
+                    own = places[pieces.bounds[row] : pieces.bounds[row + 1]]
+                    outside = {(span["start"], span["end"]) for span in spans or ()} - {*own}
+                    assert kind != "document" or not outside, (
+                        f"row {row}, {name}: no {part.unit} at {outside}"
                     )
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.errors import DataError, UsageError
-from dolma_dask.taggers.base import ViewTagger
-from dolma_dask.taggers.functions import SPANS
+from dolma_dask.taggers.base import LABELLED_SPANS, SPANS, Part, ViewTagger
 from dolma_dask.testing.taggers import WILD_TEXTS, TaggerTests, make_batch, wild_texts
 
 CALLS = itertools.count()
@@ -90,6 +89,15 @@ def remembers_view(view):
     return [np.full(len(view), float(next(CALLS)))]
 
 
+def whole_texts(view):
+    return [pa.array([[(0, length, 1.0)] for length in view.lengths.tolist()], SPANS)]
+
+
+def labelled(batch):
+    found = [[("a", 0, len(text) + 1, 1.0)] for text in batch.column("text").to_pylist()]
+    return pa.RecordBatch.from_pydict({"l": pa.array(found, LABELLED_SPANS)})
+
+
 BROKEN = {
     "name": ("test_attributes", Handmade(name="2_bad")),
     "name with a space": ("test_attributes", Handmade(name="a b")),
@@ -117,6 +125,16 @@ BROKEN = {
     "view": ("test_view", ViewTagger("calls_v1", {"n": "document"}, remembers_view)),
     "pickling": ("test_pickling", Handmade(version=object())),
     "other columns": ("test_reads", Handmade(looks_at_id)),
+    "other units": (
+        "test_units",
+        ViewTagger(
+            "units_v1",
+            {"s": "spans"},
+            whole_texts,
+            parts=(Part(whole_texts, {"s": "document"}, "paragraph"),),
+        ),
+    ),
+    "labelled span too long": ("test_spans", Handmade(labelled, types={"l": "labels"})),
     "span too long": ("test_spans", Handmade(spans(lambda length: [(0, length + 1, 1.0)]))),
     "span backwards": ("test_spans", Handmade(spans(lambda length: [(1, 0, 1.0)]))),
     "span negative": ("test_spans", Handmade(spans(lambda length: [(-1, 0, 1.0)]))),
