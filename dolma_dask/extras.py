@@ -8,11 +8,18 @@ EXTRAS = {
     "bokeh": "report",
     "dask_jobqueue": "slurm",
     "fastokens": "fast",
+    "fasttext": "models",
     "ftfy": "ftfy",
     "jq": "jq",
+    "kenlm": "kenlm",
+    "langdetect": "langdetect",
+    "lingua": "lingua",
     "matplotlib": "report",
+    "py3langid": "language",
+    "pycld2": "language",
     "resiliparse": "web",
     "s3fs": "s3",
+    "sentencex": "models",
 }
 """Extra of dolma-dask that brings a package."""
 

@@ -133,7 +133,12 @@ def _check_and_tag(root: str) -> None:
     from dolma_dask.verbs.validate.verb import validate
 
     convert(f"{root}/documents", to=f"{root}/converted", source="s", metadata=["n"], **_QUIET)
-    tag(root, sorted(built_in()), **_QUIET)
+    own = [
+        name
+        for name, known in built_in().items()
+        if not (getattr(known, "extra", "") or getattr(known, "source", ""))
+    ]
+    tag(root, sorted(own), **_QUIET)
     validate(root, against=f"{root}/converted", **_QUIET)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError
+from dolma_dask.extras import missing
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts
 from dolma_dask.text.units import Cut, Unit, cut, repeated
@@ -218,7 +219,18 @@ class ViewTagger:
 
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""
-        return self if self.load is None else dataclasses.replace(self, function=self.load(files))
+        return self if self.load is None else dataclasses.replace(self, function=self.load(files), source="")
+
+    def lacks(self) -> str | None:
+        """Say what it needs and does not have, a package or a file of the user's; None if it can be called."""
+        what = f"the tagger {self.name}"
+        if self.source and not self.files:
+            return f"{what} cannot be used: {self.source}"
+        if self.extra and (message := missing(self.extra, what)) is not None:
+            return message
+        if not self.source:
+            return None
+        return f"{what} needs a file of yours: found none, expected {' or '.join(self.files)} in the folder of --artifacts. {self.source}"
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch."""

@@ -28,6 +28,7 @@ from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import built_in
+from dolma_dask.testing.taggers import can_be_called
 from dolma_dask.verbs import attach, signals, tag
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
@@ -173,7 +174,9 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "convert parquet": conversion,
         "convert others": conversion,
         **{
-            f"tag {name}": {**tagging, f"{name}.version": known.version} for name, known in built_in().items()
+            f"tag {name}": {**tagging, f"{name}.version": known.version}
+            for name, known in built_in().items()
+            if can_be_called(name)
         },
         "convert_attributes": {"verbs.convert.attributes.VERSION": convert_attributes.VERSION},
         "attach": {"verbs.attach.VERSION": attach.VERSION},
@@ -391,8 +394,9 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         path = root / f"v0/documents/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(lines(number))
-    dk.tag(f"{root}/v0", list(built_in()), **options)
-    made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in built_in()}
+    taggers = [*filter(can_be_called, built_in())]
+    dk.tag(f"{root}/v0", taggers, **options)
+    made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in taggers}
     dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
     made["convert_attributes"] = root / "v0/attributes/flat"
     dk.dedupe(f"{root}/v0", keep="longest", **options)
@@ -521,4 +525,5 @@ def test_output_changes_only_with_its_version(name, outputs):
 
 
 def test_every_golden_output_is_made(outputs):
-    assert sorted(GOLDEN) == sorted(outputs)
+    known = {name for name in GOLDEN if can_be_called(name.removeprefix("tag "))}
+    assert sorted(known) == sorted(outputs)
