@@ -29,6 +29,8 @@ UNSPACED = regex.compile(
 )
 """Characters of scripts that are written without spaces."""
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
+PUNCTUATION = regex.compile(r"[[:punct:]\s\u2600-\u27bf\U0001f300-\U0001f64f\U0001f680-\U0001f6ff]")
+"""Punctuation, symbols that are no letters, white space, and the blocks of dingbats and emoji."""
 HANGUL = range(0xAC00, 0xD7A4)
 """Syllables, which kernels compose and decompose by arithmetic."""
 
@@ -94,6 +96,11 @@ def str_classes(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
     return np.array([0 if code in SURROGATES else class_of(chr(code)) for code in codes], np.uint8)
 
 
+def punctuation(codes: Iterable[int] = range(CODE_POINTS)) -> np.ndarray:
+    """Whether each code point is `PUNCTUATION`, uint8 of shape (codes,)."""
+    return np.array([PUNCTUATION.match(chr(code)) is not None for code in codes], np.uint8)
+
+
 def fold_table(classes: np.ndarray) -> np.ndarray:
     """The entry of each code point, uint64 of shape (code points,); as in `dolma_dask.text.tables.load_folds`."""
     entries = np.zeros(CODE_POINTS, np.uint64)
@@ -147,9 +154,11 @@ def main() -> None:
     numbers, blocks = compress(classes)
     fold_numbers, folds = compress(fold_table(classes))
     str_numbers, str_blocks = compress(str_classes())
+    punctuation_numbers, punctuation_blocks = compress(punctuation())
     versions = np.array([unicodedata.unidata_version, regex.__version__])
     arrays = {"numbers": numbers, "blocks": blocks, "fold_numbers": fold_numbers, "folds": folds}
     arrays |= {"str_numbers": str_numbers, "str_blocks": str_blocks}
+    arrays |= {"punctuation_numbers": punctuation_numbers, "punctuation_blocks": punctuation_blocks}
     np.savez_compressed(TARGET, versions=versions, **arrays, **lower_forms())
     made = f"{len(blocks) // BLOCK} blocks, {len(folds) // BLOCK} of folds"
     print(f"{TARGET}: {made}, {TARGET.stat().st_size} bytes, {versions}")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dolma_dask.errors import DataError
 from dolma_dask.extras import missing
 from dolma_dask.text.columns import validity
-from dolma_dask.text.kernels import Bools, Counts
+from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.units import Cut, Unit, cut, repeated
 from dolma_dask.text.view import TextView
 
@@ -133,6 +133,18 @@ def _in_documents(pieces: Cut, column: pa.Array) -> pa.Array:
 def _places(pieces: Cut, numbers: Counts) -> dict[str, pa.Array]:
     """Return where pieces of these numbers begin and end."""
     return {"start": pa.array(pieces.starts[numbers]), "end": pa.array(pieces.ends[numbers])}
+
+
+def summed(scorer: Scorer, unit: Unit) -> Scorer:
+    """Make a scorer of texts of one of their pieces: the sums of its whole numbers, 0 for a text without pieces."""
+    return partial(_sum_pieces, scorer, unit)
+
+
+def _sum_pieces(scorer: Scorer, unit: Unit, view: TextView, *others: pa.Array) -> Iterator[Floats]:
+    pieces = cut(view, unit)
+    for column in scorer(pieces.view, *(repeated(other, pieces.bounds) for other in others)):
+        sums = np.concatenate(([0.0], np.cumsum(column)))[pieces.bounds]
+        yield np.diff(sums)
 
 
 def each_text(

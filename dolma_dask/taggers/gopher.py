@@ -1,4 +1,4 @@
-"""The published tagger ``gopher_v2``: the quality and repetition signals of the Gopher paper, as Dolma computes them.
+"""The published taggers ``gopher_v1`` and ``gopher_v2``: the quality and repetition signals of the Gopher paper, as Dolma computes them.
 
 Source of the signals: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher",
 tables A1 and A2; of the definitions below, which differ from the paper's in places: ``gopher.py`` of the Dolma
@@ -11,7 +11,7 @@ toolkit, release 1.2.1.
 - ``median_word_length``: the mean of the two middle lengths where W is even. ``symbol_to_word_ratio``: words holding
   ``#`` or U+2026, by W. ``fraction_of_words_with_alpha_character``: words holding a letter, by W.
   ``required_word_count``: occurrences of the eight English words, in lower case; not how many of the eight occur.
-- Lines are ``re.split("\\n+", text)``, so a newline at either end makes an empty line; the shares of lines are by their
+- Lines are ``re.split("\\n+", text)``, so a newline at either end makes an empty line (of v1 ``text.split("\\n")``, so that all empty lines count); the shares of lines are by their
   number. ``fraction_of_characters_in_duplicate_lines``: code points of all copies of lines that occur more than
   once, by C, or by 1 where W is 0: two lines of one space each give 2.0. Where W is 0, so are all other values but the
   character count and the share of duplicate lines.
@@ -22,12 +22,13 @@ Memory: some 70 bytes per word of the longest text, 600 MB for a text of 50 MB.
 """
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.taggers.base import ViewTagger
+from dolma_dask.taggers.base import Part, ViewTagger
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.ngrams import (
     count_duplicates,
@@ -64,9 +65,12 @@ MEANINGS = {
 TYPES = tuple(MEANINGS)
 _SHORTEST, _FIRST_DUPLICATE, _LONGEST = 2, 5, 10
 """n of the first n-gram column, of the first about duplicates, and of the last; column n stands at position n - 2."""
-_CHARACTERS, _WORDS, _MEDIAN, _SYMBOLS, _LETTERS, _REQUIRED, _BULLETS, _ELLIPSES, _SAME, _SAME_CHARS = range(
-    9, 19
-)
+_CHARACTERS, _WORDS, _MEDIAN, _SYMBOLS, _LETTERS, _REQUIRED = range(9, 15)
+_CHARS = 15
+"""Code points in words, a column that is not written."""
+_BULLETS, _ELLIPSES, _SAME, _SAME_CHARS = range(4)
+"""Columns about lines, which follow on those about words."""
+_KEPT = "gopher words"
 _TABLES_PER_TEXT = _LONGEST + 1
 _COMMON_LENGTHS = 256
 """Words of up to this many code points are counted by length to find the median; longer ones are rare."""
@@ -115,31 +119,32 @@ def _measure_ngrams(
 
 @kernel
 def _measure_lines(
-    row: Int, data: Bytes, offsets: Counts, bounds: Counts, starts: Positions, sizes: Positions, hashes: Words,
-    kept: Positions, table: Words, generation: Int, repeated: Bools, out: Floats,
-) -> Int:  # fmt: skip
-    """Write the columns about lines; return the code points in lines that occur more than once.
+    data: Bytes, offsets: Counts, bounds: Counts, starts: Positions, sizes: Positions, hashes: Words, chars: Floats, keeps_empty: bool,
+    kept: Positions, table: Words, repeated: Bools, out: Floats,
+) -> None:  # fmt: skip
+    """Measure the lines of all texts, which have `chars` code points in words.
 
-    An empty line that is neither the first nor the last stands between two newlines, which count as one.
+    An empty line that is neither the first nor the last stands between two newlines, which count as one unless `keeps_empty`.
     """
-    lines, bullets, ellipses = 0, 0, 0
-    for line in range(bounds[row], bounds[row + 1]):
-        if sizes[line] > 0:
-            at = offsets[row] + starts[line]
-            bullets += data[at] == _ASTERISK or data[at] == _HYPHEN
-            ellipses += ends_with_ellipsis(data, at, at + sizes[line])
-        elif line != bounds[row] and line != bounds[row + 1] - 1:
-            continue
-        # scratch: numbers of the lines that count
-        kept[lines] = line
-        lines += 1
-    same, chars = count_duplicates(
-        data, offsets[row], starts, sizes, hashes, kept, lines, table, generation, repeated
-    )
-    out[_BULLETS, row] = bullets / lines
-    out[_ELLIPSES, row] = ellipses / lines
-    out[_SAME, row] = same / lines
-    return chars
+    for row in range(offsets.size - 1):
+        lines, bullets, ellipses = 0, 0, 0
+        for line in range(bounds[row], bounds[row + 1]):
+            if sizes[line] > 0:
+                at = offsets[row] + starts[line]
+                bullets += data[at] == _ASTERISK or data[at] == _HYPHEN
+                ellipses += ends_with_ellipsis(data, at, at + sizes[line])
+            elif not keeps_empty and line != bounds[row] and line != bounds[row + 1] - 1:
+                continue
+            # scratch: numbers of the lines that count
+            kept[lines] = line
+            lines += 1
+        same, same_chars = count_duplicates(
+            data, offsets[row], starts, sizes, hashes, kept, lines, table, row + 1, repeated
+        )
+        out[_BULLETS, row] = bullets / lines
+        out[_ELLIPSES, row] = ellipses / lines
+        out[_SAME, row] = same / lines
+        out[_SAME_CHARS, row] = same_chars / max(chars[row], 1.0)
 
 
 @kernel
@@ -170,31 +175,14 @@ def _count_words(
 
 
 @kernel
-def _measure(
-    data: Bytes, offsets: Counts, lengths: Counts,
-    line_bounds: Counts, line_starts: Positions, line_sizes: Positions, line_hashes: Words,
-    word_bounds: Counts, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
+def _measure_words(
+    lengths: Counts, word_bounds: Counts, sizes: Positions, chars: Positions, hashes: Words, kinds: Bytes,
     factor: np.uint64, slots: Words,
-    kept: Positions, ends: Counts, common: Counts, table: Words,
-    first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats,
+    ends: Counts, common: Counts, table: Words, first: Positions, count: Positions, positions: Positions, repeated: Bools, out: Floats,
 ) -> None:  # fmt: skip
-    """Measure all texts."""
+    """Measure the words and n-grams of all texts."""
     generation = 1
-    for row in range(offsets.size - 1):
-        same_chars = _measure_lines(
-            row,
-            data,
-            offsets,
-            line_bounds,
-            line_starts,
-            line_sizes,
-            line_hashes,
-            kept,
-            table,
-            generation,
-            repeated,
-            out,
-        )
+    for row in range(lengths.size):
         at = word_bounds[row]
         words = word_bounds[row + 1] - at
         symbols, letters, required = _count_words(
@@ -202,14 +190,14 @@ def _measure(
         )
         if words > 1:
             _measure_ngrams(
-                words, hashes, at, ends, table, generation + 1, first, count, positions, repeated, out, row
+                words, hashes, at, ends, table, generation, first, count, positions, repeated, out, row
             )
-        # one table for the lines, one for each n
-        generation += _TABLES_PER_TEXT + 1
+        # one table for each n
+        generation += _TABLES_PER_TEXT
         out[_CHARACTERS, row] = lengths[row]
         out[_WORDS, row] = words
         out[_REQUIRED, row] = required
-        out[_SAME_CHARS, row] = same_chars / max(ends[words], 1)
+        out[_CHARS, row] = ends[words]
         if words > 0:
             # of an even number of words the mean of the two in the middle
             middle = length_at((words - 1) // 2, ends, words, common) + length_at(
@@ -234,35 +222,51 @@ def _required_slots() -> tuple[np.uint64, Words]:
     return factor, slots
 
 
-def measure(view: TextView) -> Floats:
-    """Compute all columns of a block of texts, (19, n) in the order of `TYPES`; 0 where a text has too few words for an n-gram.
+def _words_of(view: TextView) -> Floats:
+    """Return the columns about words, (16, n), which all taggers of a pass share; 0 where a text has too few words for an n-gram."""
+    if _KEPT not in view.kept:
+        words = view.words
+        most = int(np.diff(words.bounds).max(initial=0))
+        first, count, positions = (np.empty(most, np.int32) for _ in range(3))
+        out = np.zeros((_CHARS + 1, len(view)))
+        _measure_words(
+            view.lengths, words.bounds, words.sizes, words.chars, words.hashes, words.kinds, *_required_slots(),
+            np.empty(most + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64), np.zeros(2 * table_slots(most), np.uint64),
+            first, count, positions, np.empty(most, np.bool_), out,
+        )  # fmt: skip
+        view.kept[_KEPT] = out
+    return cast(Floats, view.kept[_KEPT])
 
-    Scratch memory is some 60 bytes per word or line of the text that has most.
+
+def measure(view: TextView, *, keeps_empty: bool = False) -> list[Floats]:
+    """Compute all columns of a block of texts, (n,) each, in the order of `TYPES`; 0 where a text has too few words for an n-gram.
+
+    Scratch memory is some 60 bytes per word of the text that has most, and 40 per line.
     """
-    words, lines = view.words, view.lines
-    most_words, most_lines = (int(np.diff(found.bounds).max(initial=0)) for found in (words, lines))
-    capacity = max(most_words, most_lines)
-    first, count, positions = (np.empty(capacity, np.int32) for _ in range(3))
-    # numbers of lines are used up before positions of n-grams are counted
-    out = np.zeros((len(TYPES), len(view)))
-    _measure(
-        view.data, view.offsets, view.lengths,
-        lines.bounds, lines.starts, lines.sizes, lines.hashes,
-        words.bounds, words.sizes, words.chars, words.hashes, words.kinds,
-        *_required_slots(),
-        positions, np.empty(most_words + 1, np.int64), np.empty(_COMMON_LENGTHS + 1, np.int64),
-        np.zeros(2 * table_slots(capacity), np.uint64), first, count, positions, np.empty(capacity, np.bool_), out,
+    of_words, lines = _words_of(view), view.lines
+    most = int(np.diff(lines.bounds).max(initial=0))
+    of_lines = np.empty((_SAME_CHARS + 1, len(view)))
+    _measure_lines(
+        view.data, view.offsets, lines.bounds, lines.starts, lines.sizes, lines.hashes, of_words[_CHARS], keeps_empty,
+        np.empty(most, np.int32), np.zeros(2 * table_slots(most), np.uint64), np.empty(most, np.bool_), of_lines,
     )  # fmt: skip
-    return out
+    return [*of_words[:_CHARS], *of_lines]
 
 
-def _signals(view: TextView) -> Iterator[pa.Array]:
-    """Quality and repetition signals of the Gopher paper, as `gopher_v2` of the Dolma toolkit."""
-    values = measure(view)
+def _signals(view: TextView, *, keeps_empty: bool) -> Iterator[pa.Array]:
+    values = measure(view, keeps_empty=keeps_empty)
     for position, column in enumerate(values):
         lacks_ngrams = values[_WORDS] < position + _SHORTEST if position < _CHARACTERS else None
         yield pa.array(column, mask=lacks_ngrams)
 
 
-gopher_v2 = ViewTagger("gopher_v2", dict.fromkeys(TYPES, "document"), _signals, version=2, meanings=MEANINGS)
-TAGGERS = (gopher_v2,)
+def _tagger(name: str, lines: str, *, keeps_empty: bool, version: int) -> ViewTagger:
+    part = Part(partial(_signals, keeps_empty=keeps_empty), dict.fromkeys(TYPES, "document"))
+    description = (
+        f"Quality and repetition signals of the Gopher paper, as the Dolma toolkit computes them; {lines}."
+    )
+    return ViewTagger.of(name, description, part, version=version, meanings=MEANINGS)
+
+
+gopher_v2 = _tagger("gopher_v2", "several newlines count as one", keeps_empty=False, version=2)
+TAGGERS = (gopher_v2, _tagger("gopher_v1", "empty lines count", keeps_empty=True, version=1))

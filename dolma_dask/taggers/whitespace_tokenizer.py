@@ -1,9 +1,9 @@
-"""The published tagger ``whitespace_tokenizer_v1``: one number, the pieces between words and punctuation.
+"""Taggers of tokens between white space: the pieces between words and punctuation, of texts and of their paragraphs.
 
 The Dolma toolkit counts ``len(regex.split(r"\\w+|[^\\w\\s]+", text))``. Splitting returns what lies *between* the
 matches, so the number is the tokens plus one, and 1 for an empty text. ``\\w`` and ``\\s`` are those of the
 ``regex`` package, not of `re`: marks, connector punctuation and the zero-width joiners are word characters.
-Source: ``whitespace_tokenizers.py`` of the toolkit, release 1.2.1.
+Source: ``length.py`` of the toolkit, release 1.2.1.
 
 Runs are counted by their first characters, sixty-four bytes at a time; only characters that are not ASCII are looked up in a table, one by one.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dolma_dask.taggers.base import ViewTagger
+from dolma_dask.taggers.base import Part, ViewTagger, summed
 from dolma_dask.text.bits import ONE, count_bits, first_bit, low_bits, range_bits
 from dolma_dask.text.kernels import Bytes, Counts, Floats, Int, kernel
 from dolma_dask.text.tables import REGEX_SPACE, REGEX_WORD, char_class, decode, load_tables
@@ -22,6 +22,7 @@ _TAB, _CARRIAGE_RETURN, _BLANK = np.uint8(0x09), np.uint8(0x0D), np.uint8(0x20)
 _DIGIT_0, _DIGIT_9, _UNDERSCORE = np.uint8(ord("0")), np.uint8(ord("9")), np.uint8(ord("_"))
 _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
 _FIRST_LEAD, _LAST_BYTE = np.uint8(0xC0), np.uint8(0xFF)
+_KEPT = "whitespace pieces"
 
 
 @kernel
@@ -77,11 +78,27 @@ def _count_pieces(data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, p
 
 
 def _pieces(view: TextView) -> Sequence[Floats]:
-    """Pieces between ``\\w+|[^\\w\\s]+`` matches, as `whitespace_tokenizer_v1` of the Dolma toolkit."""
-    pieces = np.empty(len(view))
-    _count_pieces(view.data, view.offsets, *load_tables(), pieces)
-    return [pieces]
+    if _KEPT not in view.kept:
+        pieces = np.empty(len(view))
+        _count_pieces(view.data, view.offsets, *load_tables(), pieces)
+        view.kept[_KEPT] = pieces
+    return [view.kept[_KEPT]]
 
 
-whitespace_tokenizer_v1 = ViewTagger("whitespace_tokenizer_v1", {"length": "document"}, _pieces)
-TAGGERS = (whitespace_tokenizer_v1,)
+TAGGERS = (
+    ViewTagger.of(
+        "whitespace_tokenizer_v1",
+        "Pieces between words and punctuation: one more than there are of these.",
+        Part(_pieces, {"length": "document"}),
+    ),
+    ViewTagger.of(
+        "whitespace_tokenizer_with_paragraphs_v1",
+        "Pieces between words and punctuation of each paragraph, and their sum.",
+        Part(_pieces, {"paragraph": "document"}, "paragraph"),
+        Part(summed(_pieces, "paragraph"), {"document": "document"}),
+        meanings={
+            "paragraph": "pieces of a paragraph: one more than it has words and runs of punctuation",
+            "document": "sum over the paragraphs; 0 without any",
+        },
+    ),
+)

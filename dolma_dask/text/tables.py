@@ -71,6 +71,13 @@ def load_str_classes() -> tuple[Bytes, Bytes]:
 
 
 @cache
+def load_punctuation() -> tuple[Bytes, Bytes]:
+    """Return the same with 1 for what a paragraph without words is made of: ``[[:punct:]]`` and ``\\s`` of the ``regex`` package, dingbats and emoji."""
+    numbers, blocks = read_arrays("punctuation_numbers", "punctuation_blocks")
+    return numbers, blocks
+
+
+@cache
 def load_folds() -> tuple[Bytes, Words]:
     """Return what characters with the class FOLDS become: block number by ``code >> 8``, uint8 (4352,), and the entries of all blocks, uint64.
 

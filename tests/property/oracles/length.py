@@ -25,4 +25,7 @@ ORACLES = {
         "paragraph": spans(text, len),
         "document": float(len(text)),
     },
+    "char_length_strip_ws_v1": lambda text: {"length_no_ws": float(len(text.strip()))},
+    "bytes_length_v1": lambda text: {"bytes": float(len(text.encode()))},
+    "doc_count_v1": lambda text: {"docs": 1.0},
 }
