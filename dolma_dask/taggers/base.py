@@ -194,9 +194,9 @@ def _score_parts(parts: Sequence[Part], view: TextView, *others: pa.Array) -> It
 
 @dataclass(frozen=True)
 class ViewTagger:
-    """A tagger that reads ``text``, as the view that all taggers of a pass share, and perhaps other columns.
+    """A tagger that reads ``text``, as the view that all taggers of a pass share, and perhaps other columns, or these alone.
 
-    `function` gets the view, and each column of `reads` behind the first; it returns a column for each of `types`, a value for each text. Its docstring
+    `function` gets the view, and each other column of `reads`; without ``text`` there it leaves the view alone, which may be of any column. It returns a column for each of `types`, a value for each text. Its docstring
     describes the tagger, `meanings` its types. With `files`, patterns of names in a folder of the user's, `load` makes another function of those
     that are there: `with_files`.
     """
@@ -246,7 +246,7 @@ class ViewTagger:
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch."""
-        others = (batch.column(name) for name in self.reads[1:])
+        others = (batch.column(name) for name in self.reads if name != "text")
         columns = (
             column if isinstance(column, pa.Array) else pa.array(column)
             for column in self.function(view, *others)
@@ -255,4 +255,4 @@ class ViewTagger:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a batch."""
-        return self.of_view(TextView(batch.column("text")), batch)
+        return self.of_view(TextView(batch.column("text" if "text" in self.reads else self.reads[0])), batch)

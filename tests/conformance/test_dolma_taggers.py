@@ -18,8 +18,21 @@ RECORDED = Path(
 )
 NAMES = sorted(path.name for path in RECORDED.glob("attributes/*") if path.name in built_in())
 
-SANE: dict[str, dict[str, object]] = {}
+SANE: dict[str, dict[str, object]] = {
+    "pii_regex_with_counts_fast_v2": {
+        "doc_frac": "share of the characters without the span of the whole text"
+    },
+}
 """What is not compared, since the toolkit's output is a defect: by tagger the attribute, and what each document has in place of it."""
+
+MENDED = {
+    ("pii_regex_v2", "edge-pii-email-last"): {"EMAIL_ADDRESS": [[10, 30, 1.0]], "doc": [[0, 30, 0.25]]},
+    ("pii_regex_with_counts_fast_v2", "edge-pii-email-last"): {
+        "EMAIL_ADDRESS": [[10, 30, 1.0]],
+        "doc_count": [[0, 30, 1.0]],
+    },
+}
+"""What documents have in place of what is recorded, by tagger and id."""
 
 
 def read_rows(path):
@@ -44,6 +57,8 @@ def test_every_score_is_that_of_the_toolkit(tagged, name):
         for ours, theirs in rows:
             found, expected = ours["attributes"], theirs["attributes"]
             assert ours["id"] == theirs["id"]
+            mended = MENDED.get((name, ours["id"]), {})
+            expected = expected | {f"{name}__{name}__{key}": spans for key, spans in mended.items()}
             left = [f"{name}__{name}__{key}" for key in SANE.get(name, {})]
             for key in (found.keys() | expected.keys()) - {*left}:
                 assert same(found.get(key), expected.get(key)), (
