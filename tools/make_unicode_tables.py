@@ -154,10 +154,9 @@ def break_classes() -> dict[str, np.ndarray]:
 
     def class_of(char: str) -> int:
         name = word_break(char).value
-        known = f"{name} pictographic"
-        return word_breaks.CLASSES.index(
-            known if extended_pictographic(char) and known in word_breaks.CLASSES else name
-        )
+        kinds = [f"{name} pictographic"] * extended_pictographic(char) + [f"{name} white"] * char.isspace()
+        known = [kind for kind in kinds if kind in word_breaks.CLASSES]
+        return word_breaks.CLASSES.index([*known, name][0])
 
     return dict(zip(names, compress(every_char(class_of)), strict=True))
 

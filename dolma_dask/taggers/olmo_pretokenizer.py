@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from dolma_dask.taggers.base import Part, ViewTagger
-from dolma_dask.text.kernels import Bytes, Counts, Floats, Int, kernel
+from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 from dolma_dask.text.tables import char_class, decode, read_arrays
 from dolma_dask.text.units import sums
 from dolma_dask.text.view import TextView
@@ -21,7 +21,10 @@ LETTER, NUMBER, OTHER, DIGIT, PUNCTUATION, BLANK, SPACE = range(7)
 """Classes of code points: letters, numbers that are no decimal digits, what is in none of the others, digits, punctuation, U+0020, other white space."""
 
 _END = 7  # of the text, as a class; as a state, what a text begins with
-_BLANKS, _SPACES = 8, 9  # states behind several characters of white space, of which the last is a blank or not
+_BLANKS, _SPACES = (
+    8,
+    9,
+)  # states behind several characters of white space, of which the last is a blank or not
 _SHIFT, _STATE, _COUNT = 3, 15, 4
 
 

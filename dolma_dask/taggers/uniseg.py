@@ -4,25 +4,25 @@ White space on either side of a text or paragraph is stripped first. In a text a
 paragraphs only what is not white space.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import numpy as np
 
-from dolma_dask.taggers.base import Part, ViewTagger
+from dolma_dask.taggers.base import Kind, Part, ViewTagger
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 from dolma_dask.text.units import sums
 from dolma_dask.text.view import TextView
-from dolma_dask.text.word_breaks import count_words, load_word_breaks
+from dolma_dask.text.word_breaks import Entries, count_words, load_word_breaks
 
 
 @kernel
-def _count(data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, machine: Bytes, out: Floats) -> None:
+def _count(
+    data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, machine: Entries, out: Floats
+) -> None:
     """Count the words of every text: all of them, and those that are not white space."""
     for row in range(out.shape[1]):
-        out[0, row], out[1, row] = count_words(
-            data, offsets[row], offsets[row + 1], numbers, blocks, machine
-        )
+        out[0, row], out[1, row] = count_words(data, offsets[row], offsets[row + 1], numbers, blocks, machine)
 
 
 def _counted(view: TextView) -> Floats:
@@ -52,9 +52,8 @@ _MEANINGS = {
     "document": "words of all paragraphs together",
     "negative_document": "the same, negative",
 }
-_PARAGRAPH, _DOCUMENT = (
-    {kind: "document", f"negative_{kind}": "document"} for kind in ("paragraph", "document")
-)
+_PARAGRAPH: Mapping[str, Kind] = {"paragraph": "document", "negative_paragraph": "document"}
+_DOCUMENT: Mapping[str, Kind] = {"document": "document", "negative_document": "document"}
 
 TAGGERS = (
     ViewTagger.of(

@@ -8,24 +8,28 @@ read at most twice.
 Classes are Word_Break and Extended_Pictographic of Unicode 16, recorded in `tables` from the ``uniseg`` package, release 0.10.1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from dolma_dask.text.kernels import Bytes, Int, kernel
 from dolma_dask.text.tables import char_class, decode, read_arrays
 from dolma_dask.text.words import word_start
 
+Entries = npt.NDArray[np.uint16]
+
 CLASSES = (
     "Other", "CR", "LF", "Newline", "Extend", "ZWJ", "Regional_Indicator", "Format", "Katakana", "Hebrew_Letter", "ALetter", "Single_Quote", "Double_Quote",
-    "MidNumLet", "MidLetter", "MidNum", "Numeric", "ExtendNumLet", "WSegSpace", "Other pictographic", "ALetter pictographic",
+    "MidNumLet", "MidLetter", "MidNum", "Numeric", "ExtendNumLet", "WSegSpace", "Other pictographic", "ALetter pictographic", "Other white", "ExtendNumLet white",
 )  # fmt: skip
-"""Classes of code points by their numbers; each is a value of Word_Break, ``pictographic`` where Extended_Pictographic holds too."""
+"""Classes of code points by their numbers; each is a value of Word_Break, ``pictographic`` where Extended_Pictographic holds too, ``white`` where `str.isspace` does."""
 
 _LETTERS = {"ALetter": "letter", "ALetter pictographic": "letter", "Hebrew_Letter": "hebrew"}
 _NUMBERS = {"Numeric": "number"}
-_TIES = {"ExtendNumLet": "tie"}
+_TIES = {"ExtendNumLet": "tie", "ExtendNumLet white": "tie"}
+_WHITE = ("CR", "LF", "Newline", "WSegSpace", "Other white", "ExtendNumLet white")
 _KATAKANA = {"Katakana": "katakana"}
 _SPACES = {"WSegSpace": "space"}
 _BEGINS = {
@@ -34,7 +38,7 @@ _BEGINS = {
 """What a word ends with behind its first character; ``other`` behind all that nothing follows but what extends it."""
 
 _QUOTES = ("MidNumLet", "Single_Quote")
-_JOINS = {
+_JOINS: Mapping[str, Mapping[str, str]] = {
     "other": {},
     "return": {"LF": "newline"},
     "newline": {},
@@ -61,15 +65,16 @@ _STATES = tuple((base, joiner) for base in _JOINS for joiner in (False, True))
 
 _START = len(_STATES)
 _SHIFT, _STATE, _END = 5, 31, 31
-_MARKS, _ENDS, _ENDS_BEFORE = 32, 64, 128
-"""Bits of an entry beside the next state: the character is a sign whose rule looks ahead, the word ends before this character, or before the sign."""
+_MARKS, _ENDS, _ENDS_BEFORE, _INKED = 32, 64, 128, 256
+"""Bits of an entry beside the next state: the character is a sign whose rule looks ahead, the word ends before this character, or before the sign; the character is
+not white space."""
 
 
 @cache
-def load_word_breaks() -> tuple[Bytes, Bytes, Bytes]:
+def load_word_breaks() -> tuple[Bytes, Bytes, Entries]:
     """Return what `word_stop` takes: the classes as of `load_tables`, and the entries of the machine (states * 32,), by class."""
     numbers, blocks = read_arrays("break_numbers", "break_blocks")
-    machine = np.zeros((_START + 1) << _SHIFT, np.uint8)
+    machine = np.zeros((_START + 1) << _SHIFT, np.uint16)
     for state, number, entry in _entries():
         machine[state << _SHIFT | number] = entry
     machine.flags.writeable = False
@@ -78,11 +83,16 @@ def load_word_breaks() -> tuple[Bytes, Bytes, Bytes]:
 
 def _entries() -> Iterator[tuple[int, int, int]]:
     for number, name in enumerate(CLASSES):
-        yield _START, number, _STATES.index((_BEGINS.get(name, "other"), name == "ZWJ"))
+        inked = _INKED * (name not in _WHITE)
+        yield _START, number, inked | _begin(name)
         for state, (base, joiner) in enumerate(_STATES):
-            yield state, number, _entry(base, name, joiner=joiner)
+            yield state, number, inked | _entry(base, name, joiner=joiner)
     for state, (base, _) in enumerate(_STATES):
         yield state, _END, _stop(base)
+
+
+def _begin(name: str) -> int:
+    return _STATES.index((_BEGINS.get(name, "other"), name == "ZWJ"))
 
 
 def _entry(base: str, name: str, *, joiner: bool) -> int:
@@ -94,7 +104,7 @@ def _entry(base: str, name: str, *, joiner: bool) -> int:
         return _STATES.index(("other" if base == "space" else base, name == "ZWJ"))
     if joiner and name.endswith("pictographic") and not base.endswith("sign"):
         return _STATES.index((_BEGINS.get(name, "other"), False))
-    return _stop(base)
+    return _stop(base) | _begin(name)
 
 
 def _stop(base: str) -> int:
@@ -102,9 +112,10 @@ def _stop(base: str) -> int:
 
 
 @kernel
-def word_stop(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, machine: Bytes) -> Int:
+def word_stop(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, machine: Entries) -> Int:
     """Return the byte where the word ends that begins at byte `at` (before `end`); tables as from `load_word_breaks`."""
-    state, sign = _START, at
+    state: Int = _START
+    sign = at
     while at < end:
         code, width = decode(data, at)
         entry = np.int64(machine[np.uint64(state << _SHIFT | char_class(numbers, blocks, code))])
@@ -121,16 +132,32 @@ def word_stop(data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, mac
 
 @kernel
 def count_words(
-    data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, machine: Bytes
+    data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, machine: Entries
 ) -> tuple[Int, Int]:
     """Count the words of a text without white space on either side: all of them, and those that are not white space."""
-    count, last, inked = 0, 0, 0
-    at = word_start(data, at, end)
+    count: Int = 0
+    blank: Int = 0
+    inked: Int = 0
+    ink: Int = 0
+    state: Int = _START
+    at = sign = word_start(data, at, end)
     while at < end:
-        stop = word_stop(data, at, end, numbers, blocks, machine)
-        count += 1
-        if word_start(data, at, stop) < stop:
-            last = count
-            inked += 1
-        at = stop
-    return last, inked
+        code, width = decode(data, at)
+        entry = np.int64(machine[np.uint64(state << _SHIFT | char_class(numbers, blocks, code))])
+        if entry & _MARKS:
+            sign = at
+        at += width
+        # no branches for what happens at every word: it would be mispredicted
+        ends: Int = entry >> 6 & 1
+        if entry & _ENDS_BEFORE or (
+            at >= end and machine[np.uint64((entry & _STATE) << _SHIFT | _END)] & _ENDS_BEFORE
+        ):
+            # once more from the sign on, which now begins a word
+            entry, ends, at = np.int64(_START), 1, sign
+        count += ends
+        inked += ends & ink
+        blank = (blank + ends) * (1 - (ends & ink))
+        ink = (ink & (ends ^ 1)) | entry >> 8
+        state = entry & _STATE
+    # the word at the end; words of white space behind the last other one do not count
+    return (count + 1, inked + 1) if ink else (count - blank, inked)

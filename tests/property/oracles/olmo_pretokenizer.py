@@ -1,9 +1,9 @@
 """Pieces of OLMo's pre-tokenizer, by the library; characters that Unicode 14 did not have are for it others that it does not know either."""
 
-from oracles.length import paragraphs, spans
 from tokenizers import Regex, pre_tokenizers
 
 from dolma_dask.text.tables import ASSIGNED, load_tables
+from oracles.length import paragraphs, spans
 
 NUMBERS, BLOCKS = load_tables()
 SPLITTER = pre_tokenizers.Sequence(

@@ -1,9 +1,8 @@
 """Words by the rules of Unicode: the rules, place by place, on the names of the classes."""
 
-from oracles.length import paragraphs
-
 from dolma_dask.text.tables import read_arrays
 from dolma_dask.text.word_breaks import CLASSES
+from oracles.length import paragraphs
 
 NUMBERS, BLOCKS = read_arrays("break_numbers", "break_blocks")
 LETTERS = {"ALetter", "Hebrew_Letter"}
@@ -28,7 +27,6 @@ def words(text):
     ]
     start = 0
     numbers = {place: number for number, place in enumerate(kept)}
-    flags = 0
     for place in range(1, len(text)):
         before, after = names[place - 1], names[place]
         if before in LINE_ENDS or after in LINE_ENDS:
@@ -81,7 +79,8 @@ def in_paragraphs(text, keeps_blank=False):
         for start, piece in paragraphs(text, keeps_blank)
     ]
     return {
-        name: [{"start": start, "end": end, "score": sign * count + 0.0} for start, end, count in counts] or None
+        name: [{"start": start, "end": end, "score": sign * count + 0.0} for start, end, count in counts]
+        or None
         for name, sign in (("paragraph", 1), ("negative_paragraph", -1))
     }
 
