@@ -11,13 +11,14 @@ together with a raise of the ``version`` of every tagger whose output changes.
 
 import string
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import regex
 
-from dolma_dask.text import normalization, tables
+from dolma_dask.taggers import olmo_pretokenizer as pieces
+from dolma_dask.text import normalization, tables, word_breaks
 
 TARGET = Path(__file__).resolve().parent.parent / "dolma_dask" / "text" / "tables.npz"
 CODE_POINTS = 0x110000
@@ -31,6 +32,7 @@ UNSPACED = regex.compile(
 INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}")
 PUNCTUATION = regex.compile(r"[[:punct:]\s\u2600-\u27bf\U0001f300-\U0001f64f\U0001f680-\U0001f6ff]")
 """Punctuation, symbols that are no letters, white space, and the blocks of dingbats and emoji."""
+REGEX_SPACE = regex.compile(r"\s")
 HANGUL = range(0xAC00, 0xD7A4)
 """Syllables, which kernels compose and decompose by arithmetic."""
 
@@ -148,6 +150,46 @@ def lower_forms() -> dict[str, np.ndarray]:
     }
 
 
+def break_classes() -> dict[str, np.ndarray]:
+    """The class of each code point in `dolma_dask.text.word_breaks`, by the ``uniseg`` package; where it is not installed, what the file has."""
+    names = ("break_numbers", "break_blocks")
+    try:
+        from uniseg.emoji import extended_pictographic
+        from uniseg.wordbreak import word_break
+    except ImportError:
+        return dict(zip(names, tables.read_arrays(*names), strict=True))
+
+    def class_of(char: str) -> int:
+        name = word_break(char).value
+        kinds = [f"{name} pictographic"] * extended_pictographic(char) + [f"{name} white"] * char.isspace()
+        known = [kind for kind in kinds if kind in word_breaks.CLASSES]
+        return word_breaks.CLASSES.index([*known, name][0])
+
+    return dict(zip(names, compress(every_char(class_of)), strict=True))
+
+
+def piece_classes() -> dict[str, np.ndarray]:
+    """The class of each code point in `dolma_dask.taggers.olmo_pretokenizer`."""
+
+    def class_of(char: str) -> int:
+        category = unicodedata.category(char)
+        if char == " " or REGEX_SPACE.match(char):
+            return pieces.BLANK if char == " " else pieces.SPACE
+        if category[0] == "P":
+            return pieces.PUNCTUATION
+        if category[0] == "N":
+            return pieces.DIGIT if category == "Nd" else pieces.NUMBER
+        return pieces.LETTER if category[0] == "L" else pieces.OTHER
+
+    return dict(zip(("piece_numbers", "piece_blocks"), compress(every_char(class_of)), strict=True))
+
+
+def every_char(class_of: Callable[[str], int]) -> np.ndarray:
+    """The class of each code point, uint8 of shape (code points,); 0 for surrogates."""
+    codes = range(CODE_POINTS)
+    return np.array([0 if code in SURROGATES else class_of(chr(code)) for code in codes], np.uint8)
+
+
 def main() -> None:
     """Write the file."""
     classes = classify()
@@ -159,6 +201,7 @@ def main() -> None:
     arrays = {"numbers": numbers, "blocks": blocks, "fold_numbers": fold_numbers, "folds": folds}
     arrays |= {"str_numbers": str_numbers, "str_blocks": str_blocks}
     arrays |= {"punctuation_numbers": punctuation_numbers, "punctuation_blocks": punctuation_blocks}
+    arrays |= break_classes() | piece_classes()
     np.savez_compressed(TARGET, versions=versions, **arrays, **lower_forms())
     made = f"{len(blocks) // BLOCK} blocks, {len(folds) // BLOCK} of folds"
     print(f"{TARGET}: {made}, {TARGET.stat().st_size} bytes, {versions}")
