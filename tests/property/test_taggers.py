@@ -41,10 +41,19 @@ metadata = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", built_in())
-@given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
-@example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
-@example(batch=[("", "{}")] * 3, skip=0)
-def test_tagger_equals_its_definition(name, batch, skip):
+@given(data=st.data(), skip=st.integers(0, 2))
+def test_tagger_equals_its_definition(name, data, skip):
+    documents = st.tuples(oracles.texts, oracles.METADATA.get(name, metadata))
+    check_definition(name, data.draw(st.lists(documents, min_size=1, max_size=4)), skip)
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_tagger_equals_its_definition_on_wild_texts(name):
+    check_definition(name, [(text, '{"language":"en"}') for text in WILD_TEXTS], 0)
+    check_definition(name, [("", "{}")] * 3, 0)
+
+
+def check_definition(name, batch, skip):
     tagger = get_tagger(name)
     columns = [column(*values) for values in zip(*batch, strict=True)][: len(tagger.reads)]
     documents = pa.RecordBatch.from_arrays(columns, names=list(tagger.reads)).slice(skip)
