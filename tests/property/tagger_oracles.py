@@ -5,13 +5,17 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-ORACLES = {
-    name: oracle
+_MODULES = [
+    importlib.import_module(f"oracles.{path.stem}")
     for path in sorted((Path(__file__).parent / "oracles").glob("*.py"))
     if path.stem != "__init__"
-    for name, oracle in importlib.import_module(f"oracles.{path.stem}").ORACLES.items()
-}
+]
+
+ORACLES = {name: oracle for module in _MODULES for name, oracle in module.ORACLES.items()}
 """What each tagger returns for a text and the other columns that it reads."""
+
+METADATA = {name: drawn for module in _MODULES for name, drawn in getattr(module, "METADATA", {}).items()}
+"""Strategies for the metadata of those that look for more than a language."""
 
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\u00a0\u1680\u2000\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
 NEAR_SPACES = "\x08\x0e\x1b\x84\u00a1\u1681\u180e\u200b\u200c\u200d\u2027\u202e\u2060\u3001\ufeff"

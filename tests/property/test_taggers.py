@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redpajama_oracle import rule_signals
 
-from dolma_dask.taggers.registry import built_in, get_tagger
+from dolma_dask.taggers.registry import built_in, get_tagger, list_taggers
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.testing.taggers import WILD_TEXTS, can_be_called
 from dolma_dask.text.columns import code_point_lengths, string_parts
@@ -40,11 +40,28 @@ metadata = st.sampled_from(
 )
 
 
+FAMILIES: dict[str, list[str]] = {}
+for info in list_taggers():
+    if info.family and can_be_called(info.name):
+        FAMILIES.setdefault(info.family, []).append(info.name)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data(), skip=st.integers(0, 2))
+def test_taggers_equal_their_definitions(family, data, skip):
+    fields = next((oracles.METADATA[name] for name in FAMILIES[family] if name in oracles.METADATA), metadata)
+    batch = data.draw(st.lists(st.tuples(oracles.texts, fields), min_size=1, max_size=4))
+    for name in FAMILIES[family]:
+        check_definition(name, batch, skip)
+
+
 @pytest.mark.parametrize("name", filter(can_be_called, built_in()))
-@given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
-@example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
-@example(batch=[("", "{}")] * 3, skip=0)
-def test_tagger_equals_its_definition(name, batch, skip):
+def test_tagger_equals_its_definition_on_wild_texts(name):
+    check_definition(name, [(text, '{"language":"en"}') for text in WILD_TEXTS], 0)
+    check_definition(name, [("", "{}")] * 3, 0)
+
+
+def check_definition(name, batch, skip):
     tagger = get_tagger(name)
     columns = [column(*values) for values in zip(*batch, strict=True)][: len(tagger.reads)]
     documents = pa.RecordBatch.from_arrays(columns, names=list(tagger.reads)).slice(skip)
