@@ -55,7 +55,7 @@ def test_taggers_equal_their_definitions(family, data, skip):
         check_definition(name, batch, skip)
 
 
-@pytest.mark.parametrize("name", filter(can_be_called, built_in()))
+@pytest.mark.parametrize("name", [*filter(can_be_called, built_in())])
 def test_tagger_equals_its_definition_on_wild_texts(name):
     check_definition(name, [(text, '{"language":"en"}') for text in WILD_TEXTS], 0)
     check_definition(name, [("", "{}")] * 3, 0)
