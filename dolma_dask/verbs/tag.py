@@ -5,6 +5,7 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -20,7 +21,6 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Unit, attribute_plan
 from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import DataError, DolmaDaskError, UsageError
-from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
 from dolma_dask.formats.documents import encode_value, text_bytes
@@ -180,14 +180,11 @@ def _tagger(item: TaggerLike) -> Tagger:
 def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
     """Refuse taggers whose package or files are not there."""
     for tagger in taggers:
-        if not isinstance(tagger, ViewTagger):
-            continue
-        if tagger.extra:
-            require(tagger.extra, f"the tagger {tagger.name}")
-        if tagger.source and not artifacts.used_by(tagger):
-            raise UsageError(
-                f"the tagger {tagger.name} needs a file {' or '.join(tagger.files)} in the folder of --artifacts, where there is none; expected {tagger.source}."
-            )
+        if isinstance(tagger, ViewTagger):
+            has_files = bool(artifacts.used_by(tagger))
+            message = (dataclasses.replace(tagger, source="") if has_files else tagger).lacks()
+            if message is not None:
+                raise UsageError(message)
 
 
 def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:
