@@ -51,7 +51,7 @@ def chain(before: np.uint64, word: np.uint64) -> np.uint64:
 
 @kernel
 def holds(table: Words, key: np.uint64) -> Int:
-    """Return 1 if a table of `_table_of` has this key, else 0; without a branch, since what comes cannot be predicted."""
+    """Return 1 if a table of `table_of` has this key, else 0; without a branch, since what comes cannot be predicted."""
     # the mask is without the lowest bits, so that it gives the first slot of a bucket
     bucket = np.int64(key & np.uint64(table.size - _BUCKET))
     found: Int = 0
@@ -76,7 +76,7 @@ def _fill(table: Words, keys: Words) -> bool:
     return True
 
 
-def _table_of(keys: Words) -> Words:
+def table_of(keys: Words) -> Words:
     """Return a table of a power of two of slots, in which a key lies in the bucket that its bits name; 0, which is no key, in those that are free."""
     table = np.zeros(2 * _BUCKET, np.uint64)
     while not _fill(table, keys):
@@ -116,7 +116,7 @@ class WordLists(Struct, frozen=True, eq=False):
     languages: pa.LargeStringArray  # (languages,)
     salts: Words  # (languages + 1,) the last is 0
     sizes: Counts  # (languages + 1, most) the numbers of words that phrases have, then 0
-    table: Words  # see `_table_of`
+    table: Words  # see `table_of`
 
     @classmethod
     def of(cls, lists: Mapping[str, Iterable[str]]) -> "WordLists":
@@ -133,7 +133,7 @@ class WordLists(Struct, frozen=True, eq=False):
         keys = np.empty(len(phrases), np.uint64)
         _hash_phrases(words, bounds, salts[[number for number, _ in phrases]], keys)
         languages = pa.array(list(lists), pa.large_string())
-        return cls(languages, salts, _sizes(phrases, len(lists)), _table_of(keys[keys != 0]))
+        return cls(languages, salts, _sizes(phrases, len(lists)), table_of(keys[keys != 0]))
 
     def rows(self, languages: pa.LargeStringArray) -> npt.NDArray[np.int64]:
         """Return the row of each language (n,) in `salts` and `sizes`."""

@@ -101,6 +101,44 @@ def test_texts_are_compared_with_the_lists_of_the_user(batch, stop, bad):
         assert repr(tagged.column(name).to_pylist()) == repr(expected)
 
 
+naughty = st.sampled_from(
+    [
+        "ab",
+        "a b",
+        "b ab a",
+        "k ik",
+        "i",
+        "σας",
+        "σα ς",
+        "\U0001f595",
+        "é a",
+        "x1@ [",
+        "\u0307 a",
+        "a  b",
+        "abababababab",
+        "AB A",
+    ]
+)
+rude = st.lists(
+    naughty
+    | st.sampled_from(["A", "B", "K", "\u212a", "\u0130", "Σ", "ς", "\u0307", "`", "{", " ", "\n", "\u3000"]),
+    max_size=12,
+)
+
+
+@given(
+    batch=st.lists(rude.map("".join) | oracles.texts, min_size=1, max_size=4),
+    listed=st.lists(naughty, max_size=5),
+)
+def test_texts_are_compared_with_the_list_of_naughty_words(batch, listed):
+    files = {"bad_words/en.txt": partial(io.BytesIO, "\n".join([*listed, "", " "]).encode())}
+    documents = pa.RecordBatch.from_arrays([column(*batch)], names=["text"])
+    for name in ("c4_v1", "c4_v2"):
+        tagged = get_tagger(name).with_files(files)(documents)
+        lowered = {line.lower() for line in listed}
+        assert tagged.to_pylist() == [oracles.ORACLES[name](text, lowered) for text in batch]
+
+
 def split(view, table, row):
     """The bytes of what a table of a view has found in a text."""
     found = range(table.bounds[row], table.bounds[row + 1])
