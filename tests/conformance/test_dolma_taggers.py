@@ -18,8 +18,14 @@ RECORDED = Path(
 )
 NAMES = sorted(path.name for path in RECORDED.glob("attributes/*") if path.name in built_in())
 
-SANE: dict[str, dict[str, object]] = {}
-"""What is not compared, since the toolkit's output is a defect: by tagger the attribute, and what each document has in place of it."""
+SANE: dict[str, dict[str, dict[str, object]]] = {
+    # the block of a text of empty lines ends behind it
+    "code_copyright_comments_v1": {"comment_block": {"edge-empty": None, "edge-newline-only": [[0, 1, 1.0]]}},
+    # the comment of a file that cannot be parsed
+    "code_starcoder_taggers_v1": {"nl_ratio_doc": {"code-hand-broken.py": [[0, 35, 0.02857]]}},
+    "code_starcoder_taggers_v2": {"code_to_comment_ratio_doc": {"code-hand-broken.py": [[0, 35, 0.02857]]}},
+}
+"""What the toolkit's output is a defect of: by tagger, attribute and document what is there in place of it."""
 
 
 def read_rows(path):
@@ -44,8 +50,10 @@ def test_every_score_is_that_of_the_toolkit(tagged, name):
         for ours, theirs in rows:
             found, expected = ours["attributes"], theirs["attributes"]
             assert ours["id"] == theirs["id"]
-            left = [f"{name}__{name}__{key}" for key in SANE.get(name, {})]
-            for key in (found.keys() | expected.keys()) - {*left}:
+            for key, sane in SANE.get(name, {}).items():
+                if ours["id"] in sane:
+                    expected[f"{name}__{name}__{key}"] = sane[ours["id"]]
+            for key in found.keys() | expected.keys():
                 assert same(found.get(key), expected.get(key)), (
                     path.name,
                     ours["id"],

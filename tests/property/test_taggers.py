@@ -43,7 +43,8 @@ metadata = st.sampled_from(
 @pytest.mark.parametrize("name", built_in())
 @given(data=st.data(), skip=st.integers(0, 2))
 def test_tagger_equals_its_definition(name, data, skip):
-    documents = st.tuples(oracles.texts, oracles.METADATA.get(name, metadata))
+    texts = oracles.texts | oracles.TEXTS[name] if name in oracles.TEXTS else oracles.texts
+    documents = st.tuples(texts, oracles.METADATA.get(name, metadata))
     check_definition(name, data.draw(st.lists(documents, min_size=1, max_size=4)), skip)
 
 
