@@ -30,7 +30,8 @@ _STYLES = {
     "php": Style(("//", "#"), (_C,)),
     "css": Style((), (_C,)),
     "scss less": Style(("//",), (_C,)),
-    "sh bash zsh ksh fish rb pl pm r jl yaml yml toml cmake mk mak Makefile dockerfile Dockerfile tf hcl coffee nix awk tcl": _HASH,
+    "sh bash zsh ksh": Style(("#",), newlines=True),
+    "fish rb pl pm r jl yaml yml toml cmake mk mak Makefile dockerfile Dockerfile tf hcl coffee nix awk tcl": _HASH,
     "ini cfg": Style((";", "#"), quotes=""),
     "sql ddl": Style(("--",), (_C,), newlines=True),
     "lua": Style(("--",), (("--[[", "]]"),)),
@@ -44,8 +45,11 @@ _STYLES = {
     "html htm xhtml xht xml svg xsd xsl xslt": Style((), (("<!--", "-->"),), ""),
     "md markdown txt json geojson csv": Style(),
 }
+_NAMES = {"javascript": "js", "kotlin": "kt", "ruby": "rb", "rust": "rs", "shell": "sh", "typescript": "ts"}
+"""Extensions of languages that examples in Markdown name otherwise."""
 
 PYTHON = frozenset(["py", "pyw", "bzl", "wsgi"])
+MARKDOWN = frozenset(["md", "markdown"])
 JAVA_FAMILY = frozenset(["java", "js", "es6", "jsm"])
 """Extensions of Java and JavaScript."""
 HTML = frozenset(["html", "htm", "xhtml", "xht"])
@@ -58,15 +62,38 @@ def styles() -> Mapping[str, Style]:
 
 
 def count_comments(code: str, extension: str) -> int:
-    """Count the characters of comments, with their signs; of Python those of `python_prose`."""
+    """Count the characters of comments, with their signs; of Python those of `python_prose`, of Markdown those of its examples."""
     code = code.replace("\r\n", "\n").replace("\r", "\n")
     if extension in PYTHON:
         return len(python_prose(code))
+    if extension in MARKDOWN:
+        return sum(_count_example(name, example) for name, example in _examples(code))
     style = styles()[extension]
     if not style.lines and not style.blocks:
         return 0
     closing = dict(style.blocks)
     return sum(_lengths(_pattern(style), closing, code))
+
+
+_FENCE = re.compile(r"^[ \t]*+```(\w*+)$", re.MULTILINE)
+
+
+def _examples(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the code of examples in Markdown: between a line of ``` with a name and the next one without."""
+    name, start = None, 0
+    for fence in _FENCE.finditer(text):
+        if name is None:
+            name, start = fence[1], fence.end()
+        elif not fence[1]:
+            yield name, text[start : fence.start()]
+            name = None
+
+
+def _count_example(name: str, code: str) -> int:
+    if name in ("py", "python"):
+        return sum(len(found["comment"] or "") for found in _CODE.finditer(code))
+    extension = _NAMES.get(name, name)
+    return count_comments(code, extension) if extension in styles() and extension not in MARKDOWN else 0
 
 
 @cache

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dolma_dask.text.comments import page_share, python_prose
+from dolma_dask.text.comments import count_comments, page_share, python_prose
 
 STATEMENTS = [
     "x = 1  # why",
@@ -121,3 +121,8 @@ def test_what_is_seen_of_a_page_is_what_the_parser_gives(pieces):
     parser.close()
     seen = sum(len(part) if part.strip() else min(len(part), 1) for part in parser.parts)
     assert page_share(page) == (seen / len(page) if seen > 100 else 0.0)
+
+
+def test_markdown_has_the_comments_of_its_examples():
+    text = "# Title\n```python\nx = '''# no\n# no'''  # yes\n```\n```sh\nls # a\n```\n```\n# plain\n```\n``` c\n// no\n```js\n// open"
+    assert count_comments(text, "md") == len("# yes" + "# a\n")
