@@ -64,7 +64,7 @@ wheel: .venv/bin/uv  ## the package as one file in dist/, which containers/ inst
 	$(UV) build --quiet --wheel
 
 lock: .venv/bin/uv  ## renew the lock files
-	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml --extra s3 --extra slurm --extra jq --extra ftfy --extra report --extra web --extra fast --extra language --extra models -o requirements.lock
+	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url pyproject.toml --extra s3 --extra slurm --extra jq --extra ftfy --extra report --extra web --extra secrets --extra fast --extra language --extra models -o requirements.lock
 	$(UV) pip compile -q --universal --generate-hashes --python-version 3.11 --no-header --no-emit-index-url -c requirements.lock pyproject.toml --extra all --group dev -o requirements-dev.lock
 
 clean:  ## remove what the targets made

@@ -7,6 +7,7 @@ from dolma_dask.errors import UsageError
 EXTRAS = {
     "bokeh": "report",
     "dask_jobqueue": "slurm",
+    "detect_secrets": "secrets",
     "fastokens": "fast",
     "fasttext": "models",
     "ftfy": "ftfy",

@@ -32,7 +32,13 @@ SANE: dict[str, dict[str, object]] = {
 }
 """What is not compared, since the toolkit's output is a defect: by tagger the attribute, and what each document has in place of it."""
 
-MENDED = {
+MENDED: dict[tuple[str, str], dict[str, object]] = {
+    # the block of a text of empty lines ends behind it
+    ("code_copyright_comments_v1", "edge-empty"): {"comment_block": None},
+    ("code_copyright_comments_v1", "edge-newline-only"): {"comment_block": [[0, 1, 1.0]]},
+    # the comment of a file that cannot be parsed
+    ("code_starcoder_taggers_v1", "code-hand-broken.py"): {"nl_ratio_doc": [[0, 35, 0.02857]]},
+    ("code_starcoder_taggers_v2", "code-hand-broken.py"): {"code_to_comment_ratio_doc": [[0, 35, 0.02857]]},
     ("pii_regex_v2", "edge-pii-email-last"): {"EMAIL_ADDRESS": [[10, 30, 1.0]], "doc": [[0, 30, 0.25]]},
     ("pii_regex_with_counts_fast_v2", "edge-pii-email-last"): {
         "EMAIL_ADDRESS": [[10, 30, 1.0]],

@@ -17,6 +17,9 @@ ORACLES = {name: oracle for module in _MODULES for name, oracle in module.ORACLE
 METADATA = {name: drawn for module in _MODULES for name, drawn in getattr(module, "METADATA", {}).items()}
 """Strategies for the metadata of those that look for more than a language."""
 
+TEXTS = {name: drawn for module in _MODULES for name, drawn in getattr(module, "TEXTS", {}).items()}
+"""Strategies for texts in which those find much that find little in any."""
+
 SPACES = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\u00a0\u1680\u2000\u2005\u200a\u2028\u2029\u202f\u205f\u3000"
 NEAR_SPACES = "\x08\x0e\x1b\x84\u00a1\u1681\u180e\u200b\u200c\u200d\u2027\u202e\u2060\u3001\ufeff"
 MARKS = "\u0300\u0301\u05bf\u093f\u094d\u0e33\u20dd\ufe0f\U0001d165"
