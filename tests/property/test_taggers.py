@@ -40,7 +40,7 @@ metadata = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("name", filter(can_be_called, built_in()))
+@pytest.mark.parametrize("name", [*filter(can_be_called, built_in())])
 @given(batch=st.lists(st.tuples(oracles.texts, metadata), min_size=1, max_size=4), skip=st.integers(0, 2))
 @example(batch=[(text, '{"language":"en"}') for text in WILD_TEXTS], skip=0)
 @example(batch=[("", "{}")] * 3, skip=0)

@@ -80,7 +80,7 @@ def plug_ins(tmp_path, monkeypatch):
 
 
 class TestShipped(TaggerTests):
-    @pytest.fixture(params=filter(can_be_called, built_in()))
+    @pytest.fixture(params=[*filter(can_be_called, built_in())])
     def tagger(self, request):
         return get_tagger(request.param)
 
