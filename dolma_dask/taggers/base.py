@@ -9,14 +9,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.extras import missing
+from dolma_dask.models.opened import Open as Open
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.units import Cut, Unit, cut, repeated
@@ -73,9 +74,6 @@ class Tagger(Protocol):
         """Tag `batch` (columns `reads`, large_string, no nulls); return columns `types` of equal length and order."""
         ...
 
-
-Open = Callable[[], BinaryIO]
-"""Opens a file of the user."""
 
 Scorer = Callable[..., Iterable[pa.Array | np.ndarray]]
 """Scores texts: it gets a view of them, and each other column that is read; it returns a column for each type, with a value for each text."""
@@ -234,19 +232,24 @@ class ViewTagger:
         """Return the tagger that uses these files, by name."""
         return self if self.load is None else dataclasses.replace(self, function=self.load(files), source="")
 
-    def lacks(self) -> str | None:
+    def lacks(self, *, has_files: bool = False) -> str | None:
         """Say what it needs and does not have, a package or a file of the user's; None if it can be called."""
         what = f"the tagger {self.name}"
         if self.source and not self.files:
             return f"{what} cannot be used: {self.source}"
         if self.extra and (message := missing(self.extra, what)) is not None:
             return message
-        if not self.source:
+        if not self.source or has_files:
             return None
         return f"{what} needs a file of yours: found none, expected {' or '.join(self.files)} in the folder of --artifacts. {self.source}"
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns of the texts of a view, which are those of a batch."""
+        """Return the columns of the texts of a view, which are those of a batch.
+
+        Raises `UsageError`: a file of the user's is needed, and was not given.
+        """
+        if self.source:
+            raise UsageError(str(self.lacks()))
         others = (batch.column(name) for name in self.reads if name != "text")
         columns = (
             column if isinstance(column, pa.Array) else pa.array(column)

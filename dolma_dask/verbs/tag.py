@@ -5,7 +5,6 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -181,8 +180,7 @@ def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
     """Refuse taggers whose package or files are not there."""
     for tagger in taggers:
         if isinstance(tagger, ViewTagger):
-            has_files = bool(artifacts.used_by(tagger))
-            message = (dataclasses.replace(tagger, source="") if has_files else tagger).lacks()
+            message = tagger.lacks(has_files=bool(artifacts.used_by(tagger)))
             if message is not None:
                 raise UsageError(message)
 
