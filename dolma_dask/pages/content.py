@@ -17,6 +17,7 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.pages.clusters import cluster_examples
 from dolma_dask.pages.highlights import beyond_published
 from dolma_dask.pages.history import History, Origin, Step, find_origin, public_name, read_history, stem
+from dolma_dask.pages.junk import junk_rows
 from dolma_dask.pages.model import SIDES, ReportData, RuleRow, SourceRow, StageRow
 from dolma_dask.pages.names import shown_names
 from dolma_dask.pages.own_tokens import with_own_tokens
@@ -113,17 +114,16 @@ class DatasetContent(Struct, frozen=True):
     def _data(self, survey: Survey, findings: Findings, answer: WhatIf | None) -> ReportData:
         """Put together what the journals, the documents and the thresholds say."""
         recorded, thresholds = self.recorded, self.thresholds
+        kept = findings.kept_signals if survey.parts else findings.signals
         drops = recorded.drops or findings.drops
         return replace(
             recorded.data,
             sources=source_rows(survey, drops, tokens_by_source(recorded.token_steps, findings)),
             signals=signal_rows(survey, findings),
             rules=rule_rows(survey, drops, recorded.selection),
-            beyond=beyond_published(
-                findings.kept_signals if survey.parts else findings.signals,
-                shown_names(survey.keys),
-                survey.cut,
-            ),
+            beyond=beyond_published(kept, shown_names(survey.keys), survey.cut),
+            junk=junk_rows(survey.limits, findings, kept),
+            junk_documents=findings.junk,
             examples=[
                 near
                 for bound in survey.bounds

@@ -13,7 +13,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.figures.histogram import Histogram, boundary
 from dolma_dask.pages.model import Beyond, ReportData, RuleRow, SourceRow
 from dolma_dask.pages.names import shortened
-from dolma_dask.pages.story import costliest, totals
+from dolma_dask.pages.story import costliest, kept_documents, totals
 from dolma_dask.pages.words import is_flagged, short
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import parse
@@ -53,6 +53,9 @@ VANISHING = 0.25
 MAX_BEYOND_SHARE = 0.5
 """A bound beyond which more of the kept documents are than this share does not fit them: nobody is told to drop these."""
 
+MAX_JUNK = 4
+"""Signals of junk that a sentence names."""
+
 MAX_RULE = 600
 """Characters of a rule that a command repeats."""
 
@@ -85,6 +88,7 @@ def highlights(data: ReportData, names: Mapping[str, str]) -> list[Highlight]:
     """Return what a reader should look at first; `names` are those of the signals on the page."""
     found = [
         *_wrong(data),
+        *_junk(data, names),
         *_vanished(data, names),
         *_costs_most(data, names),
         *_copies_left(data),
@@ -213,6 +217,30 @@ def _names(name: str, rule: str) -> bool:
     """Tell whether a rule names a set of flags or its key."""
     words = "|".join(map(re.escape, [name, *name.split("/")]))
     return re.search(rf"(?<!\w)({words})(?!\w)", rule) is not None
+
+
+def _junk(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
+    """Yield how many kept documents are above the limits of junk, and the rule that drops them."""
+    if not data.junk:
+        return
+    signals = [f"{isolated(names.get(one.key, one.key))} ({one.documents:,})" for one in data.junk]
+    others = len(signals) - MAX_JUNK
+    if others > 0:
+        signals[MAX_JUNK:] = [f"{counted(others, 'more signal')}"]
+    whole = kept_documents(data)
+    text = (
+        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) "
+        f"may be junk, above a limit of {listed(signals)}."
+    )
+    limits = [
+        f"{names.get(one.key, one.key)} <= {one.limit:g}"
+        for one in data.junk
+        if one.share <= MAX_BEYOND_SHARE
+    ]
+    where = _rule(data, [*_conditions(data), *limits]) if limits else None
+    yield Highlight(
+        f"{text} Read some" + (" below." if where is None else " below, or drop them:"), where=where
+    )
 
 
 def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:

@@ -67,7 +67,7 @@ class RuleRow(Struct, frozen=True):
 class Example(Struct, frozen=True):
     """A document near the line that a rule draws: where it lies, the deciding value, and some of its text."""
 
-    kind: Side
+    kind: Side | Literal["above a limit"]
     rule: str
     signal: str
     value: float
@@ -86,6 +86,17 @@ class Beyond(Struct, frozen=True):
     bound: float
     documents: int
     share: float  # of the kept documents with a value, 0..1
+
+
+class Junk(Struct, frozen=True):
+    """Kept documents above the limit that a tagger gives a signal."""
+
+    key: str
+    limit: float
+    documents: int
+    share: float  # of the kept documents with a value, 0..1
+    meaning: str = ""  # of the signal
+    examples: Sequence[Example] = ()  # the worst first
 
 
 class FailureRow(Struct, frozen=True):
@@ -158,6 +169,8 @@ class ReportData(Struct, frozen=True):
     left_out: Sequence[str] = ()
     unfinished: Sequence[str] = ()
     beyond: Sequence[Beyond] = ()  # those of most documents first
+    junk: Sequence[Junk] = ()  # those of most documents first
+    junk_documents: int = 0  # kept documents above one of these limits or more
     origin: str = ""  # what was selected from, if that is another dataset: all shares are of its documents
     thresholds: ThresholdsPart | None = None
 

@@ -126,7 +126,7 @@ def _known(stages: Sequence[StageRow], *names: str) -> list[int]:
 def chapters(data: ReportData, has_findings: bool = False) -> dict[str, Chapter]:
     """Return the chapters that have something to say, in their order."""
     first = Chapter("findings", "What to look at first", ()) if has_findings else None
-    found = (first, _came(data), _wrong(data), _dropped(data), *_others(data))
+    found = (first, _came(data), _wrong(data), _junk(data), _dropped(data), *_others(data))
     return {chapter.id: chapter for chapter in found if chapter}
 
 
@@ -225,6 +225,23 @@ def _wrong_words(data: ReportData, total: Totals) -> Iterator[str]:
         yield f"{counted(total.bad, 'record')}{_of_read(data, total.bad)} could not be read{_set_aside(total) if data.quarantine else ''}."
     if not (total.wrong or data.unfinished or any(table.is_alarm for table in checks)):
         yield "Nothing: no shard failed, and every record could be read."
+
+
+def kept_documents(data: ReportData) -> int:
+    """Return how many documents the rule of a page keeps; without one, how many there are."""
+    return sum(row.documents if row.kept_documents is None else row.kept_documents for row in data.sources)
+
+
+def _junk(data: ReportData) -> Chapter | None:
+    if not data.junk:
+        return None
+    whole = kept_documents(data)
+    are = "is" if data.junk_documents == 1 else "are"
+    words = (
+        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) {are} above a limit or more.",
+        "Limits are measured on prose: what a signal finds is no junk where it is wanted, such as code. Read some before you drop them.",
+    )
+    return Chapter("junk", "What may be junk", words)
 
 
 def _of_read(data: ReportData, bad: int) -> str:

@@ -8,7 +8,7 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.records import InputRecord
 from dolma_dask.pages.history import Origin
+from dolma_dask.pages.junk import Limit, limits_of
 from dolma_dask.pages.model import Example, Side
 from dolma_dask.pages.words import dropped_by
 from dolma_dask.reading.catalog import Catalog, check_clash
@@ -108,6 +109,9 @@ class Findings(Struct):
     kept_signals: dict[str, Histogram] = {}  # of kept documents; none without a rule
     # nearest documents on both sides of a bound, in order
     near: dict[tuple[Bound, Side], list[Example]] = {}
+    above: dict[Limit, int] = {}  # kept documents above each limit
+    worst: dict[Limit, list[Example]] = {}  # of these, in order
+    junk: int = 0  # kept documents above a limit or more
     # attribute sets that do not belong to some shard, and why; their signals are incomplete
     left_out: dict[str, str] = {}
     # files as they were read; those of sets that were left out have no checksum
@@ -124,7 +128,7 @@ class Findings(Struct):
         return self.drops.total[1]
 
     def __add__(self, other: "Findings") -> "Findings":
-        near = added(self.near, other.near)
+        near, worst = added(self.near, other.near), added(self.worst, other.worst)
         return Findings(
             self.examples,
             rows=self.rows + other.rows,
@@ -134,6 +138,9 @@ class Findings(Struct):
             signals=added(self.signals, other.signals),
             kept_signals=added(self.kept_signals, other.kept_signals),
             near={line: sorted(both, key=line[0].distance)[: self.examples] for line, both in near.items()},
+            above=added(self.above, other.above),
+            worst={limit: sorted(both, key=limit.rank)[: self.examples] for limit, both in worst.items()},
+            junk=self.junk + other.junk,
             left_out=other.left_out | self.left_out,
             inputs=self.inputs + other.inputs,
         )
@@ -148,6 +155,7 @@ class Survey(Struct, frozen=True):
     spelled: tuple[str, ...] = ()  # these as the user wrote them
     plain: tuple[str, ...] = ()  # the documents that each drops, in plain words
     bounds: tuple[Bound, ...] = ()  # conditions with a line to show examples of
+    limits: tuple[Limit, ...] = ()  # numbers above which signals tell of junk
     examples: int = EXAMPLES  # documents to show on each side of each bound
     # attribute sets that the rule reads; any other is left out where it does not belong to the documents
     needed: frozenset[str] = frozenset()
@@ -170,7 +178,8 @@ class Survey(Struct, frozen=True):
 
     def without(self, keys: Collection[str]) -> "Survey":
         """Return the survey without some signals."""
-        return replace(self, keys=tuple(key for key in self.keys if key not in keys))
+        limits = tuple(limit for limit in self.limits if limit.key not in keys)
+        return replace(self, keys=tuple(key for key in self.keys if key not in keys), limits=limits)
 
     def count(self, work: AlignedShard) -> Findings:
         """Sum up one shard; again without a set that does not belong to it, unless the rule needs the set."""
@@ -224,25 +233,38 @@ def survey_block(
     drops = survey.start().drops
     _count(drops, documents.filter(pa.array(readable)), [~mask[readable] for mask in holds])
     signals = {key: floats(columns[key]) for key in survey.keys}
+
+    def example(kind: Side | Literal["above a limit"], rule: str, signal: str, index: int) -> Example:
+        return Example(
+            kind=kind,
+            rule=rule,
+            signal=signal,
+            value=float(signals[signal][index]),
+            source=documents.column("source")[index].as_py() or "",
+            id=documents.column("id")[index].as_py(),
+            shard=shard,
+            row=first_row + index,
+            excerpt=excerpt(documents.column("text").slice(index, 1)),
+        )
+
     near: dict[tuple[Bound, Side], list[Example]] = {}
     for bound in survey.bounds:
         values = signals[bound.key]
         sides: dict[Side, Bools] = {"just inside": kept, "just outside": alone[bound.part]}
         for side, rows in sides.items():
             near[bound, side] = [
-                Example(
-                    kind=side,
-                    rule=survey.spelled[bound.part],
-                    signal=bound.key,
-                    value=float(values[index]),
-                    source=documents.column("source")[index].as_py() or "",
-                    id=documents.column("id")[index].as_py(),
-                    shard=shard,
-                    row=first_row + index,
-                    excerpt=excerpt(documents.column("text").slice(index, 1)),
-                )
+                example(side, survey.spelled[bound.part], bound.key, index)
                 for index in _nearest(survey.examples, bound, values, rows)
             ]
+    # a comparison with NaN, which is no value, does not hold
+    above = {limit: kept & (signals[limit.key] > limit.value) for limit in survey.limits}
+    worst = {
+        limit: [
+            example("above a limit", f"{limit.key} <= {limit.value:g}", limit.key, index)
+            for index in _largest(survey.examples, signals[limit.key], rows)
+        ]
+        for limit, rows in above.items()
+    }
     return Findings(
         survey.examples,
         rows=len(readable),
@@ -251,6 +273,9 @@ def survey_block(
         signals={key: Histogram.of(values[readable]) for key, values in signals.items()},
         kept_signals={key: Histogram.of(values[kept]) for key, values in signals.items()} if holds else {},
         near=near,
+        above={limit: int(rows.sum()) for limit, rows in above.items()},
+        worst=worst,
+        junk=int(np.any(list(above.values()), axis=0).sum()),
     )
 
 
@@ -275,6 +300,13 @@ def _nearest(count: int, bound: Bound, values: Floats, rows: Bools) -> list[int]
         order = np.argsort(np.abs(values[indices] - bound.value), kind="stable")
     nearest: list[int] = indices[order[:count]].tolist()
     return nearest
+
+
+def _largest(count: int, values: Floats, rows: Bools) -> list[int]:
+    """Return the `count` rows among `rows` with the largest values."""
+    indices = np.flatnonzero(rows)
+    largest: list[int] = indices[np.argsort(-values[indices], kind="stable")[:count]].tolist()
+    return largest
 
 
 def excerpt(text: pa.Array) -> str:
@@ -345,7 +377,8 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *read, *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
     plain = tuple(dropped_by(part, flags) for part in parts)
-    survey = Survey(tuple(keys), parts, spelled, plain, bounds, examples, frozenset(needed))
+    limits = limits_of((key for key in keys if key in sets.columns), sets.columns) if sets else ()
+    survey = Survey(tuple(keys), parts, spelled, plain, bounds, limits, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
 
 

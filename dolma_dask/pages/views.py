@@ -88,6 +88,21 @@ def problem_tables(data: ReportData) -> list[Table]:
     return [one for one in made if one.rows]
 
 
+_JUNK = (
+    Column("signal", "drawing", lambda row: key_name(row[1].key, row[0])),
+    Column("what it is", "words", lambda row: row[1].meaning),
+    Column("limit", "real", lambda row: row[1].limit),
+    Column("documents above", of=lambda row: row[1].documents),
+    Column("share", "share", lambda row: row[1].share),
+)
+
+
+def junk_table(data: ReportData) -> Table:
+    """Make the table of signals with documents above their limit."""
+    names = shown_names(signal.key for signal in data.signals)
+    return Table.of("What may be junk", _JUNK, [(names, row) for row in data.junk])
+
+
 def source_table(data: ReportData) -> Table:
     """Make the table of what came in."""
     total = sum(row.documents for row in data.sources)

@@ -206,7 +206,9 @@ class ViewTagger:
     description: str = ""  # empty: the first line of the docstring of the function
     params: str = "{}"
     meanings: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)  # numbers above which a document is taken for junk
+    limits: Mapping[str, float] = field(
+        default_factory=dict
+    )  # numbers above which a document is taken for junk
     reads: tuple[str, ...] = ("text",)
     decimals: int = 5  # that documents and spans are rounded to when they are written
     parts: tuple[Part, ...] = ()  # what `function` is made of: `of`

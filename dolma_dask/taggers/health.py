@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dolma_dask.taggers.base import Part, ViewTagger
-from dolma_dask.text.bits import count_bits, low_bits, range_bits
+from dolma_dask.text.bits import ONE, count_bits, first_bit, load8, low_bits, range_bits
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.markup import HTML, LATEX, WIKI, count_markup, is_letter, load_tags
 from dolma_dask.text.mojibake import count_mojibake, load_bytes, load_leads
@@ -49,10 +49,10 @@ MEANINGS = {
     "longest_word": "characters of the longest run without white space",
 }
 LIMITS: Mapping[str, float] = {
-    "mojibake": 0,
-    "replacements": 0,
-    "controls": 0,
-    "html": 0.01,
+    "mojibake": 0.0001,
+    "replacements": 0.0005,
+    "controls": 0.0005,
+    "html": 0.001,
     "script": 0.02,
     "roff": 0.05,
     "wiki": 0.02,
@@ -60,6 +60,7 @@ LIMITS: Mapping[str, float] = {
     "foreign_letters": 0.3,
     "mixed_words": 0.01,
     "repeated_lines": 0.3,
+    "cut_off": 0.5,
     "encoded": 0.02,
     "longest_word": 500,
 }
@@ -77,6 +78,13 @@ _TAB, _NEWLINE, _FORM_FEED, _RETURN, _BLANK, _DELETE = (
 _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = (np.uint8(ord(char)) for char in "AZaz")
 _OPEN, _CLOSE, _QUOTE, _COLON, _SEMICOLON, _EQUALS = (np.uint8(ord(char)) for char in '()":;=')
 _OPEN_BRACE, _CLOSE_BRACE, _BACKSLASH = (np.uint8(ord(char)) for char in "{}\\")
+_POINTS, _ELLIPSIS, _MORE = (
+    int.from_bytes(word.encode(), "little") for word in ("...", "\N{HORIZONTAL ELLIPSIS}", "more")
+)
+_ENDS = tuple(map(ord, ".!?\u2026\u3002\u0964\u061f\u06d4\uff01\uff1f\uff0e"))
+_CLOSERS = tuple(map(ord, "\"')]*_`\xbb\u2019\u201d\uff09\u300d\u300f"))
+_CODE_SIGNS, _FONTS, _QUOTES = (tuple(map(ord, signs)) for signs in ("{};()[], \t", "BIRPC([", "adlroc"))
+_SIGNS = tuple(int.from_bytes(name, "big") for name in (b"bu", b"em", b"en", b"co"))
 _LAST_CONTROL, _C2, _EF = np.uint8(0x1F), np.uint8(0xC2), np.uint8(0xEF)
 
 
@@ -99,55 +107,62 @@ def _count_bytes(data: Bytes, begin: Int, end: Int) -> tuple[Int, Int, Int]:
         found &= inside
         # few: no-break spaces and full-width signs
         while found:
-            place = at + count_bits((found & -found) - np.uint64(1))
+            place = at + first_bit(found)
             controls += data[place] == _C2 and data[place + 1] < 0xA0
             replacements += data[place] == _EF and data[place + 1] == 0xBF and data[place + 2] == 0xBD
-            found &= found - np.uint64(1)
+            found &= found - ONE
         at += 64
     return letters, controls, replacements
 
 
 @kernel
+def _char_before(data: Bytes, end: Int) -> Int:
+    """Return the byte at which the character begins that ends before byte `end`."""
+    at = end - 1
+    while data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+@kernel
+def _is_more(data: Bytes, begin: Int, end: Int) -> bool:
+    """Tell whether the bytes from `begin` to `end` end with an ellipsis, in brackets too, or with [more]."""
+    inner = end
+    if end - begin > 4 and data[end - 1] == ord("]"):
+        inner -= 1
+        at = inner - 4
+        if at > begin and data[at - 1] == ord("["):
+            word = np.int64(load8(data, at, 4)) | 0x20202020
+            if word == _MORE:
+                return True
+    if inner - begin < 3:
+        return False
+    last = np.int64(load8(data, inner - 3, 3))
+    if last != _POINTS and last != _ELLIPSIS:
+        return False
+    return bool(inner == end or (inner - begin > 3 and data[inner - 4] == ord("[")))
+
+
+@kernel
 def _cut_off(data: Bytes, begin: Int, end: Int, numbers: Bytes, blocks: Bytes) -> float:
     """Tell how the text from byte `begin` to `end` ends; see the module."""
-    last = end
-    while last > begin:
-        # back to the first byte of a character
-        at = last - 1
-        while data[at] & 0xC0 == 0x80:
-            at -= 1
-        if not is_blank(data, at, last, numbers, blocks):
+    while end > begin:
+        at = _char_before(data, end)
+        if not is_blank(data, at, end, numbers, blocks):
             break
-        last = at
-    if last == begin:
+        end = at
+    if end == begin:
         return 0.0
-    size, more = last - begin, 0
-    if size >= 3 and data[last - 1] == 0x2E and data[last - 2] == 0x2E and data[last - 3] == 0x2E:
-        more = 1
-    if size >= 3 and data[last - 3] == 0xE2 and data[last - 2] == 0x80 and data[last - 1] == 0xA6:
-        more = 1
-    if size >= 6 and data[last - 1] == 0x5D and data[last - 6] == 0x5B:
-        more |= data[last - 5] | 0x20 == 0x6D and data[last - 4] | 0x20 == 0x6F and data[last - 3] | 0x20 == 0x72 and data[last - 2] | 0x20 == 0x65  # fmt: skip
-    if size >= 5 and data[last - 1] == 0x5D and data[last - 5] == 0x5B:
-        more |= (data[last - 4] == 0x2E and data[last - 3] == 0x2E and data[last - 2] == 0x2E) or (
-            data[last - 4] == 0xE2 and data[last - 3] == 0x80 and data[last - 2] == 0xA6
-        )
-    if more:
+    if _is_more(data, begin, end):
         return 1.0
-    while last > begin:
-        at = last - 1
-        while data[at] & 0xC0 == 0x80:
-            at -= 1
+    while end > begin:
+        at = _char_before(data, end)
         code = decode(data, at)[0]
-        # . ! ? … 。 । ؟ ۔ ！ ？ ．
-        if code == 0x2E or code == 0x21 or code == 0x3F or code == 0x2026 or code == 0x3002 or code == 0x964 or code == 0x61F or code == 0x6D4:  # fmt: skip
+        if code in _ENDS:
             return 0.0
-        if code == 0xFF01 or code == 0xFF1F or code == 0xFF0E:
-            return 0.0
-        # " ' ) ] * _ ` » ’ ” ） 」 』
-        if not (code == 0x22 or code == 0x27 or code == 0x29 or code == 0x5D or code == 0x2A or code == 0x5F or code == 0x60 or code == 0xBB or code == 0x2019 or code == 0x201D or code == 0xFF09 or code == 0x300D or code == 0x300F):  # fmt: skip
-            return 0.5
-        last = at
+        if code not in _CLOSERS:
+            break
+        end = at
     return 0.5
 
 
@@ -167,7 +182,9 @@ def _is_code(data: Bytes, at: Int, end: Int) -> bool:
     start = at
     while at < end:
         inside = low_bits(end - at)
-        found = range_bits(data, at, _OPEN_BRACE, _OPEN_BRACE) | range_bits(data, at, _CLOSE_BRACE, _CLOSE_BRACE)
+        found = range_bits(data, at, _OPEN_BRACE, _OPEN_BRACE) | range_bits(
+            data, at, _CLOSE_BRACE, _CLOSE_BRACE
+        )
         braces += count_bits(found & inside)
         found = range_bits(data, at, _QUOTE, _QUOTE) & inside
         quotes += count_bits(found)
@@ -189,46 +206,46 @@ def _is_code(data: Bytes, at: Int, end: Int) -> bool:
     if braces or semicolons:
         for place in range(start, last + 1):
             byte = data[place]
-            others += not (byte == _OPEN_BRACE or byte == _CLOSE_BRACE or byte == _SEMICOLON or byte == _OPEN or byte == _CLOSE or byte == 0x5B or byte == 0x5D or byte == 0x2C or byte == _BLANK or byte == _TAB)  # fmt: skip
+            others += np.int64(byte) not in _CODE_SIGNS
         return others == 0
     return False
 
 
 @kernel
-def _is_sign(first: Int, second: Int) -> bool:
-    """Tell whether two letters name one of the commonest signs of roff: bullets, dashes, quotes, the copyright sign."""
-    if second == ord("q"):
-        return first == ord("a") or first == ord("d") or first == ord("l") or first == ord("r") or first == ord("o") or first == ord("c")  # fmt: skip
-    if first == ord("b") and second == ord("u"):
-        return True
-    return (first == ord("e") and (second == ord("m") or second == ord("n"))) or (first == ord("c") and second == ord("o"))  # fmt: skip
+def _is_escape(data: Bytes, at: Int, end: Int) -> bool:
+    """Tell whether a backslash at byte `at` begins an escape of roff: a font, a string, a bullet, dash, quote or copyright sign."""
+    if at + 2 >= end:
+        return False
+    first, second = np.int64(data[at + 1]), np.int64(data[at + 2])
+    if first == ord("f"):
+        return second in _FONTS
+    if first == ord("*"):
+        return bool(second == ord("(") or second == ord("["))
+    if first != ord("(") or at + 3 >= end:
+        return False
+    third = np.int64(data[at + 3])
+    if third == ord("q"):
+        return second in _QUOTES
+    return (second << 8 | third) in _SIGNS
 
 
 @kernel
 def _is_roff(data: Bytes, begin: Int, end: Int) -> bool:
     """Tell whether the line from byte `begin` to `end` has a request or an escape of roff."""
     at, size = begin, end - begin
-    if size >= 2 and data[at] == ord("."):
-        if is_letter(data[at + 1]):
-            after = at + 2 + (size >= 3 and (is_letter(data[at + 2])))
-            if after == end or data[after] == _BLANK or data[after] == _TAB or data[after] == _RETURN:
-                return True
-    if size >= 3 and (data[at] == ord(".") or data[at] == ord("'")):
-        if data[at + 1] == _BACKSLASH and data[at + 2] == _QUOTE:
+    if size >= 2 and data[at] == ord(".") and is_letter(data[at + 1]):
+        after = at + 3 if size >= 3 and is_letter(data[at + 2]) else at + 2
+        if after == end or data[after] == _BLANK or data[after] == _TAB or data[after] == _RETURN:
             return True
+    begins = size >= 3 and (data[at] == ord(".") or data[at] == ord("'"))
+    if begins and data[at + 1] == _BACKSLASH and data[at + 2] == _QUOTE:
+        return True
     while at < end:
         found = range_bits(data, at, _BACKSLASH, _BACKSLASH) & low_bits(end - at)
         while found:
-            place = at + count_bits((found & -found) - np.uint64(1))
-            found &= found - np.uint64(1)
-            if place + 2 < end:
-                first, second = data[place + 1], data[place + 2]
-                if first == ord("f") and (second == ord("B") or second == ord("I") or second == ord("R") or second == ord("P") or second == ord("C") or second == ord("(") or second == ord("[")):  # fmt: skip
-                    return True
-                if first == ord("*") and (second == ord("(") or second == ord("[")):
-                    return True
-                if first == ord("(") and place + 3 < end and _is_sign(second, data[place + 3]):
-                    return True
+            if _is_escape(data, at + first_bit(found), end):
+                return True
+            found &= found - ONE
         at += 64
     return False
 
@@ -264,14 +281,17 @@ def _measure_lines(
 @kernel
 def _count_encoded(data: Bytes, at: Int, end: Int) -> Int:
     """Count the characters from byte `at` to `end` in long runs of digits of base64 or hexadecimal numbers."""
-    count, size, digits = 0, 0, 0
+    count: Int = 0
+    size: Int = 0
+    digits: Int = 0
     while at <= end:
-        byte = np.int64(data[at]) if at < end else 0
+        byte: Int = np.int64(data[at]) if at < end else 0
         is_digit = 0x30 <= byte <= 0x39
         if is_digit or is_letter(byte) or byte == ord("+") or byte == ord("/") or byte == ord("="):
             size, digits = size + 1, digits + is_digit
         else:
-            count += size if size >= _RUN and digits else 0
+            if size >= _RUN and digits:
+                count += size
             size, digits = 0, 0
         at += 1
     return count
@@ -282,17 +302,18 @@ def _count_letters(
     data: Bytes, at: Int, end: Int, numbers: Bytes, blocks: Bytes, scripts: Bytes, counts: Counts
 ) -> bool:
     """Count the letters of a word that are not ASCII by script; tell whether letters of two scripts that look alike meet."""
-    is_mixed, before = False, np.int64(0)
+    is_mixed, before = False, NO_SCRIPT
     while at < end:
         code, width = decode(data, at)
-        script = np.int64(0)
+        script: Int = NO_SCRIPT
         if code < 0x80:
-            script = np.int64(LATIN if is_letter(code) else NO_SCRIPT)
+            script = LATIN if is_letter(code) else NO_SCRIPT
         elif char_class(numbers, blocks, code) & LETTER:
             script = script_of(code, scripts)
             counts[script] += 1
-        is_mixed |= LATIN <= script <= CYRILLIC and LATIN <= before <= CYRILLIC and script != before
-        before = script
+        if LATIN <= script <= CYRILLIC and LATIN <= before <= CYRILLIC and script != before:
+            is_mixed = True
+        before = int(script)
         at += width
     return is_mixed
 
@@ -304,12 +325,12 @@ def _measure_words(
 ) -> None:  # fmt: skip
     """Set the columns about words of all texts; `counts` is scratch, (SCRIPTS,)."""
     for row in range(offsets.size - 1):
-        words, mixed, encoded, longest = 0, 0, np.int64(0), np.int64(0)
+        words, mixed, encoded, longest = np.int64(0), 0, np.int64(0), np.int64(0)
         for script in range(SCRIPTS):
             counts[script] = 0
         for word in range(bounds[row], bounds[row + 1]):
             at = offsets[row] + starts[word]
-            words += kinds[word] & HAS_LETTER
+            words += np.int64(kinds[word]) & HAS_LETTER
             longest = max(longest, np.int64(chars[word]))
             if sizes[word] >= _RUN:
                 encoded += _count_encoded(data, at, at + sizes[word])
@@ -319,9 +340,12 @@ def _measure_words(
         letters, most = np.int64(0), np.int64(0)
         for script in range(NO_SCRIPT + 1, SCRIPTS):
             letters += counts[script]
-            most = max(most, counts[script])
-        out[_FOREIGN, row] = (letters - most) / max(letters, 1)
-        out[_MIXED, row] = mixed / max(words, 1)
+            if counts[script] > most:
+                most = counts[script]
+        if letters:
+            out[_FOREIGN, row] = (letters - most) / letters
+        if words:
+            out[_MIXED, row] = mixed / words
         out[_ENCODED, row], out[_LONGEST, row] = encoded, longest
 
 
@@ -370,5 +394,6 @@ TAGGERS = (
         Part(_health, dict.fromkeys(MEANINGS, "document")),
         meanings=MEANINGS,
         limits=LIMITS,
+        decimals=8,
     ),
 )

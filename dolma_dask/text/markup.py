@@ -13,14 +13,98 @@ from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.tables import code_points
 
-TAGS = (
-    "a abbr article aside b big body br button center cite code dd del div dl dt em embed fieldset figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hr html "
-    "i iframe img input ins label legend li link main map meta nav noscript ol option p param path picture pre q s script section select small source span strike strong "
-    "style sub sup svg table tbody td textarea tfoot th thead title tr tt u ul video"
-).split()
+TAGS = frozenset(
+    [
+        "a",
+        "abbr",
+        "article",
+        "aside",
+        "b",
+        "big",
+        "body",
+        "br",
+        "button",
+        "center",
+        "cite",
+        "code",
+        "dd",
+        "del",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "embed",
+        "fieldset",
+        "figure",
+        "font",
+        "footer",
+        "form",
+        "frame",
+        "frameset",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "head",
+        "header",
+        "hr",
+        "html",
+        "i",
+        "iframe",
+        "img",
+        "input",
+        "ins",
+        "label",
+        "legend",
+        "li",
+        "link",
+        "main",
+        "map",
+        "meta",
+        "nav",
+        "noscript",
+        "ol",
+        "option",
+        "p",
+        "param",
+        "path",
+        "picture",
+        "pre",
+        "q",
+        "s",
+        "script",
+        "section",
+        "select",
+        "small",
+        "source",
+        "span",
+        "strike",
+        "strong",
+        "style",
+        "sub",
+        "sup",
+        "svg",
+        "table",
+        "tbody",
+        "td",
+        "textarea",
+        "tfoot",
+        "th",
+        "thead",
+        "title",
+        "tr",
+        "tt",
+        "u",
+        "ul",
+        "video",
+    ]
+)
 """Names of tags that count, of eight letters at most: others in angle brackets are placeholders and addresses as often as tags."""
 
 _LESS, _AND, _BACKSLASH, _BRACKET, _BRACE, _EQUALS = (np.uint8(ord(char)) for char in "<&\\[{=")
+_STOPS = tuple(map(ord, "{[\\\n"))
 _NAME = 8
 HTML, WIKI, LATEX = range(3)
 
@@ -35,12 +119,12 @@ def load_tags() -> Words:
 @kernel
 def is_letter(byte: Int) -> bool:
     """Tell whether a byte is a letter of ASCII."""
-    return ord("a") <= (byte | 0x20) <= ord("z")
+    return bool(ord("a") <= (byte | 0x20) <= ord("z"))
 
 
 @kernel
 def _is_digit(byte: Int, is_hex: bool) -> bool:
-    return 0x30 <= byte <= 0x39 or (is_hex and ord("a") <= (byte | 0x20) <= ord("f"))
+    return bool(0x30 <= byte <= 0x39 or (is_hex and ord("a") <= (byte | 0x20) <= ord("f")))
 
 
 @kernel
@@ -85,7 +169,7 @@ def _entity_end(data: Bytes, begin: Int, end: Int) -> Int:
     at, size = begin + 1, 0
     if at < end and data[at] == ord("#"):
         at += 1
-        is_hex = at < end and data[at] | 0x20 == ord("x")
+        is_hex = bool(at < end and data[at] | 0x20 == ord("x"))
         at += is_hex
         while at < end and size < 7 and _is_digit(data[at], is_hex):
             at, size = at + 1, size + 1
@@ -113,7 +197,7 @@ def _command_end(data: Bytes, begin: Int, end: Int) -> Int:
             byte = data[at]
             if byte == ord("}") or byte == ord("]"):
                 return at + 1
-            if byte == _BRACE or byte == _BRACKET or byte == _BACKSLASH or byte == 0x0A:
+            if np.int64(byte) in _STOPS:
                 return at
             at += 1
     return at

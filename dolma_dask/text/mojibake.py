@@ -1,8 +1,8 @@
 """UTF-8 that was read as Windows-1252 or Latin-1 and written as UTF-8 again: "Ã©" for "é", "â€™" for an apostrophe.
 
-Each character of such a sequence stands for a byte of Windows-1252 (of Latin-1 where that has none), and the bytes are the UTF-8 of one character. Two kinds that are
-written on purpose are left out: sequences whose first byte leads to scripts and signs that are rarely met (an É or a ß before a quote), and sequences behind any
-letter but Â and Ã whose other characters are all typographic punctuation ("é…»").
+Each character of such a sequence stands for a byte of Windows-1252 (of Latin-1 where that has none), and the bytes are the UTF-8 of one character. Two kinds are also
+written on purpose, and count only beside another sequence: those whose first byte leads to scripts and signs that are rarely met (an É or a ß before a quote), and
+those behind any letter but Â and Ã whose other characters are all typographic punctuation ("é…»").
 """
 
 from functools import cache
@@ -20,6 +20,7 @@ RARE_LEADS = (*range(0xC7, 0xCC), 0xCD, *range(0xD2, 0xD7), *range(0xDC, 0xE0))
 PUNCTUATION = (0x85, 0x8B, 0x91, 0x92, 0x93, 0x94, 0x96, 0x97, 0x9B, 0xA0, 0xAB, 0xBB)
 """Bytes of an ellipsis, quotes, dashes and the no-break space."""
 _CONTINUES, _IS_PUNCTUATION = 0x40, 0x80
+_IS_RARE = 4
 
 
 @cache
@@ -36,43 +37,43 @@ def load_bytes() -> Bytes:
 
 @cache
 def load_leads() -> Bytes:
-    """Return how many characters follow each first one, by its byte, uint8 (256,); 0 where it begins no sequence."""
+    """Return how many characters follow each first one, by its byte, uint8 (256,), and whether the sequence needs another beside it; 0 where it begins none."""
     leads = np.zeros(256, np.uint8)
     for first, last, following in ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)):
         leads[first : last + 1] = following
-    leads[list(RARE_LEADS)] = 0
+    leads[list(RARE_LEADS)] |= _IS_RARE
     return for_kernel(leads)
 
 
 @kernel
-def _sequence_end(data: Bytes, begin: Int, end: Int, leads: Bytes, continues: Bytes) -> Int:
-    """Byte after the sequence that begins at byte `begin`; `begin` if none does."""
+def _sequence(data: Bytes, begin: Int, end: Int, leads: Bytes, continues: Bytes) -> tuple[Int, Int, bool]:
+    """Return (byte after, characters, whether it needs another beside it) of the sequence that begins at byte `begin`; no characters if none does."""
     lead, at = decode(data, begin)
     at += begin
-    following = np.int64(leads[lead])
-    all_punctuation, code = _IS_PUNCTUATION, lead & (0x3F >> following)
+    following = np.int64(leads[lead]) & 3
+    punctuation, code = np.int64(_IS_PUNCTUATION), np.int64(lead & (0x3F >> following))
     for _ in range(following):
         if at >= end:
-            return begin
+            return begin, 0, False
         char, width = decode(data, at)
         entry = np.int64(continues[char]) if char < continues.size else 0
         if entry == 0:
-            return begin
-        all_punctuation &= entry
+            return begin, 0, False
+        punctuation &= entry
         code = code << 6 | entry & 0x3F
         at += width
-    is_far = following > 1 and (
-        code < 0x800 or 0xD800 <= code < 0xE000 or code > 0x10FFFF or (following == 3 and code < 0x10000)
-    )
-    if following == 0 or is_far or (all_punctuation and lead > 0xC3):
-        return begin
-    return at
+    if following > 1 and (code < 0x800 or 0xD800 <= code < 0xE000 or code > 0x10FFFF):
+        return begin, 0, False
+    if following == 0 or (following == 3 and code < 0x10000):
+        return begin, 0, False
+    return at, following + 1, bool(leads[lead] & _IS_RARE != 0 or (punctuation != 0 and lead > 0xC3))
 
 
 @kernel
 def count_mojibake(data: Bytes, begin: Int, end: Int, leads: Bytes, continues: Bytes) -> Int:
     """Count the characters in sequences in the text from byte `begin` to `end`; tables as from `load_leads` and `load_bytes`."""
-    count, done, at = np.int64(0), begin, begin
+    count, alone, at = np.int64(0), np.int64(0), begin
+    done, after = begin, begin - 1
     while at < end:
         # what a sequence begins with, U+00C2 to U+00F4, is C3 and a byte
         marks = range_bits(data, at, _C3, _C3) & low_bits(end - at)
@@ -81,9 +82,17 @@ def count_mojibake(data: Bytes, begin: Int, end: Int, leads: Bytes, continues: B
             marks &= marks - ONE
             if place < done:
                 continue
-            stop = _sequence_end(data, place, end, leads, continues)
-            if stop > place:
-                count += np.int64(leads[0xC0 | data[place + 1] & 0x3F]) + 1
-                done = stop
+            stop, size, is_weak = _sequence(data, place, end, leads, continues)
+            if size == 0:
+                continue
+            is_beside = place == after
+            # one that needs another waits for the next
+            waits = is_weak and not is_beside
+            if is_beside:
+                count += alone
+            if not waits:
+                count += size
+            alone = np.int64(size if waits else 0)
+            done = after = stop
         at += 64
     return count

@@ -1,5 +1,6 @@
 """Health of texts, by regular expressions."""
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -7,7 +8,7 @@ from collections import Counter
 from dolma_dask.text.markup import TAGS
 
 MARKUP = re.compile(
-    rf"(?P<html><(?:![-Dd]|/?(?i:{'|'.join(TAGS)})(?=[ \t-\r/>]))[^<>]*>|&(?:[A-Za-z]{{2,8}}|#[0-9]{{2,7}}|#[xX][0-9A-Fa-f]{{2,7}});)"
+    rf"(?P<html><(?:![-Dd]|/?(?i:{'|'.join(sorted(TAGS, reverse=True))})(?=[ \t-\r/>]))[^<>]*>|&(?:[A-Za-z]{{2,8}}|#[0-9]{{2,7}}|#[xX][0-9A-Fa-f]{{2,7}});)"
     r"|(?P<latex>\\(?!f[A-Z])[A-Za-z]{2,}(?:\*?[{\[][^{}\[\]\\\n]*[}\]]?)?)"
     r"|(?P<wiki>\[\[(?![ \t-\r])[^\[\]\n]+\]\]|\{\{(?![ \t-\r])[^{}]+\}\}|^(?P<level>={2,6})[^=\n]+(?P=level)[ \t\r]*$)",
     re.M | re.A,
@@ -20,29 +21,32 @@ BYTES = {
     **{char: byte for byte in range(0x80, 0xA0) for char in bytes([byte]).decode("cp1252", "ignore")},
 }
 FOLLOWING = "[" + "".join(char for char, byte in BYTES.items() if 0x80 <= byte < 0xC0) + "]"
-SEQUENCE = re.compile(
-    f"[\xc2-\xc6\xcc\xce-\xd1\xd7-\xdb]{FOLLOWING}|[\xe0-\xef]{FOLLOWING}{{2}}|[\xf0-\xf4]{FOLLOWING}{{3}}"
+SEQUENCE = re.compile(f"[\xc2-\xdf]{FOLLOWING}|[\xe0-\xef]{FOLLOWING}{{2}}|[\xf0-\xf4]{FOLLOWING}{{3}}")
+QUIET = set(
+    "\u2026\u2039\u2018\u2019\u201c\u201d\u2013\u2014\u203a\xa0\xab\xbb\x85\x8b\x91\x92\x93\x94\x96\x97\x9b"
 )
-QUIET = set("\u2026\u2039\u2018\u2019\u201c\u201d\u2013\u2014\u203a\xa0\xab\xbb\x85\x8b\x91\x92\x93\x94\x96\x97\x9b")
 RUN = re.compile(r"[A-Za-z0-9+/=]{40,}")
 ENDS = set(".!?\u2026\u3002\u0964\u061f\u06d4\uff01\uff1f\uff0e")
 
 
+RARE = set("\xc7\xc8\xc9\xca\xcb\xcd\xd2\xd3\xd4\xd5\xd6\xdc\xdd\xde\xdf")
+
+
 def mojibake(text):
     """Characters in sequences that decode as one character, found from the left."""
-    count = place = 0
-    while found := SEQUENCE.search(text, place):
-        place = found.end()
-        piece = found[0]
+    found, place = [], 0
+    while match := SEQUENCE.search(text, place):
+        place = match.end()
+        piece = match[0]
         try:
-            decoded = bytes(BYTES[char] for char in piece).decode()
+            bytes(BYTES[char] for char in piece).decode()
         except UnicodeDecodeError:
-            decoded = ""
-        if decoded and not (piece[0] not in "\xc2\xc3" and QUIET.issuperset(piece[1:])):
-            count += len(piece)
-        else:
-            place = found.start() + 1
-    return count
+            place = match.start() + 1
+            continue
+        weak = piece[0] in RARE or (piece[0] not in "\xc2\xc3" and QUIET.issuperset(piece[1:]))
+        found.append((match.start(), match.end(), weak))
+    begins, ends = {begin for begin, _, _ in found}, {end for _, end, _ in found}
+    return sum(end - begin for begin, end, weak in found if not weak or end in begins or begin in ends)
 
 
 def is_code(line):
@@ -60,7 +64,9 @@ def is_code(line):
 
 def cut_off(text):
     text = text.rstrip()
-    if text.endswith(("...", "\u2026", "[...]", "[\u2026]")) or text[-6:].lower() == "[more]" and text[-6:].isascii():
+    if text.endswith(("...", "\u2026", "[...]", "[\u2026]")) or (
+        text[-6:].lower() == "[more]" and text[-6:].isascii()
+    ):
         return 1.0
     shown = text.rstrip("\"')]*_`\xbb\u2019\u201d\uff09\u300d\u300f")
     return 0.0 if not text or (shown and shown[-1] in ENDS) else 0.5
@@ -92,10 +98,7 @@ def health(text):
         "mixed_words": mixed / max(alphabetic, 1),
         "repeated_lines": sum(count for count in copies.values() if count > 1) / max(len(lines), 1),
         "cut_off": cut_off(text),
-        "encoded": sum(
-            len(run) for run in RUN.findall(text) if any("0" <= char <= "9" for char in run)
-        )
-        / n,
+        "encoded": sum(len(run) for run in RUN.findall(text) if any("0" <= char <= "9" for char in run)) / n,
         "longest_word": float(max(map(len, words), default=0)),
     }
 
@@ -108,8 +111,7 @@ def letters(words):
         found = [script(char) if char.isalpha() else "" for char in word]
         counts.update(found)
         mixed += any(
-            one in alike and other in alike and one != other
-            for one, other in zip(found, found[1:], strict=False)
+            one in alike and other in alike and one != other for one, other in itertools.pairwise(found)
         )
     return counts, mixed
 

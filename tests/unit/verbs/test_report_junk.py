@@ -1,0 +1,89 @@
+"""A page tells a newcomer that junk is among the documents, and shows the worst of each kind."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import dolma_dask as dk
+from dolma_dask.pages import page
+from dolma_dask.pages.highlights import highlights
+from dolma_dask.pages.model import Example, Junk, ReportData, RuleRow, SourceRow
+from dolma_dask.taggers.health import LIMITS
+
+HERE = {"scheduler": "synchronous", "progress": False}
+CLEAN = "It was late when the train came in, and nobody had slept: {}."
+MESSES = {
+    "mojibake": CLEAN.format("caf\u00c3\u00a9, it isn\u00e2\u20ac\u2122t"),
+    "script": "window.onload = function() { init(); };",
+    "roff": ".SH NAME\n\\fBls\\fR lists the names of files, and what they are.",
+}
+
+
+@pytest.fixture
+def messy(tmp_path) -> Path:
+    """Two shards of 20 documents, 5 of each mess among them; the share of a mess grows."""
+    for shard in range(2):
+        path = tmp_path / f"v0/documents/{shard}.jsonl.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        numbers = range(20 * shard, 20 * shard + 20)
+        kinds = [list(MESSES)[number % 8] if number % 8 < 3 else "clean" for number in numbers]
+        rows = [
+            {"id": f"{kind}-{number}", "source": "web", "text": f"{MESSES.get(kind, '')}\n" * (1 + number // 8) + CLEAN.format(number)}
+            for kind, number in zip(kinds, numbers, strict=True)
+        ]  # fmt: skip
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    dk.tag(str(tmp_path / "v0"), ["health_v1"], experiment="mine", **HERE)
+    return tmp_path
+
+
+def junk_of(folder: Path, name: str) -> tuple[dict, int]:
+    dk.report(str(folder / name), to=str(folder / f"{name}.html"), **HERE)
+    content = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    return {row["key"].rpartition("__")[2]: row for row in content["junk"]}, content["junk_documents"]
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_page_counts_kept_documents_above_the_limits_and_shows_the_worst(messy):
+    found, documents = junk_of(messy, "v0")
+    assert documents == 15
+    for name in MESSES:
+        row = found[name]
+        assert (row["documents"], row["limit"], row["share"]) == (5, LIMITS[name], 5 / 40)
+        ids = [one["id"] for one in row["examples"]]
+        assert ids == [f"{name}-{list(MESSES).index(name) + 8 * number}" for number in (4, 3, 2)]
+    dk.mix(str(messy / "v0"), to=str(messy / "v1"), where="roff <= 0.05 and mojibake <= 0.0001", **HERE)
+    found, documents = junk_of(messy, "v1")
+    assert found["script"]["documents"] == documents == 5
+    assert not {"roff", "mojibake"} & found.keys()
+    everything = " and ".join(f"{name} <= {limit}" for name, limit in LIMITS.items())
+    dk.mix(str(messy / "v0"), to=str(messy / "v2"), where=everything, **HERE)
+    assert junk_of(messy, "v2") == ({}, 0)
+
+
+def test_junk_is_told_first_with_the_rule_that_drops_it():
+    hostile = "</pre><script>alert(1)</script>"
+    shown = Example("above a limit", "r", "a__health_v1__roff", 1.0, "web", "1", "a", 0, hostile)
+    data = ReportData(
+        "t", "corpus/v1", "c", "v",
+        sources=[SourceRow("web", 100, 1000, 80, 800)],
+        rules=[RuleRow("words >= 5", 80, 0.8, 20, 200, 20, 200)],
+        junk=[
+            Junk("a__health_v1__html", 0.001, 60, 0.75),
+            Junk("a__health_v1__roff", 0.05, 20, 0.25, "lines of manual pages", [shown]),
+        ],
+        junk_documents=70,
+        origin="v0",
+    )  # fmt: skip
+    names = {one.key: one.key.rpartition("__")[2] for one in data.junk}
+    first = highlights(data, names)[0]
+    assert first.text == (
+        "70 of 80 documents (87.5 %) may be junk, above a limit of html (60) and roff (20). Read some below, or drop them:"
+    )
+    assert "--where 'words >= 5 and roff <= 0.05'" in first.command, "what most documents have is no junk"
+    whole = page.render(data)
+    assert whole.index('id="findings"') < whole.index('id="junk"') < whole.index('id="rules"')
+    assert "lines of manual pages" in whole
+    assert hostile not in whole
+    assert 'id="junk"' not in page.render(ReportData("t", "d", "c", "v"))
