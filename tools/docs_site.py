@@ -157,12 +157,13 @@ def taggers() -> str:
     """Return the table of all taggers, by family."""
     rows = show_taggers().taggers
     lines = [
-        "| name | unit | attributes | needs | MB per CPU-s | what | other than in the toolkit |",
+        "| name | unit | attributes | needs | MB per CPU-s | what | other than in the toolkit; where to get what it needs |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: (row.family, row.name)):
         speed = "" if row.mb_per_cpu_second is None else f"{row.mb_per_cpu_second:g}"
         names = ", ".join(f"`{one.name}`" for one in row.attributes)
+        differs = " ".join(filter(None, (row.differs, row.source)))
         cells = (
             f"`{row.name}`",
             ", ".join(row.units),

@@ -46,6 +46,7 @@ class TaggerRow:
     units: tuple[str, ...] = ("document",)  # what is scored
     needs: tuple[str, ...] = ()  # besides the text: packages, files of the user's, metadata
     mb_per_cpu_second: float | None = None  # of text; measured alone on the reference corpus
+    source: str = ""  # where to get the files that it needs
     differs: str = ""  # from the published tagger of its name
 
 
@@ -89,6 +90,7 @@ class AttributeTable(TaggerTable, frozen=True):
                 [
                     f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
                     *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
+                    *([row.source] if row.source else []),
                     *([f"Other than in the Dolma toolkit: {row.differs}"] if row.differs else []),
                 ]
             )
@@ -97,7 +99,7 @@ class AttributeTable(TaggerTable, frozen=True):
 
 def _needs(info: TaggerInfo) -> tuple[str, ...]:
     packages = [f"package {info.extra}"] if info.extra else []
-    files = [f"{' or '.join(info.files)} ({info.source})"] if info.source else []
+    files = [" or ".join(info.files) or "what cannot be had"] if info.source else []
     return (*packages, *files, *(name for name in info.reads if name == "metadata"))
 
 
@@ -147,6 +149,7 @@ def show_taggers(
             item.units,
             _needs(item),
             speeds().get(item.name),
+            item.source,
             item.differs,
         )
         for item in listed
