@@ -90,7 +90,7 @@ class AttributeTable(TaggerTable, frozen=True):
                 [
                     f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
                     *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
-                    *([row.source] if row.source else []),
+                    *([f"From: {row.source}"] if row.source else []),
                     *([f"Other than in the Dolma toolkit: {row.differs}"] if row.differs else []),
                 ]
             )

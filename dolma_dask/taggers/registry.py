@@ -366,7 +366,7 @@ def _module(known: Tagger) -> str:
 def _unknown(name: str) -> UsageError:
     names = sorted({*built_in(), *_REGISTERED, *(point.name for point in _entry_points())})
     near = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(names)}."
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see them all: dolma-dask list."
     hint = f"names are separated by spaces: {name.replace(',', ' ')}." if "," in name else hint
     return UsageError(
         f"there is no tagger {name!r}; {hint} A plug-in must be installed in this environment; one of your own "
