@@ -74,6 +74,31 @@ def check_wiki(out: Path) -> None:
     assert (out / "corpus/wiki/report.html").stat().st_size > 100_000
 
 
+def make_c4() -> None:
+    texts = {
+        "kept": "Menu\nA line that ends as it should.\nToo short.\nİt asks: is this one kept?\nlast line without an end",
+        "brace": "if (x) { run. }",
+        "script": "Please turn JavaScript on to read.",
+        "rude": "Here is a darned word of two.",
+        "phrase": "It is no good at allthough it ends.",
+        "nothing": "Home\nAbout us",
+        "whole": "A page of one line.",
+    }
+    store(
+        Path("web/v0/documents/0.jsonl.gz"),
+        [{"id": name, "text": text, "source": "web"} for name, text in texts.items()],
+    )
+    Path("lists/bad_words").mkdir(parents=True)
+    Path("lists/bad_words/en.txt").write_text("darned\ngood at all\n")
+
+
+def check_c4(out: Path) -> None:
+    assert {row["id"]: row["text"] for row in stored("web/v1")} == {
+        "kept": "A line that ends as it should.\nİt asks: is this one kept?\n",
+        "whole": "A page of one line.",
+    }
+
+
 def make_dolma_toolkit() -> None:
     for shard in range(2):
         rows = [{"id": f"{shard}-{n}", "text": text(n % 15), "source": "wiki"} for n in range(20)]
@@ -250,6 +275,7 @@ def check_demo(out: Path) -> None:
 
 
 MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
+    "c4.yaml": (make_c4, check_c4),
     "cerebras.yaml": (make_cerebras, check_cerebras),
     "demo.yaml": (make_demo, check_demo),
     "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),

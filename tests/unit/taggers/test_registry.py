@@ -106,7 +106,7 @@ def test_unknown_name_lists_near_ones():
         UsageError, match="there is no tagger 'gopher_v3'; did you mean 'gopher_v2'"
     ) as caught:
         get_tagger("gopher_v3")
-    assert caught.value.details["near"] == ["gopher_v2"]
+    assert caught.value.details["near"] == ["gopher_v2", "gopher_v1"]
     with pytest.raises(UsageError, match="see them all: dolma-dask list"):
         get_tagger("qqq")
 

@@ -56,6 +56,15 @@ def test_white_space_and_letters_are_those_of_str(classes):
     assert differ(classes, tables.LETTER, letters, recorded, installed) == []
 
 
+def test_punctuation_is_that_of_the_pattern(classes):
+    numbers, blocks = tables.load_punctuation()
+    found = blocks.reshape(-1, 256)[numbers].reshape(-1) | classes & tables.ASSIGNED
+    expected = matches(
+        r"[[:punct:]]|\s|[\u2600-\u26ff]|[\u2700-\u27bf]|[\U0001f300-\U0001f64f]|[\U0001f680-\U0001f6ff]"
+    )
+    assert differ(found, 1, expected, tables.table_versions()[1], regex.__version__) == []
+
+
 @pytest.mark.slow
 def test_answers_of_str_methods(classes):
     numbers, blocks = tables.load_str_classes()
