@@ -212,7 +212,7 @@ def _rules(rules: Sequence[str]) -> Callable[[Sequence[Place]], Bools]:
 
 _WORD = re.compile("[a-z0-9]+")
 _WHOLE_WORD = re.compile(r"(?<![a-z0-9*])[a-z0-9]{2,}(?![a-z0-9*])")
-_BEFORE_DOMAIN = r"\A[a-z]++://(?:[^/?#]*\.)?"
+_BEFORE_DOMAIN = r"\A[a-z]++://(?:[^/?#]*?\.)??"
 
 
 class Pattern(Struct, frozen=True):
@@ -228,7 +228,8 @@ class Pattern(Struct, frozen=True):
         end = r"\Z" if rule.endswith("|") else ""
         inner = rule.strip("|")
         pieces = [re.escape(piece).replace(r"\^", r"(?:[^\w.%-]|\Z)") for piece in inner.split("*")]
-        pieces[0], pieces[-1] = start + pieces[0], pieces[-1] + end
+        pieces[0] = start + pieces[0]
+        pieces[-1] += end
         # an end that is open may lie within a word
         bounded = ("" if start else "*") + inner + ("" if end else "*")
         words = _WHOLE_WORD.findall(bounded)

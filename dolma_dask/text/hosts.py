@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-_URL = re.compile(
-    r"\s*+(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*+://|//)?(?P<authority>[^/?#\s]*+)(?P<path>/[^?#]*+)?", re.DOTALL
-)
+_URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*+://|//)?(?P<authority>[^/?#]*+)(?P<path>/[^?#]*+)?")
 _PORT = re.compile(r":(\d*+)\Z", re.ASCII)
 _HOST = re.compile(r"[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+", re.ASCII)
 
@@ -18,7 +16,7 @@ LONGEST_HOST = 253
 
 def split_url(url: str) -> tuple[str, str]:
     """Return the host of a URL, and its address: the host with the port and the path. Both are empty where there is no host, as in ``mailto:a@b.example``."""
-    found = _URL.match(url)
+    found = _URL.match(url.strip())
     if found is None:
         return "", ""
     scheme, authority, path = found.groups("")
