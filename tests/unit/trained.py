@@ -1,6 +1,9 @@
 """Small real models for tests, written by hand: training by the package fasttext-numpy2 ends in `Encountered NaN` now and then."""
 
+import math
 import struct
+from collections import Counter
+from itertools import pairwise
 
 WORDS = {
     "en": "the of and to in is that for it was on as are with this by be at",
@@ -33,3 +36,24 @@ def write_fast_text(path, labels, quantized=False, kind=3):
         model = _FastText(str(path))
         model.quantize()
         model.save_model(str(path))
+
+
+def write_language_model(path, lines):
+    """Write a model of two words by counts plus one; a word that it does not know has 10 to the power of -6."""
+    sentences = [["<s>", *line.split(), "</s>"] for line in lines]
+    words = sorted({word for sentence in sentences for word in sentence})
+    pairs = Counter(pair for sentence in sentences for pair in pairwise(sentence))
+    firsts = Counter(word for sentence in sentences for word in sentence[:-1])
+    number = sum(firsts.values())
+    ones = {word: math.log10((1 + firsts[word]) / (number + len(words))) for word in words}
+    twos = {pair: math.log10((1 + count) / (firsts[pair[0]] + len(words))) for pair, count in pairs.items()}
+    text = [
+        f"\\data\\\nngram 1={len(words) + 1}\nngram 2={len(twos)}\n\n\\1-grams:\n-6\t<unk>",
+        *(f"{ones[word]:.6f}\t{word}\t-0.3" for word in words),
+        "\n\\2-grams:",
+        *(f"{score:.6f}\t{' '.join(pair)}" for pair, score in sorted(twos.items())),
+        "\n\\end\\\n",
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(text))
+    return ones, twos
