@@ -20,6 +20,7 @@ EXTRAS = {
     "pycld2": "language",
     "resiliparse": "web",
     "s3fs": "s3",
+    "sentencepiece": "kenlm",
     "sentencex": "models",
 }
 """Extra of dolma-dask that brings a package."""

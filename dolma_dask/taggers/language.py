@@ -17,16 +17,14 @@ from dolma_dask.errors import UsageError
 from dolma_dask.models.fast_text import FastText, open_fast_text
 from dolma_dask.models.opened import Open, model_of_package
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Kind, Part, ViewTagger, each_text
-from dolma_dask.text.columns import large_strings
-from dolma_dask.text.kernels import Bytes, Floats, Int, kernel
-from dolma_dask.text.tables import decode
+from dolma_dask.text.interchangeable import interchangeable
+from dolma_dask.text.kernels import Floats
 from dolma_dask.text.units import Unit, cut
 from dolma_dask.text.view import TextView
 
 Detect = Callable[[str], list[tuple[str, float]]]
 """Gives the languages of a text, surest first."""
 
-_SPACE = np.uint8(ord(" "))
 _LEAST = 0.05  # of the probability that `language_langid_v1` says: a text that tells nothing has 0.01 of each language
 _LOWEST, _DECIMALS = 0.01, 2  # of the rows ``1e2``
 
@@ -116,36 +114,6 @@ def _lingua() -> Detect:
 def fast_text_languages(model: FastText, text: str) -> list[tuple[str, float]]:
     """Return the labels of a classifier of languages, for the text in lower case and in one line."""
     return model.predict(text.lower().replace("\n", " ").strip())
-
-
-@kernel
-def _blank_refused(data: Bytes, begin: Int, end: Int, out: Bytes) -> Int:
-    """Copy UTF-8 with spaces in place of control characters and of what is no character; return how many bytes changed."""
-    changed = 0
-    at = begin
-    while at < end:
-        code, width = decode(data, at)
-        is_control = (code < 32 and code != 9 and code != 10 and code != 12 and code != 13) or (
-            127 <= code < 160
-        )
-        is_none = (code & 0xFFFE) == 0xFFFE or (0xFDD0 <= code < 0xFDF0)
-        for place in range(at, at + width):
-            if is_control or is_none:
-                out[place - begin] = _SPACE
-                changed += 1
-            else:
-                out[place - begin] = data[place]
-        at += width
-    return changed
-
-
-def _interchangeable(view: TextView) -> TextView:
-    """Return the texts without what CLD2 refuses."""
-    begin, end = int(view.offsets[0]), int(view.offsets[-1])
-    out = np.empty(end - begin, np.uint8)
-    if not _blank_refused(view.data, begin, end, out):
-        return view
-    return view.inner(large_strings(view.offsets - begin, out), "interchangeable")
 
 
 def _labels(detector: Detector, view: TextView) -> Iterator[pa.Array]:
@@ -347,10 +315,10 @@ def _no_detector() -> Detect:
 
 _BLANKED = "Characters that CLD2 refuses become spaces; the original first tries the text in ASCII letters, which may be of another language."
 _CLD2_PLAIN = Detector.of_package(
-    "pycld2", "CLD2 on plain text", partial(_cld2, is_plain=True), accepts=_interchangeable
+    "pycld2", "CLD2 on plain text", partial(_cld2, is_plain=True), accepts=interchangeable
 )
 _CLD2 = Detector.of_package(
-    "pycld2", "CLD2", partial(_cld2, is_plain=False), accepts=_interchangeable, differs=_BLANKED
+    "pycld2", "CLD2", partial(_cld2, is_plain=False), accepts=interchangeable, differs=_BLANKED
 )
 _CLD2_BY_CODE = replace(
     _CLD2,
@@ -359,7 +327,10 @@ _CLD2_BY_CODE = replace(
 )
 _LANGID = Detector.of_package("py3langid", "langid.py", _langid)
 _LANGDETECT = Detector.of_package("langdetect", "langdetect", _langdetect)
-_LINGUA = Detector.of_package("lingua", "lingua", _lingua)
+# Han characters of either language are Chinese or Japanese by chance: the package itself answers now so, now so
+_LINGUA = Detector.of_package(
+    "lingua", "lingua, which may answer otherwise next time where languages tie", _lingua
+)
 _CLD3 = Detector(
     "CLD3",
     _no_detector,

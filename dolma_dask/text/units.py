@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from dolma_dask.extras import require
 from dolma_dask.text.columns import large_strings
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, kernel
 from dolma_dask.text.tables import SPACE, char_class, code_points, decode, load_tables
 from dolma_dask.text.view import TextView
 
-Unit = Literal["document", "paragraph", "any_paragraph", "line", "word"]
+Unit = Literal["document", "paragraph", "any_paragraph", "line", "word", "sentence"]
 """What is scored. ``paragraph``: a line with its newline, unless it is blank; ``any_paragraph``: the same with those that are blank. ``line``: as ``text.split("\\n")`` makes
-it, ``word``: as ``text.split()`` does."""
+it, ``word``: as ``text.split()`` does. ``sentence``: as the package sentencex finds it with the rules of English, with the white space behind it, unless it is blank."""
 
 
 class Cut(Struct, frozen=True):
@@ -79,6 +80,40 @@ def _words(view: TextView) -> Cut:
     return _pieces(
         view, "word", words.bounds, begins, begins + words.sizes, starts, ends, np.ones(count, np.bool_)
     )
+
+
+def _sentences(view: TextView) -> Cut:
+    """Return the sentences of a view; needs the package sentencex."""
+    require("sentencex", "the unit sentence")
+    from sentencex import segment
+
+    begins: list[int] = []
+    sizes: list[int] = []
+    starts: list[int] = []
+    lengths: list[int] = []
+    counts: list[int] = []
+    for base, text in zip(view.offsets.tolist(), view.texts.to_pylist(), strict=False):
+        place, before = 0, len(begins)
+        for sentence in segment("en", text):
+            # what stands between sentences is left out
+            gap = text.find(sentence, place) - place
+            base += len(text[place : place + gap].encode())
+            place += gap
+            size = len(sentence.encode())
+            if not sentence.isspace():
+                begins.append(base)
+                sizes.append(size)
+                starts.append(place)
+                lengths.append(len(sentence))
+            base += size
+            place += len(sentence)
+        counts.append(len(begins) - before)
+    numbers = [np.array(column, np.int64) for column in (begins, sizes, starts, lengths)]
+    bounds = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    return _pieces(
+        view, "sentence", bounds, numbers[0], numbers[0] + numbers[1], numbers[2], numbers[2] + numbers[3],
+        np.ones(len(begins), np.bool_),
+    )  # fmt: skip
 
 
 def _pieces(
@@ -181,4 +216,5 @@ _CUTTERS: Mapping[Unit, Callable[[TextView], Cut]] = {
     "any_paragraph": _any_paragraphs,
     "line": _lines,
     "word": _words,
+    "sentence": _sentences,
 }

@@ -1,0 +1,183 @@
+"""Taggers that ask classifiers of fastText, which the user gives. Sources: ``jigsaw.py`` and ``quality.py`` of the Dolma toolkit, release 1.2.1.
+
+A model is found by its name below the folder of ``--artifacts``; a text is one line for it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.errors import UsageError
+from dolma_dask.models.fast_text import FastText, open_fast_text
+from dolma_dask.models.opened import Open
+from dolma_dask.taggers.base import NUMBER, NUMBERS_BY_NAME, Kind, Part, Scorer, ViewTagger, each_text
+from dolma_dask.text.units import Unit
+
+Load = Callable[[Mapping[str, Open]], Scorer]
+
+_WHITE = re.compile(r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+"""White space of Unicode, by which the tokenizer library cuts; `str.split` has four controls besides."""
+_ANY_LABELS = "Labels of {}, by every model of fastText in the folder fasttext."
+_ANY: Mapping[str, Any] = {
+    "files": ("fasttext/*.bin", "fasttext/*.ftz"),
+    "source": "Classifiers are published beside many corpora; `fasttext supervised` trains one.",
+}
+_LABELS: Mapping[str, Kind] = {"labels": "labels"}
+
+
+def in_one_line(text: str) -> str:
+    """Return a text as fastText takes it."""
+    return text.replace("\n", " ").strip()
+
+
+def _all_models(files: Mapping[str, Open]) -> Scorer:
+    """Score by every model that is there, each label under the names of both."""
+    models = {PurePosixPath(name).stem: open_fast_text(name, files[name]) for name in sorted(files)}
+
+    def labels(text: str) -> list[list[tuple[str, float]]]:
+        line = in_one_line(text)
+        return [
+            [
+                (_key(f"{name}__{label}"), score)
+                for name, model in models.items()
+                for label, score in model.predict(line)
+            ]
+        ]
+
+    return each_text(labels, [NUMBERS_BY_NAME])
+
+
+def _key(name: str) -> str:
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def _two_labels(files: Mapping[str, Open]) -> Scorer:
+    """Score both labels, under their names with the prefix, as the toolkit writes them."""
+    model = _only(files)
+    if len(model.labels) != 2:
+        raise _foreign(files, model, "two labels, one of them with `non`")
+
+    def labels(text: str) -> list[list[tuple[str, float]]]:
+        return [[(f"__label__{label}", score) for label, score in model.predict(in_one_line(text))]]
+
+    return each_text(labels, [NUMBERS_BY_NAME])
+
+
+def _high_quality(files: Mapping[str, Open]) -> Scorer:
+    """Score the label ``hq``: of the two labels the better one is asked, since both are rounded."""
+    model = _only(files)
+    if {*model.labels} != {"hq", "cc"}:
+        raise _foreign(files, model, "the labels hq and cc")
+
+    def score(text: str) -> tuple[float | None]:
+        found = model.predict(" ".join(text.strip().splitlines()), 1)
+        return (next((sure if label == "hq" else 1 - sure for label, sure in found), None),)
+
+    return each_text(score, [NUMBER])
+
+
+def _words_alone(files: Mapping[str, Open]) -> Scorer:
+    """Score all labels of the words with a space between them; a text without words has none."""
+    model = _only(files)
+
+    def labels(text: str) -> list[list[tuple[str, float]]]:
+        line = _WHITE.sub(" ", text).strip(" ")
+        return [model.predict(line) if line else []]
+
+    return each_text(labels, [NUMBERS_BY_NAME])
+
+
+def _only(files: Mapping[str, Open]) -> FastText:
+    return open_fast_text(*min(files.items()))
+
+
+def _foreign(files: Mapping[str, Open], model: FastText, expected: str) -> UsageError:
+    found = ", ".join(model.labels[:5])
+    return UsageError(
+        f"{min(files)} has {len(model.labels)} labels ({found}); expected {expected}. Give the model that the tagger is made for, or use "
+        "fasttext_document_v1 with any other."
+    )
+
+
+def _loaded(
+    load: Load, types: Mapping[str, Kind], unit: Unit, files: Mapping[str, Open]
+) -> Callable[..., Iterable[pa.Array | np.ndarray]]:
+    return ViewTagger.of("", "", Part(load(files), types, unit)).function
+
+
+def _no_model(*_: object) -> list[pa.Array]:
+    raise UsageError("there is no model; give its file in the folder of --artifacts.")
+
+
+def _row(
+    name: str,
+    description: str,
+    load: Load,
+    unit: Unit = "document",
+    types: Mapping[str, Kind] = _LABELS,
+    **more: Any,
+) -> ViewTagger:
+    return ViewTagger.of(
+        name,
+        description,
+        Part(_no_model, types, unit),
+        extra="fasttext",
+        load=partial(_loaded, load, types, unit),
+        **more,
+    )
+
+
+def _of_toolkit(model: str, folder: str = "https://dolma-artifacts.org/fasttext_models") -> dict[str, Any]:
+    name = PurePosixPath(model).name
+    return {"files": (f"fasttext/{name}",), "source": f"It is published as {folder}/{model}."}
+
+
+_HATE = _of_toolkit("jigsaw_fasttext_bigrams_20230515/jigsaw_fasttext_bigrams_hatespeech_final.bin")
+_NSFW = _of_toolkit("jigsaw_fasttext_bigrams_20230515/jigsaw_fasttext_bigrams_nsfw_final.bin")
+_SENTENCES = "Sentences are those of the package sentencex; the original takes those of blingfire."
+
+TAGGERS = (
+    _row("fasttext_document_v1", _ANY_LABELS.format("the text"), _all_models, **_ANY),
+    _row("fasttext_sentence_v1", _ANY_LABELS.format("each sentence"), _all_models, "sentence", **_ANY),
+    _row("fasttext_paragraph_v1", _ANY_LABELS.format("each paragraph"), _all_models, "paragraph", **_ANY),
+    _row("jigsaw_hatespeech_document_v2", "How hateful the text is, and how harmless.", _two_labels, **_HATE),
+    _row(
+        "jigsaw_hatespeech_sentence_v2",
+        "How hateful each sentence is, and how harmless.",
+        _two_labels,
+        "sentence",
+        differs=_SENTENCES,
+        **_HATE,
+    ),
+    _row("jigsaw_nsfw_document_v1", "How obscene the text is, and how harmless.", _two_labels, **_NSFW),
+    _row(
+        "jigsaw_nsfw_sencence_v2",
+        "How obscene each sentence is, and how harmless; the name is spelled as in the toolkit.",
+        _two_labels,
+        "sentence",
+        differs=_SENTENCES,
+        **_NSFW,
+    ),
+    _row(
+        "dclm-oh-eli5",
+        "How much the text is like instructions and good answers, by the classifier of DCLM.",
+        _high_quality,
+        types={"score": "document"},
+        **_of_toolkit(
+            "openhermes_reddit_eli5_vs_rw_v2_bigram_200k_train.bin",
+            "https://huggingface.co/mlfoundations/fasttext-oh-eli5/resolve/main",
+        ),
+    ),
+    _row(
+        "dolma17-quality",
+        "What the text is like of the sources of Dolma 1.7: a key for each.",
+        _words_alone,
+        differs="A text without words has no value; the original fails.",
+        **_of_toolkit("dolma-1_7/cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"),
+    ),
+)

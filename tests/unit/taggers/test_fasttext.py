@@ -1,0 +1,107 @@
+"""Taggers that ask a classifier of the user's: laws of every tagger, names of labels, and messages where the model is another one or missing."""
+
+import json
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from trained import write_fast_text
+
+import dolma_dask as dk
+from dolma_dask.errors import UsageError
+from dolma_dask.taggers.fasttext import TAGGERS
+from dolma_dask.taggers.language import TAGGERS as LANGUAGES
+from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.testing.taggers import TaggerTests
+
+pytest.importorskip("fasttext", reason="the packages of the extra models are not installed")
+pytest.importorskip("sentencex", reason="the packages of the extra models are not installed")
+
+LABELS = {"dclm-oh-eli5": ("hq", "cc"), "jigsaw": ("toxic", "non_toxic")}
+ROWS = [*TAGGERS, *(tagger for tagger in LANGUAGES if tagger.extra == "fasttext")]
+EN, DE = "the of and to in is that for", "der die und das in zu den nicht"
+
+
+def batch(*texts):
+    return pa.RecordBatch.from_arrays([pa.array(texts, pa.large_string())], names=["text"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Give the file of a model for a tagger."""
+    made = {}
+
+    def give(name):
+        labels = next((labels for prefix, labels in LABELS.items() if name.startswith(prefix)), ("en", "de"))
+        if labels not in made:
+            made[labels] = tmp_path_factory.mktemp("models") / "m.bin"
+            write_fast_text(made[labels], labels)
+        return made[labels]
+
+    return give
+
+
+@pytest.fixture(scope="module")
+def given(model):
+    """Give a tagger with its model."""
+    return lambda tagger: tagger.with_files({"fasttext/2m.bin": partial(open, model(tagger.name), "rb")})
+
+
+class TestWithModel(TaggerTests):
+    test_pickling = None  # models are opened where they are asked
+
+    @pytest.fixture(params=ROWS, ids=lambda tagger: tagger.name)
+    def tagger(self, request, given):
+        return given(request.param)
+
+
+@pytest.mark.parametrize("tagger", ROWS, ids=lambda tagger: tagger.name)
+def test_without_a_model_it_says_where_to_get_it(tagger):
+    with pytest.raises(
+        UsageError, match=rf"the tagger {tagger.name} needs a file of yours.*--artifacts.*publish"
+    ):
+        tagger(batch("a"))
+
+
+def found(given, name, *texts):
+    tagger = given(get_tagger(name))
+    return [list(row.values()) for row in tagger(batch(*texts)).to_pylist()]
+
+
+def test_labels_have_the_name_of_the_model(given):
+    (((first, _), (second, _)),), *_ = found(given, "fasttext_document_v1", EN)
+    assert (first, second) == ("_2m__en", "_2m__de")
+
+
+def test_sentences_are_spans_of_the_text(given):
+    ((spans,),) = found(given, "jigsaw_hatespeech_sentence_v2", "Is it? The é of.\n\n Was it so. ")
+    assert {(span["start"], span["end"]) for span in spans} == {(0, 7), (7, 16), (18, 30)}
+    assert {span["label"] for span in spans} == {"__label__toxic", "__label__non_toxic"}
+
+
+def test_the_quality_of_either_label_is_that_of_one(given):
+    (good,), (bad,) = found(given, "dclm-oh-eli5", EN, DE)
+    assert 0.5 < good < 1.001
+    assert -0.001 < bad < 0.5
+
+
+def test_a_text_without_words_has_no_quality(given):
+    assert found(given, "dolma17-quality", " \n\u3000") == [[[]]]
+
+
+def test_a_model_with_other_labels_is_refused(model):
+    for name, expected in (("dclm-oh-eli5", "labels hq and cc"),):
+        with pytest.raises(UsageError, match=rf"m\.bin has 2 labels \(.*\); expected the {expected}"):
+            get_tagger(name).with_files({"m.bin": partial(open, model("any"), "rb")})
+
+
+def test_tag_takes_models_from_the_folder(tmp_path, model):
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    (tmp_path / "v0/documents/a.jsonl").write_text(json.dumps({"id": "1", "text": EN, "source": "s"}) + "\n")
+    (tmp_path / "own/fasttext").mkdir(parents=True)
+    (tmp_path / "own/fasttext/lid.176.bin").write_bytes(model("any").read_bytes())
+    dk.tag(f"{tmp_path}/v0", ["ft_lang_id_en_doc_v2"], artifacts=f"{tmp_path}/own", scheduler="synchronous")
+    row = json.loads((tmp_path / "v0/attributes/ft_lang_id_en_doc_v2/a.jsonl").read_text())
+    ((start, end, score),) = row["attributes"]["ft_lang_id_en_doc_v2__ft_lang_id_en_doc_v2__en"]
+    assert (start, end) == (0, len(EN))
+    assert score > 0.5
