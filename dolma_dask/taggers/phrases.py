@@ -6,6 +6,7 @@ whose case is folded roughly (``@`` is taken for a grave accent too); two letter
 
 import re
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -151,8 +152,16 @@ def _pair(phrase: bytes) -> int:
 
 
 def _before_lower(signs: set[str]) -> set[str]:
-    """Return all characters that become one of these in lower case; at the end of a word a sigma becomes another."""
-    if not signs:
-        return signs
-    letters = map(chr, range(_LAST_CASED))
-    return signs | {one for one in letters if not signs.isdisjoint(one.lower() + ("a" + one).lower()[1:])}
+    """Return these characters and all that become one of them in lower case."""
+    return signs.union(*(_capitals().get(sign, ()) for sign in signs))
+
+
+@cache
+def _capitals() -> dict[str, set[str]]:
+    """Return what becomes each character in lower case; a sigma at the end of a word becomes another."""
+    found: dict[str, set[str]] = {}
+    for letter in map(chr, range(_LAST_CASED)):
+        if letter.lower() != letter:
+            for lowered in letter.lower() + ("a" + letter).lower():
+                found.setdefault(lowered, set()).add(letter)
+    return found

@@ -320,7 +320,7 @@ def test_list_of_a_tagger_shows_its_attributes(capsys):
     (row,) = json.loads(capsys.readouterr().out)["taggers"]
     assert [one["name"] for one in row["attributes"]] == list(gopher.TYPES)
     assert all(one["meaning"] for one in row["attributes"])
-    assert cli.main(["list", "gopher_v1"]) == 2
+    assert cli.main(["list", "gopher_v3"]) == 2
     assert "did you mean 'gopher_v2'" in capsys.readouterr().err
 
 
@@ -449,8 +449,8 @@ def bash_script(tmp_path_factory):
         (["mix", "--wh"], {"--where"}),
         (["mix", "--dry"], {"--dry-run"}),
         (["mix", "x", "--on-bad-record", "q"], {"quarantine"}),
-        (["tag", "x", "--taggers", "redpajama_v2_d"], {"redpajama_v2_doc"}),
-        (["list", "gopher_v2"], {"gopher_v2"}),
+        (["tag", "x", "--taggers", "char_length_v"], {"char_length_v1"}),
+        (["list", "char_length_v"], {"char_length_v1"}),
         (["convert", "x", "--mapping", "c"], {"c4"}),
         (["run", "--fr"], {"--from"}),
         (["tag", "some_f"], {"some_folder"}),
