@@ -2401,6 +2401,7 @@ def tag(
     *,
     experiment: str | None = None,
     artifacts: str | None = None,
+    tokenizer: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
@@ -2435,6 +2436,9 @@ def tag(
     artifacts : str, optional
         Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in
         place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
+    tokenizer : str, optional
+        Tokenizer whose tokens taggers count: a tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub:
+        EleutherAI/pythia-70m, with a revision behind @.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional

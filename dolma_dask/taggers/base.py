@@ -6,10 +6,11 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts
 from dolma_dask.text.units import Cut, Unit, cut, repeated
 from dolma_dask.text.view import TextView
+
+if TYPE_CHECKING:
+    from dolma_dask.tokens.engine import TokenEngine
 
 Kind = Literal["document", "spans", "scalar", "dict", "labels"]
 """Form of a column in JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
@@ -185,7 +189,7 @@ class ViewTagger:
 
     `function` gets the view, and each column of `reads` behind the first; it returns a column for each of `types`, a value for each text. Its docstring
     describes the tagger, `meanings` its types. With `files`, patterns of names in a folder of the user's, `load` makes another function of those
-    that are there: `with_files`.
+    that are there: `with_files`. With `tokenize`, which makes a function of a tokenizer of the user's, `with_tokenizer` does.
     """
 
     name: str
@@ -204,6 +208,8 @@ class ViewTagger:
     labels: tuple[str, ...] = ()  # all that a column of kind ``labels`` may have; empty: nobody knows before
     files: tuple[str, ...] = ()
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
+    tokenize: "Callable[[TokenEngine], Scorer] | None" = None
+    cost: str = ""  # for `dolma_dask.placement`, if it is much dearer than others
 
     @classmethod
     def of(cls, name: str, description: str, *parts: Part, **more: Any) -> "ViewTagger":
@@ -215,6 +221,15 @@ class ViewTagger:
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""
         return self if self.load is None else dataclasses.replace(self, function=self.load(files))
+
+    def with_tokenizer(self, tokenizer: "TokenEngine") -> "ViewTagger":
+        """Return the tagger that uses this tokenizer, whose digest is one of its parameters."""
+        if self.tokenize is None:
+            return self
+        params = json.dumps(tokenizer.params(), sort_keys=True, separators=(",", ":"))
+        return dataclasses.replace(
+            self, function=self.tokenize(tokenizer), params=params, cost=tokenizer.cost
+        )
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch."""
