@@ -133,8 +133,17 @@ def _check_and_tag(root: str) -> None:
     from dolma_dask.verbs.validate.verb import validate
 
     convert(f"{root}/documents", to=f"{root}/converted", source="s", metadata=["n"], **_QUIET)
-    tag(root, sorted(built_in()), **_QUIET)
+    tag(root, sorted(built_in()), tokenizer=_train(root), **_QUIET)
     validate(root, against=f"{root}/converted", **_QUIET)
+
+
+def _train(root: str) -> str:
+    """Write a tokenizer; return its path."""
+    from dolma_dask.testing.tokenizer import train_tokenizer
+
+    path = f"{root}/tokenizer.json"
+    train_tokenizer([_document("a", row)["text"] for row in range(ROWS)], path, vocab_size=300)
+    return path
 
 
 def _compare(root: str) -> None:
@@ -187,13 +196,10 @@ def _attach(root: str) -> None:
 
 
 def _tokenize(root: str) -> None:
-    from dolma_dask.testing.tokenizer import train_tokenizer
     from dolma_dask.verbs.hdf5.verb import hdf5
     from dolma_dask.verbs.ragged import ragged
 
-    tokenizer = f"{root}/tokenizer.json"
-    train_tokenizer([_document("a", row)["text"] for row in range(ROWS)], tokenizer, vocab_size=300)
-    end: Any = {"tokenizer": tokenizer, "eos": "<|endoftext|>", **_QUIET}
+    end: Any = {"tokenizer": _train(root), "eos": "<|endoftext|>", **_QUIET}
     ragged(root, f"{root}/tokens", **end)
     hdf5(root, f"{root}/packed", max_seq_length=64, use_ftfy=True, wikitext_detokenize=True, **end)
     hdf5(root, f"{root}/rows", max_seq_length=64, pack_sequences=False, split_text_to_tokenize=True, **end)

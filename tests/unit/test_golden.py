@@ -391,7 +391,8 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         path = root / f"v0/documents/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(lines(number))
-    dk.tag(f"{root}/v0", list(built_in()), **options)
+    write_tokenizer(root / "tokenizer.json")
+    dk.tag(f"{root}/v0", list(built_in()), tokenizer=f"{root}/tokenizer.json", **options)
     made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in built_in()}
     dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
     made["convert_attributes"] = root / "v0/attributes/flat"
@@ -443,7 +444,6 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         f"{root}/raw/lines", to=f"{root}/made", function=_halves, source="s", format="jsonl", **options
     )
     made["convert function"] = root / "made/documents"
-    write_tokenizer(root / "tokenizer.json")
     dk.ragged(
         f"{root}/v0",
         f"{root}/tokens",
