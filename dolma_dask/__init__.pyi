@@ -2402,6 +2402,7 @@ def tag(
     experiment: str | None = None,
     artifacts: str | None = None,
     tagger_modules: Sequence[str] | str | None = None,
+    tokenizer: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     source: str | None = None,
     version: str | None = None,
@@ -2438,6 +2439,9 @@ def tag(
         place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
     tagger_modules : list of str, optional
         Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
+    tokenizer : str, optional
+        Tokenizer whose tokens taggers count: a tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub:
+        EleutherAI/pythia-70m, with a revision behind @.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
     source : str, optional

@@ -70,6 +70,7 @@ VERBS = _by_name(
         "dolma_dask.verbs.tag:tag",
         "Run taggers over every document, in one pass.",
         reads=("dataset", "artifacts"),
+        files=("tokenizer",),
         writes=("dataset",),
     ),
     Verb(

@@ -50,6 +50,13 @@ class TokenizingOptions(Options):
         return choose(replace(open_tokenizer(self.tokenizer), in_text=self.in_text), self.engine)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountingOptions(TokenizingOptions):
+    """A tokenizer whose ids are looked at and not written."""
+
+    tokenizer: str
+
+
 def by_definition_if_engines_differ(outputs: Sequence[TokenizingOptions], make: Callable[[], S]) -> S:
     """Run work that encodes texts; if the fast engine gives other ids than the definition, run it once more by this, with all that the other had made."""
     engines = [one.opened() for one in outputs]

@@ -127,6 +127,7 @@ def _document(shard: str, row: int) -> dict[str, Any]:
 
 
 def _check_and_tag(root: str) -> None:
+    from dolma_dask.taggers.base import ViewTagger
     from dolma_dask.taggers.registry import built_in
     from dolma_dask.verbs.convert.verb import convert
     from dolma_dask.verbs.tag import tag
@@ -136,10 +137,19 @@ def _check_and_tag(root: str) -> None:
     own = [
         name
         for name, known in built_in().items()
-        if not (getattr(known, "extra", "") or getattr(known, "source", ""))
+        if isinstance(known, ViewTagger) and (known.tokenize or not (known.extra or known.source))
     ]
-    tag(root, sorted(own), **_QUIET)
+    tag(root, sorted(own), tokenizer=_train(root), **_QUIET)
     validate(root, against=f"{root}/converted", **_QUIET)
+
+
+def _train(root: str) -> str:
+    """Write a tokenizer; return its path."""
+    from dolma_dask.testing.tokenizer import train_tokenizer
+
+    path = f"{root}/tokenizer.json"
+    train_tokenizer([_document("a", row)["text"] for row in range(ROWS)], path, vocab_size=300)
+    return path
 
 
 def _compare(root: str) -> None:
@@ -192,13 +202,10 @@ def _attach(root: str) -> None:
 
 
 def _tokenize(root: str) -> None:
-    from dolma_dask.testing.tokenizer import train_tokenizer
     from dolma_dask.verbs.hdf5.verb import hdf5
     from dolma_dask.verbs.ragged import ragged
 
-    tokenizer = f"{root}/tokenizer.json"
-    train_tokenizer([_document("a", row)["text"] for row in range(ROWS)], tokenizer, vocab_size=300)
-    end: Any = {"tokenizer": tokenizer, "eos": "<|endoftext|>", **_QUIET}
+    end: Any = {"tokenizer": _train(root), "eos": "<|endoftext|>", **_QUIET}
     ragged(root, f"{root}/tokens", **end)
     hdf5(root, f"{root}/packed", max_seq_length=64, use_ftfy=True, wikitext_detokenize=True, **end)
     hdf5(root, f"{root}/rows", max_seq_length=64, pack_sequences=False, split_text_to_tokenize=True, **end)

@@ -6,10 +6,11 @@ file, and lets all taggers of a run share one pass over the text.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.units import Cut, Unit, cut, repeated
 from dolma_dask.text.view import TextView
+
+if TYPE_CHECKING:
+    from dolma_dask.tokens.engine import TokenEngine
 
 Kind = Literal["document", "spans", "scalar", "dict", "labels"]
 """Form of a column in JSON. ``document``: float64, written ``[[0, len(text), x]]`` (null: key left out);
@@ -196,7 +200,7 @@ class ViewTagger:
 
     `function` gets the view, and each other column of `reads`; without ``text`` there it leaves the view alone, which may be of any column. It returns a column for each of `types`, a value for each text. Its docstring
     describes the tagger, `meanings` its types. With `files`, patterns of names in a folder of the user's, `load` makes another function of those
-    that are there: `with_files`.
+    that are there: `with_files`. With `tokenize`, which makes a function of a tokenizer of the user's, `with_tokenizer` does.
     """
 
     name: str
@@ -218,6 +222,8 @@ class ViewTagger:
     labels: tuple[str, ...] = ()  # all that a column of kind ``labels`` may have; empty: nobody knows before
     files: tuple[str, ...] = ()
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
+    tokenize: "Callable[[TokenEngine], Scorer] | None" = None
+    cost: str = ""  # for `dolma_dask.placement`, if it is much dearer than others
 
     @classmethod
     def of(cls, name: str, description: str, *parts: Part, **more: Any) -> "ViewTagger":
@@ -235,15 +241,26 @@ class ViewTagger:
         return self if self.load is None else dataclasses.replace(self, function=self.load(files), source="")
 
     def lacks(self, *, has_files: bool = False) -> str | None:
-        """Say what it needs and does not have, a package or a file of the user's; None if it can be called."""
+        """Say what it needs and does not have, a package, a tokenizer or a file of the user's; None if it can be called."""
         what = f"the tagger {self.name}"
-        if self.source and not self.files:
-            return f"{what} cannot be used: {self.source}"
         if self.extra and (message := missing(self.extra, what)) is not None:
             return message
         if not self.source or has_files:
             return None
+        if self.tokenize is not None:
+            return f"{what} counts tokens of a tokenizer, and none was given; expected --tokenizer, {self.source}."
+        if not self.files:
+            return f"{what} cannot be used: {self.source}"
         return f"{what} needs a file of yours: found none, expected {' or '.join(self.files)} in the folder of --artifacts. {self.source}"
+
+    def with_tokenizer(self, tokenizer: "TokenEngine") -> "ViewTagger":
+        """Return the tagger that uses this tokenizer, whose digest is one of its parameters."""
+        if self.tokenize is None:
+            return self
+        params = json.dumps(tokenizer.params(), sort_keys=True, separators=(",", ":"))
+        return dataclasses.replace(
+            self, function=self.tokenize(tokenizer), params=params, cost=tokenizer.cost, source=""
+        )
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch.

@@ -73,9 +73,9 @@ def _random_codes(draw: random.Random, count: int) -> list[int]:
 
 
 def can_be_called(name: str) -> bool:
-    """Tell whether a tagger shipped has what it needs; one that lacks a package or a file of the user's is not tested with the others."""
+    """Tell whether a tagger shipped has what it needs, or needs a tokenizer alone; one that lacks a package or a file of the user's is not tested with the others."""
     found = find_built_in(name)
-    return not isinstance(found, ViewTagger) or found.lacks() is None
+    return not isinstance(found, ViewTagger) or found.tokenize is not None or found.lacks() is None
 
 
 def make_batch(columns: tuple[str, ...], texts: list[str]) -> pa.RecordBatch:

@@ -84,6 +84,13 @@ class TagOptions(DatasetOptions, RecordOptions):
             kind="list of str",
         ),
     ] = None
+    tokenizer: Annotated[
+        str | None,
+        Opt(
+            "Tokenizer whose tokens taggers count: a tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: "
+            "EleutherAI/pythia-70m, with a revision behind @."
+        ),
+    ] = None
     format: Format = None
 
 
@@ -122,10 +129,39 @@ def tag(
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
-    opened = options.open(dataset)
     given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
     register_toolkit(options.tagger_modules)
     objects = [_tagger(item) for item in given]
+    _check_tokenizer(objects, options.tokenizer)
+    if options.tokenizer is None:
+        return _tag(dataset, objects, options)
+    from dolma_dask.outputs.tokenizing import CountingOptions, by_definition_if_engines_differ
+
+    counting = CountingOptions(tokenizer=options.tokenizer)
+
+    def with_tokenizer() -> Summary:
+        engine = counting.opened()
+        tokenizing = [
+            item.with_tokenizer(engine) if isinstance(item, ViewTagger) else item for item in objects
+        ]
+        return _tag(dataset, tokenizing, options, engine.notes)
+
+    return by_definition_if_engines_differ([counting], with_tokenizer)
+
+
+def _check_tokenizer(taggers: Sequence[Tagger], given: str | None) -> None:
+    """Refuse a tokenizer that no tagger uses."""
+    if given is not None and not any(isinstance(item, ViewTagger) and item.tokenize for item in taggers):
+        names = ", ".join(item.name for item in taggers)
+        raise UsageError(
+            f"tokenizer={given!r}, but none of the taggers {names} uses one. Leave tokenizer out."
+        )
+
+
+def _tag(
+    dataset: Documents, objects: Sequence[Tagger], options: TagOptions, notes: tuple[str, ...] = ()
+) -> Summary:
+    opened = options.open(dataset)
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
     _check_needs(objects, used)
@@ -146,7 +182,7 @@ def tag(
         tasks.append(stage.task(columns, *units))
     every = [output.path(shard) for shard in opened.shards for output in outputs]
     params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
-    plan = attribute_plan(stage, opened, list(sets), tasks, every, params)
+    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, notes=notes)
     lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
         path, names = next(iter(lost.items()))
@@ -223,6 +259,13 @@ class TagOutput(Struct, frozen=True):
         bool  # whether a document that a tagger cannot do keeps its row, without the tagger's attributes
     )
     verb: ClassVar[str] = "tag"
+
+    @property
+    def cost(self) -> str:
+        """See `dolma_dask.engine.map.Map.cost`."""
+        return next(
+            (tagger.cost for tagger in self.taggers if isinstance(tagger, ViewTagger) and tagger.cost), ""
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:

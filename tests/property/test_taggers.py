@@ -10,6 +10,7 @@ import regex
 import tagger_oracles as oracles
 from hypothesis import example, given
 from hypothesis import strategies as st
+from oracles.tokens import JSON
 from redpajama_oracle import rule_signals
 
 from dolma_dask.taggers.registry import built_in, get_tagger, list_taggers
@@ -19,6 +20,7 @@ from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.tables import code_points, load_tables
 from dolma_dask.text.view import TextView
 from dolma_dask.text.words import ELLIPSIS, LETTER, NUMBER_SIGN
+from dolma_dask.tokens.engine import load_tokenizer
 
 
 def column(*texts):
@@ -64,7 +66,7 @@ def test_tagger_equals_its_definition_on_wild_texts(name):
 
 
 def check_definition(name, batch, skip):
-    tagger = get_tagger(name)
+    tagger = get_tagger(name).with_tokenizer(load_tokenizer(JSON))
     columns = [column(*values) for values in zip(*batch, strict=True)][: len(tagger.reads)]
     documents = pa.RecordBatch.from_arrays(columns, names=list(tagger.reads)).slice(skip)
     tagged = tagger(documents)

@@ -394,8 +394,9 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         path = root / f"v0/documents/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(lines(number))
+    write_tokenizer(root / "tokenizer.json")
     taggers = [*filter(can_be_called, built_in())]
-    dk.tag(f"{root}/v0", taggers, **options)
+    dk.tag(f"{root}/v0", taggers, tokenizer=f"{root}/tokenizer.json", **options)
     made |= {f"tag {name}": root / f"v0/attributes/{name}" for name in taggers}
     dk.convert(f"{root}/v0", to=f"{root}/v0", attributes="gopher_v2", form="flat", rename="flat", **options)
     made["convert_attributes"] = root / "v0/attributes/flat"
@@ -447,7 +448,6 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         f"{root}/raw/lines", to=f"{root}/made", function=_halves, source="s", format="jsonl", **options
     )
     made["convert function"] = root / "made/documents"
-    write_tokenizer(root / "tokenizer.json")
     dk.ragged(
         f"{root}/v0",
         f"{root}/tokens",

@@ -19,6 +19,8 @@ from dolma_dask.taggers.registry import (
     tagger,
 )
 from dolma_dask.testing.taggers import TaggerTests, can_be_called
+from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.tokens.engine import load_tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +83,11 @@ def plug_ins(tmp_path, monkeypatch):
 
 class TestShipped(TaggerTests):
     @pytest.fixture(params=[*filter(can_be_called, built_in())])
-    def tagger(self, request):
-        return get_tagger(request.param)
+    def tagger(self, request, tmp_path_factory):
+        path = tmp_path_factory.getbasetemp() / "tokenizer.json"
+        if not path.exists():
+            train_tokenizer(["the cat the cat the cat"], path, vocab_size=270)
+        return get_tagger(request.param).with_tokenizer(load_tokenizer(path))
 
 
 def described():
