@@ -8,6 +8,7 @@ with hashes of what lies between: all periods together look at n log n character
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +76,7 @@ def _are_equal(codes: Positions, hashes: Words, powers: Words, one: Int, other: 
     for number in range(min(size, _DIRECTLY)):
         if codes[one + number] != codes[other + number]:
             return False
-    return size <= _DIRECTLY or _hash(hashes, powers, one, size) == _hash(hashes, powers, other, size)
+    return bool(size <= _DIRECTLY or _hash(hashes, powers, one, size) == _hash(hashes, powers, other, size))
 
 
 @kernel
@@ -83,7 +84,8 @@ def _reach(
     codes: Positions, hashes: Words, powers: Words, one: Int, other: Int, most: Int, goes_back: bool
 ) -> Int:
     """Count the characters from two places on that are the same, or those before them, `most` at most."""
-    low, high = 0, most
+    low: Int = 0
+    high = most
     while low < high:
         middle = (low + high + 1) // 2
         back = middle if goes_back else 0
@@ -249,7 +251,7 @@ def _repetitions(view: TextView) -> Iterator[pa.Array]:
 
 def _with_sums(unit: Unit, view: TextView) -> Iterator[pa.Array | Floats]:
     """Yield the repetitions, the copies and the length of the largest ones, and the share of the text that they are."""
-    (column,) = Part(_repetitions, {"repetition": "spans"}, unit).score(view)
+    column: Any = next(Part(_repetitions, {"repetition": "spans"}, unit).score(view))
     yield column
     spans, bounds = column.flatten(), np.asarray(column.offsets)
     sizes = np.asarray(spans.field("end")) - np.asarray(spans.field("start"))
