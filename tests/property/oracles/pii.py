@@ -49,7 +49,7 @@ def in_paragraphs(text):
             if kind == "EMAIL_ADDRESS":
                 matches = (match for match in matches if is_address(match.group(1)))
             found[kind] += spans(matches, start)
-    every = sum(found.values(), [])
+    every = [span for listed in found.values() for span in listed]
     size = sum(span["end"] - span["start"] for span in every)
     result = {kind: listed or None for kind, listed in found.items()}
     return result | {
