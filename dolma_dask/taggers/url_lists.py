@@ -12,7 +12,7 @@ import re
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,7 +38,7 @@ _BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\|"
 _COMMENT = re.compile(r"\s+[#!].*|(?<=\^).*")
 _SIGNS = ("#", "!", ";", "[")
 
-Lines = pa.LargeStringArray
+Lines: TypeAlias = pa.LargeStringArray
 """Lines of a list in small letters, without the white space around them; none is empty."""
 
 
@@ -218,7 +218,7 @@ def _rules(rules: Sequence[str], plain: Lines) -> Callable[[Sequence[Place]], Bo
 
     def find(places: Sequence[Place]) -> Bools:
         found = _held(keys, [[*domains_of(place.host)] for place in places])
-        for row in np.flatnonzero(~found) if by_word else ():
+        for row in np.flatnonzero(~found).tolist() if by_word else ():
             address = f"http://{places[row].address}" if places[row].host else ""
             words = {"", *_WORD.findall(address)}
             found[row] = any(one.matches(address) for word in words for one in by_word.get(word, ()))

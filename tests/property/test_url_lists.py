@@ -139,7 +139,7 @@ patterns = st.one_of(
             "banner",
             "/ads/",
             "^a^",
-            "*b*",
+            "*b-*",
             "|http://a",
             "x.gif|",
             "a*gif",
