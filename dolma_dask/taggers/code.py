@@ -5,7 +5,7 @@ The extension of the file is ``metadata.ext``, the stars of its repository ``met
 
 import re
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBER, SPANS, Part, ViewTagger, each_text
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.text.comments import HTML, JAVA_FAMILY, PYTHON, count_comments, page_share, styles
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, kernel
 from dolma_dask.text.tables import LETTER, STR_WORD, char_class, decode, load_str_classes, load_tables
 from dolma_dask.text.view import TextView
 
@@ -28,7 +28,7 @@ def _may_have_comment(view: TextView) -> Bools:
     """Tell which texts have ``/*``, or begin as a block of comments does."""
     found = [pc.match_substring(view.texts, "/*"), pc.equal(view.texts, "")]
     found += [pc.starts_with(view.texts, sign) for sign in _SIGNS]
-    return np.logical_or.reduce([np.asarray(one) for one in found])
+    return np.asarray(reduce(pc.or_, found), np.bool_)
 
 
 def _copyright(
@@ -61,9 +61,11 @@ def _block(text: str) -> int:
 
 
 @kernel
-def _ends_line(code: int) -> bool:
+def _ends_line(code: Int) -> bool:
     """Tell whether `str.splitlines` ends a line at this character."""
-    return 0x0A <= code <= 0x0D or 0x1C <= code <= 0x1E or code == 0x85 or code == 0x2028 or code == 0x2029
+    return bool(
+        0x0A <= code <= 0x0D or 0x1C <= code <= 0x1E or code == 0x85 or code == 0x2028 or code == 0x2029
+    )
 
 
 @kernel

@@ -6,11 +6,13 @@ are patterns with ``*`` and ``^``, matched part by part without going back; thos
 Rules of Adblock Plus for parts of pages (images, scripts, elements) or for some pages alone do not concern a document. They are left out, and so is what cannot be read; `UrlList.left_out` counts both.
 """
 
+import functools
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,7 +22,8 @@ from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.taggers.base import Open
-from dolma_dask.taggers.word_lists import hash_strings, read_lines
+from dolma_dask.taggers.word_lists import hash_strings
+from dolma_dask.text.columns import large_strings
 from dolma_dask.text.hosts import domains_of, host_of, split_url
 from dolma_dask.text.kernels import Bools, Words
 
@@ -30,9 +33,13 @@ _LOCAL = {
 }  # fmt: skip
 """What files of hosts name without blocking it."""
 
-_LINE = r"^(?:(?P<number>[0-9]+\.[0-9.]+)[ \t]+|\|\|)?(?P<host>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?:\^.*|[ \t]+#.*)?$"
-_COMMENT = re.compile(r"\s+[#!].*")
+_HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
+_BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\|"
+_COMMENT = re.compile(r"\s+[#!].*|(?<=\^).*")
 _SIGNS = ("#", "!", ";", "[")
+
+Lines: TypeAlias = pa.LargeStringArray
+"""Lines of a list in small letters, without the white space around them; none is empty."""
 
 
 class Place(Struct, frozen=True):
@@ -48,7 +55,7 @@ def places_of(urls: pa.LargeStringArray) -> list[Place]:
 
 
 def _hashes(names: Iterable[str]) -> Words:
-    return np.unique(hash_strings(pa.array(list(names), pa.large_string())))
+    return np.sort(hash_strings(pa.array(list(names), pa.large_string())))
 
 
 def _held(keys: Words, names: Sequence[Sequence[str]]) -> Bools:
@@ -69,43 +76,54 @@ class UrlList(Struct, frozen=True):
     left_out: int = 0  # lines that say nothing here, or cannot be read
 
 
-def read_text(open_file: Open, name: str) -> list[str]:
-    """Return the lines of a list, plain or in gzip, in small letters; raise `DataError` if it is no text."""
+def read_text(open_file: Open, name: str) -> Lines:
+    """Return the lines of a list, plain or in gzip; raise `DataError` if it is no text."""
     with open_file() as file:
-        if not name.endswith(".gz"):
-            return [line.lower() for line in read_lines(file, name)]
-        try:
-            with gzip.open(file) as text:
-                return [line.lower() for line in read_lines(text, name)]  # type: ignore[arg-type]
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(
-                f"{name}: {error}; expected text in gzip. Get the list anew.", name=name
-            ) from None
+        stored = file.read()
+    try:
+        text = gzip.decompress(stored) if name.endswith(".gz") else stored
+        text.decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        kind = "UTF-8 in gzip" if name.endswith(".gz") else "UTF-8"
+        raise DataError(f"{name}: {error}; expected a list in {kind}. Get it anew.", name=name) from None
+    return lines_of(text.removeprefix(BOM_UTF8))
+
+
+def lines_of(text: bytes) -> Lines:
+    """Return the lines of a text."""
+    data = np.frombuffer(text.replace(b"\r", b"\n"), np.uint8)
+    offsets = np.concatenate(([0], np.flatnonzero(data == ord("\n")) + 1, [len(data)]))
+    lines = pc.utf8_lower(pc.utf8_trim_whitespace(large_strings(offsets, data)))
+    return lines.filter(pc.not_equal(lines, ""))
+
+
+def _without_comments(lines: Lines) -> Lines:
+    is_comment = [pc.starts_with(lines, sign) for sign in _SIGNS]
+    return lines.filter(pc.invert(functools.reduce(pc.or_, is_comment)))
 
 
 def _domain(host: str) -> str:
     return host.removeprefix("www.")
 
 
-def domain_list(lines: Sequence[str], *, deep: bool) -> UrlList:
+def domain_list(lines: Lines, *, deep: bool) -> UrlList:
     """Make a list of domains; with `deep` all that lies in one of them is in the list too. ``www.`` before a domain stands for the domain."""
-    given = pa.array([line for line in lines if line and not line.startswith(_SIGNS)], pa.large_string())
-    parts = pc.extract_regex(given, _LINE)
-    hosts, known = parts.field("host").filter(parts.is_valid()), parts.is_valid()
-    numbers = {*parts.field("number").filter(known).unique().to_pylist()} - {""}
+    given = _without_comments(lines)
+    hosts = pc.utf8_rtrim(pc.replace_substring_regex(given, _BEFORE_HOST, ""), "^.")
+    is_host = pc.match_substring_regex(hosts, f"^{_HOST}$")
+    hosts, rest = hosts.filter(is_host), given.filter(pc.invert(is_host))
+    hosts = hosts.filter(pc.invert(pc.is_in(hosts, value_set=pa.array(sorted(_LOCAL), pa.large_string()))))
     names = pc.if_else(pc.starts_with(hosts, "www."), pc.utf8_slice_codeunits(hosts, 4), hosts)
-    names = names.filter(pc.invert(pc.is_in(names, value_set=pa.array(sorted(_LOCAL), pa.large_string()))))
     others, left_out = set[str](), 0
-    for line in given.filter(pc.invert(known)).to_pylist():
+    for line in rest.to_pylist():
         found = list(_hosts_of(line))
         others |= {*found}
         left_out += not found
-    keys = np.union1d(np.unique(hash_strings(names)), _hashes(map(_domain, (others | numbers) - _LOCAL)))
+    keys = np.sort(np.append(hash_strings(names), _hashes(map(_domain, others - _LOCAL))))
 
     def find(places: Sequence[Place]) -> Bools:
-        return _held(
-            keys, [[*domains_of(_domain(place.host))] if deep else [_domain(place.host)] for place in places]
-        )
+        bare = [_domain(place.host) for place in places]
+        return _held(keys, [[*domains_of(host)] if deep else [host] for host in bare])
 
     return UrlList(find, left_out)
 
@@ -113,24 +131,23 @@ def domain_list(lines: Sequence[str], *, deep: bool) -> UrlList:
 def _hosts_of(line: str) -> Iterator[str]:
     """Yield the hosts of a line that is not a plain one: several behind a number, a URL, a name that is not ASCII."""
     words = _COMMENT.sub("", line).removeprefix("||").removesuffix("^").split()
-    if len(words) == 1 or host_of(f"[{words[0]}]"):
+    if len(words) == 1 or (words and host_of(f"[{words[0]}]")):
         for word in words:
             if host := host_of(f"[{word}]") or split_url(word)[0]:
                 yield host
 
 
-def address_list(lines: Sequence[str]) -> UrlList:
+def address_list(lines: Lines) -> UrlList:
     """Make a list of addresses, each with or without a scheme."""
-    given = [line for line in lines if line and not line.startswith(_SIGNS)]
-    found = [split_url(line)[1] for line in given]
+    found = [split_url(line)[1] for line in _without_comments(lines).to_pylist()]
     keys = _hashes(filter(None, found))
     return UrlList(lambda places: _held(keys, [[place.address] for place in places]), found.count(""))
 
 
-def wikidata_list(text: list[str], name: str) -> UrlList:
+def wikidata_list(lines: Lines, name: str) -> UrlList:
     """Make a list of the domains of entries that Wikidata has answered a query with: objects with an ``url``."""
     try:
-        entries = [entry for line in text if line for entry in msgspec.json.decode(line, type=list[Any])]
+        entries = [entry for line in lines.to_pylist() for entry in msgspec.json.decode(line, type=list[Any])]
     except msgspec.DecodeError as error:
         raise DataError(
             f"{name}: {error}; expected a JSON list of objects with an url in each line.", name=name
@@ -138,30 +155,31 @@ def wikidata_list(text: list[str], name: str) -> UrlList:
     hosts = [
         split_url(str(entry.get("url") or ""))[0] if isinstance(entry, dict) else "" for entry in entries
     ]
-    return UrlList(domain_list([*filter(None, hosts)], deep=True).find, hosts.count(""))
+    known = pa.array([host for host in hosts if host], pa.large_string())
+    return UrlList(domain_list(known, deep=True).find, hosts.count(""))
 
 
 _HIDING = re.compile(r"#[@?$%]{0,3}#")
-_SCRIPT = re.compile(r"[\w/.*-]*+\Z", re.ASCII)
-_HOST_RULE = re.compile(r"\|\|([a-z0-9_.-]+)\^\Z", re.ASCII)
 _OPTION = re.compile(r"third-party|3p|important|other|match-case|redirect(?:-rule)?=.*|~[a-z-]+", re.ASCII)
 """Options of rules that hold for documents too: requests of no kind, from no page."""
 _NEVER = frozenset(("~third-party", "~other", "~3p"))
 
 
-def adblock_list(lines: Sequence[str]) -> UrlList:
+def adblock_list(lines: Lines) -> UrlList:
     """Make a list of rules of Adblock Plus: what is blocked, unless a rule that begins with ``@@`` lets it through, which gives way to an important one."""
+    is_host = pc.match_substring_regex(lines, rf"^\|\|{_HOST}\^$")
+    hosts = pc.utf8_trim(lines.filter(is_host), "|^")
     rules: dict[str, list[str]] = {"blocked": [], "excepted": [], "important": []}
     left_out = 0
-    for line in {*lines} - {""}:
+    for line in pc.unique(lines.filter(pc.invert(is_host))).to_pylist():
         if line.startswith(("!", "[adblock")):
             continue
         kind, rule = _read_rule(line)
-        if rule:
-            rules[kind].append(rule)
-        else:
-            left_out += 1
-    blocked, excepted, important = map(_rules, rules.values())
+        rules[kind] += [rule] if rule else []
+        left_out += not rule
+    blocked, excepted, important = (
+        _rules(given, hosts.slice(0, len(hosts) * (kind == "blocked"))) for kind, given in rules.items()
+    )
 
     def find(places: Sequence[Place]) -> Bools:
         found: Bools = important(places) | blocked(places) & ~excepted(places)
@@ -184,24 +202,23 @@ def _read_rule(line: str) -> tuple[str, str]:
     return kind, rule if len(rule.strip("*|")) > 1 else ""
 
 
-def _rules(rules: Sequence[str]) -> Callable[[Sequence[Place]], Bools]:
-    """Return what tells which places rules match."""
+def _rules(rules: Sequence[str], plain: Lines) -> Callable[[Sequence[Place]], Bools]:
+    """Return what tells which places rules match, or which lie in `plain` hosts."""
     hosts, patterns = set[str](), list[Pattern]()
     for rule in rules:
-        found = _HOST_RULE.match(rule)
-        name = host_of(found[1]) if found else ""
+        name = host_of(rule[2:-1]) if rule.startswith("||") and rule.endswith("^") else ""
         if name:
             hosts.add(name)
         else:
             patterns.append(Pattern.of(rule))
-    keys = _hashes(hosts)
+    keys = np.sort(np.append(hash_strings(plain), _hashes(hosts)))
     by_word: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         by_word.setdefault(pattern.word, []).append(pattern)
 
     def find(places: Sequence[Place]) -> Bools:
         found = _held(keys, [[*domains_of(place.host)] for place in places])
-        for row in np.flatnonzero(~found) if by_word else ():
+        for row in np.flatnonzero(~found).tolist() if by_word else ():
             address = f"http://{places[row].address}" if places[row].host else ""
             words = {"", *_WORD.findall(address)}
             found[row] = any(one.matches(address) for word in words for one in by_word.get(word, ()))
@@ -248,15 +265,13 @@ class Pattern(Struct, frozen=True):
         return bool(address)
 
 
-def any_list(lines: Sequence[str]) -> UrlList:
+def any_list(lines: Lines) -> UrlList:
     """Make a list of the user's: of rules if it has any, else of domains with all that lies in them, and of addresses where a path follows."""
-    if any(line.startswith(("||", "@@", "[adblock")) for line in lines):
+    if pc.any(pc.match_substring_regex(lines, r"^(?:\|\||@@|\[adblock)")).as_py():
         return adblock_list(lines)
-    addresses = {line for line in lines if "/" in split_url(line)[1]}
-    domains, exact = (
-        domain_list([line for line in lines if line not in addresses], deep=True),
-        address_list([*addresses]),
-    )
+    is_address = pc.match_substring_regex(lines, r"^(?:[a-z]+://)?[^/ ]+/[^?#]")
+    domains = domain_list(lines.filter(pc.invert(is_address)), deep=True)
+    exact = address_list(lines.filter(is_address))
 
     def find(places: Sequence[Place]) -> Bools:
         found: Bools = domains.find(places) | exact.find(places)
@@ -274,7 +289,7 @@ def joined(lists: Sequence[UrlList]) -> UrlList:
     return UrlList(find, sum(one.left_out for one in lists))
 
 
-def read_all(files: Mapping[str, Open]) -> Iterator[tuple[str, list[str]]]:
+def read_all(files: Mapping[str, Open]) -> Iterator[tuple[str, Lines]]:
     """Yield each file's name and lines."""
     for name in sorted(files):
         yield name, read_text(files[name], name)

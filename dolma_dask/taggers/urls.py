@@ -13,6 +13,7 @@ import pyarrow as pa
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Open, Part, Scorer, ViewTagger
 from dolma_dask.taggers.url_lists import (
+    Lines,
     UrlList,
     adblock_list,
     address_list,
@@ -47,31 +48,31 @@ def _no_labels(view: TextView, metadata: pa.LargeStringArray) -> Sequence[pa.Arr
     return [pa.nulls(len(view), NUMBERS_BY_NAME)]
 
 
-Lines = Mapping[str, Sequence[str]]
+Files = Mapping[str, Lines]
 """Lines of each file of a list."""
 
 
-def _all(lines: Lines) -> list[str]:
-    return [line for name in lines for line in lines[name]]
+def _all(files: Files) -> Lines:
+    return pa.concat_arrays(list(files.values()))
 
 
-def _hosts(lines: Lines) -> UrlList:
-    return domain_list(_all(lines), deep=False)
+def _hosts(files: Files) -> UrlList:
+    return domain_list(_all(files), deep=False)
 
 
-def _addresses(lines: Lines) -> UrlList:
-    return address_list(_all(lines))
+def _addresses(files: Files) -> UrlList:
+    return address_list(_all(files))
 
 
-def _rules(lines: Lines) -> UrlList:
-    return adblock_list(_all(lines))
+def _rules(files: Files) -> UrlList:
+    return adblock_list(_all(files))
 
 
-def _wikidata(lines: Lines) -> UrlList:
-    return joined([wikidata_list(listed, name) for name, listed in lines.items()])
+def _wikidata(files: Files) -> UrlList:
+    return joined([wikidata_list(lines, name) for name, lines in files.items()])
 
 
-def _load(read: Callable[[Lines], UrlList], files: Mapping[str, Open]) -> Scorer:
+def _load(read: Callable[[Files], UrlList], files: Mapping[str, Open]) -> Scorer:
     """Return what tells which documents are in the list that the files make together."""
     return partial(_marks, read(dict(read_all(files))))
 
