@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import fsspec
 import pyarrow as pa
 import pytest
 from trained import write_fast_text
@@ -95,12 +96,12 @@ def test_a_model_with_other_labels_is_refused(model):
             get_tagger(name).with_files({"m.bin": partial(open, model("any"), "rb")})
 
 
-def test_tag_takes_models_from_the_folder(tmp_path, model):
+def test_tag_takes_models_from_a_folder_anywhere(tmp_path, root, model):
     (tmp_path / "v0/documents").mkdir(parents=True)
     (tmp_path / "v0/documents/a.jsonl").write_text(json.dumps({"id": "1", "text": EN, "source": "s"}) + "\n")
-    (tmp_path / "own/fasttext").mkdir(parents=True)
-    (tmp_path / "own/fasttext/lid.176.bin").write_bytes(model("any").read_bytes())
-    dk.tag(f"{tmp_path}/v0", ["ft_lang_id_en_doc_v2"], artifacts=f"{tmp_path}/own", scheduler="synchronous")
+    with fsspec.open(f"{root}/fasttext/lid.176.bin", "wb", auto_mkdir=True) as file:
+        file.write(model("any").read_bytes())
+    dk.tag(f"{tmp_path}/v0", ["ft_lang_id_en_doc_v2"], artifacts=root, scheduler="synchronous")
     row = json.loads((tmp_path / "v0/attributes/ft_lang_id_en_doc_v2/a.jsonl").read_text())
     ((start, end, score),) = row["attributes"]["ft_lang_id_en_doc_v2__ft_lang_id_en_doc_v2__en"]
     assert (start, end) == (0, len(EN))
