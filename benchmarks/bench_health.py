@@ -74,7 +74,7 @@ def kind_of(document: Document) -> str:
     if document.source == "bible" and "&quot;" in document.text:
         return ENTITIES
     if document.source in PROSE:
-        return "prose, English" if language in ("en", "und") else "prose, other languages"
+        return "prose, English" if language == "en" else "prose, other languages"
     return "documentation, English" if language == "en" else "documentation, other languages"
 
 

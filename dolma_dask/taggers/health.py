@@ -3,7 +3,7 @@
 - Shares are of the code points of the text, 0 for an empty one; of ``roff``, ``repeated_lines`` and ``mixed_words`` of the lines that are not blank and of the words with a letter.
 - ``mojibake``: characters that are UTF-8 read as Windows-1252 or Latin-1 (`dolma_dask.text.mojibake`). ``controls``: U+0000 to U+009F without tab, newline, form feed,
   carriage return and what can be seen. ``html``, ``wiki``, ``latex``: `dolma_dask.text.markup`.
-- ``script``: code points of lines that are code of scripts, styles or JSON: they hold a brace and one of ``;=():``; or end with a semicolon and hold one of ``=()``; or consist
+- ``script``: code points of lines that are code of scripts, styles or JSON: they hold a brace and one of ``;=():``; or end with ``);``, or with a semicolon behind a ``=``; or consist
   of brackets and semicolons; or hold ``":`` and another quote. ``roff``: lines that begin with a request (a point and one or two letters, then a blank or the end; ``.\\"``,
   ``'\\"``), or hold an escape of a font, a string or one of the commonest signs.
 - ``foreign_letters``: letters outside of the script that most letters have (`dolma_dask.text.scripts`), by all letters. ``mixed_words``: words in which a letter of Latin,
@@ -172,7 +172,7 @@ def _cut_off(data: Bytes, begin: Int, end: Int, numbers: Bytes, blocks: Bytes) -
 @kernel
 def _is_code(data: Bytes, at: Int, end: Int) -> bool:
     """Tell whether the line from byte `at` to `end` (not blank) is code of a script, a style or JSON."""
-    braces, semicolons, marks, colons, quotes, pairs, others = 0, 0, 0, 0, 0, 0, 0
+    braces, semicolons, marks, equals, quotes, pairs, others = 0, 0, 0, 0, 0, 0, 0
     last = end - 1
     while data[last] == _BLANK or data[last] == _TAB or data[last] == _RETURN:
         last -= 1
@@ -189,19 +189,18 @@ def _is_code(data: Bytes, at: Int, end: Int) -> bool:
         found = range_bits(data, at, _QUOTE, _QUOTE) & inside
         quotes += count_bits(found)
         colon = range_bits(data, at, _COLON, _COLON) & inside
-        colons += count_bits(colon)
+        marks += count_bits(colon)
         pairs += count_bits(found & (colon >> np.uint64(1)))
-        marks += count_bits(
-            (range_bits(data, at, _OPEN, _CLOSE) | range_bits(data, at, _EQUALS, _EQUALS)) & inside
-        )
+        marks += count_bits(range_bits(data, at, _OPEN, _CLOSE) & inside)
+        equals += count_bits(range_bits(data, at, _EQUALS, _EQUALS) & inside)
         semicolons += count_bits(range_bits(data, at, _SEMICOLON, _SEMICOLON) & inside)
         # a pair over the end of the window
         if at + 64 < end:
             pairs += data[at + 63] == _QUOTE and data[at + 64] == _COLON
         at += 64
-    if braces and semicolons + marks + colons:
+    if braces and semicolons + marks + equals:
         return True
-    if (ends and marks) or (pairs and quotes > 1):
+    if (ends and (equals or (last > start and data[last - 1] == _CLOSE))) or (pairs and quotes > 1):
         return True
     if braces or semicolons:
         for place in range(start, last + 1):

@@ -105,6 +105,7 @@ TAGS = frozenset(
 
 _LESS, _AND, _BACKSLASH, _BRACKET, _BRACE, _EQUALS = (np.uint8(ord(char)) for char in "<&\\[{=")
 _STOPS = tuple(map(ord, "{[\\\n"))
+_BEGINS = tuple(map(ord, ":/#"))
 _NAME = 8
 HTML, WIKI, LATEX = range(3)
 
@@ -208,7 +209,11 @@ def _pair_end(data: Bytes, begin: Int, end: Int) -> Int:
     """Byte after the link or the template that begins with the two brackets at `begin`; `begin` if none does."""
     opens, closes = data[begin], data[begin] + 2
     at = begin + 2
-    if at >= end or data[begin + 1] != opens or data[at] == 0x20 or 0x09 <= data[at] <= 0x0D:
+    if (
+        at >= end
+        or data[begin + 1] != opens
+        or not (is_letter(data[at]) or data[at] >= 0x80 or np.int64(data[at]) in _BEGINS)
+    ):
         return begin
     while at < end and data[at] != opens and data[at] != closes:
         if data[at] == 0x0A and opens == _BRACKET:

@@ -274,11 +274,23 @@ def check_demo(out: Path) -> None:
     assert (out / "reports/demo.html").exists()
 
 
+def make_health() -> None:
+    messes = {5: "caf\u00c3\u00a9", 7: "<b>bold</b>", 9: "\\fBls\\fR", 11: "a { color: red; }"}
+    rows = [{"id": str(n), "text": f"{text(n)} {messes.get(n, '')}", "source": "web"} for n in range(20)]
+    store(Path("corpus/v0/documents/a.jsonl.gz"), rows)
+
+
+def check_health(out: Path) -> None:
+    assert {int(row["id"]) for row in stored("corpus/clean")} == {*range(20)} - {5, 7, 9, 11}
+    assert (out / "reports/health.html").exists()
+
+
 MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
     "c4.yaml": (make_c4, check_c4),
     "cerebras.yaml": (make_cerebras, check_cerebras),
     "demo.yaml": (make_demo, check_demo),
     "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),
+    "health.yaml": (make_health, check_health),
     "one_reading.yaml": (make_one_reading, check_one_reading),
     "pre_tokenize.yaml": (make_pre_tokenize, check_pre_tokenize),
     "preferences.yaml": (make_preferences, check_preferences),

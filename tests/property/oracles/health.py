@@ -10,7 +10,7 @@ from dolma_dask.text.markup import TAGS
 MARKUP = re.compile(
     rf"(?P<html><(?:![-Dd]|/?(?i:{'|'.join(sorted(TAGS, reverse=True))})(?=[ \t-\r/>]))[^<>]*>|&(?:[A-Za-z]{{2,8}}|#[0-9]{{2,7}}|#[xX][0-9A-Fa-f]{{2,7}});)"
     r"|(?P<latex>\\(?!f[A-Z])[A-Za-z]{2,}(?:\*?[{\[][^{}\[\]\\\n]*[}\]]?)?)"
-    r"|(?P<wiki>\[\[(?![ \t-\r])[^\[\]\n]+\]\]|\{\{(?![ \t-\r])[^{}]+\}\}|^(?P<level>={2,6})[^=\n]+(?P=level)[ \t\r]*$)",
+    r"|(?P<wiki>\[\[(?=[A-Za-z:/#\x80-\U0010ffff])[^\[\]\n]+\]\]|\{\{(?=[A-Za-z:/#\x80-\U0010ffff])[^{}]+\}\}|^(?P<level>={2,6})[^=\n]+(?P=level)[ \t\r]*$)",
     re.M | re.A,
 )
 ROFF = re.compile(
@@ -55,7 +55,7 @@ def is_code(line):
     if (has["{"] or has["}"]) and marks + has[";"] + has[":"]:
         return True
     shown = line.rstrip(" \t\r")
-    if shown.endswith(";") and marks:
+    if shown.endswith(";") and (has["="] or shown.endswith(");")):
         return True
     if '":' in line and has['"'] > 1:
         return True
