@@ -55,7 +55,9 @@ def _encoded_pieces(tokenizer: "TokenEngine", pieces: Pieces) -> "Tokens":
     try:
         return tokenizer.encode(pieces.texts)
     except DataError as error:
-        piece = error.details["row"]
+        piece = error.details.get("row")
+        if not isinstance(piece, int):
+            raise
         row = int(pieces.rows[piece])
         message = str(error).replace(f"row {piece} of the batch", f"row {row} of the batch")
         raise DataError(message, row=row) from error
@@ -80,11 +82,10 @@ def _count_stripped(tokenizer: "TokenEngine", view: TextView) -> Iterator[Floats
     """Tokens of each text without white space on either side, with those that the tokenizer adds to a text; 0 where nothing is left."""
     from dolma_dask.tokens.engine import build
 
-    stripped = pa.array([text.strip() for text in view.texts.to_pylist()], pa.large_string())
-    lengths = _by_library(tokenizer).encode(stripped).lengths
+    stripped = [text.strip() for text in view.texts.to_pylist()]
+    lengths = _by_library(tokenizer).encode(pa.array(stripped, pa.large_string())).lengths
     added = build(tokenizer).tokenizer.num_special_tokens_to_add(False)
-    is_empty = np.diff(np.frombuffer(stripped.buffers()[1], np.int64, len(stripped) + 1)) == 0
-    yield np.where(is_empty, 0.0, lengths + added)
+    yield np.where(np.array([*map(bool, stripped)], np.bool_), lengths + added, 0.0)
 
 
 def _whole(view: TextView) -> Pieces:

@@ -36,7 +36,7 @@ def found(root, name, key, shard="a"):
     return [json.loads(row)["attributes"].get(f"{name}__{name}__{key}") for row in rows]
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "processes"])
+@pytest.mark.parametrize("scheduler", ["synchronous", pytest.param("processes", marks=pytest.mark.slow)])
 def test_counts_are_those_of_what_ragged_writes(root, scheduler):
     dk.ragged(str(root / "v0"), str(root / "ids"), tokenizer=str(root / "t.json"), progress=False)
     tag(root, ["tokens", "tokenizers_AI2_OLMo_v1"], scheduler=scheduler)
@@ -93,6 +93,7 @@ def test_a_text_that_cannot_be_encoded_is_named_by_its_row(root):
             tag(root, [name])
 
 
+@pytest.mark.slow
 def test_counts_of_an_engine_that_goes_wrong_are_made_anew(root, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     for name, value in (("_PROBES", 300), ("_EVERY", 512), ("LEAST_VOCABULARY", 0), ("CHECKED", 1)):
