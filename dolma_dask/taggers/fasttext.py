@@ -1,4 +1,4 @@
-"""Taggers that ask classifiers of fastText, which the user gives. Sources: ``jigsaw.py`` and ``quality.py`` of the Dolma toolkit, release 1.2.1.
+"""Taggers that ask classifiers of fastText, which the user gives. Sources: ``jigsaw.py`` and ``quality.py`` of the Dolma toolkit, release 1.2.1; RedPajama-V2.
 
 A model is found by its name below the folder of ``--artifacts``; a text is one line for it.
 """
@@ -27,6 +27,12 @@ _ANY: Mapping[str, Any] = {
     "files": ("fasttext/*.bin", "fasttext/*.ftz"),
     "source": "Classifiers are published beside many corpora; `fasttext supervised` trains one.",
 }
+REFERENCES = {
+    "wikiref": "pages that Wikipedia refers to",
+    "palm": "books, Wikipedia and chosen pages",
+    "wikipedia": "Wikipedia",
+}
+"""Models of RedPajama-V2, and what they tell from Common Crawl."""
 _LABELS: Mapping[str, Kind] = {"labels": "labels"}
 
 
@@ -75,10 +81,28 @@ def _high_quality(files: Mapping[str, Open]) -> Scorer:
         raise _foreign(files, model, "the labels hq and cc")
 
     def score(text: str) -> tuple[float | None]:
-        found = model.predict(" ".join(text.strip().splitlines()), 1)
-        return (next((sure if label == "hq" else 1 - sure for label, sure in found), None),)
+        return (_better_than_crawled(model, " ".join(text.strip().splitlines())),)
 
     return each_text(score, [NUMBER])
+
+
+def _better_than_crawled(model: FastText, line: str) -> float | None:
+    """Return how sure the label is that is not ``cc``, text of Common Crawl, by the better one of both."""
+    return next((1 - sure if label == "cc" else sure for label, sure in model.predict(line, 1)), None)
+
+
+def _likeness(files: Mapping[str, Open]) -> Scorer:
+    """Score by the models of `REFERENCES` that are there; an empty text has none."""
+    models = {PurePosixPath(name).stem: open_fast_text(name, files[name]) for name in sorted(files)}
+
+    def scores(text: str) -> list[float | None]:
+        line = " ".join(text.splitlines()).strip()
+        return [
+            _better_than_crawled(models[name], line) if line and name in models else None
+            for name in REFERENCES
+        ]
+
+    return each_text(scores, [NUMBER] * len(REFERENCES))
 
 
 def _words_alone(files: Mapping[str, Open]) -> Scorer:
@@ -179,5 +203,16 @@ TAGGERS = (
         _words_alone,
         differs="A text without words has no value; the original fails.",
         **_of_toolkit("dolma-1_7/cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"),
+    ),
+    _row(
+        "redpajama_v2_ml",
+        "How much the text is like chosen sources and unlike Common Crawl, by classifiers as RedPajama-V2 has them.",
+        _likeness,
+        types={f"rps_doc_ml_{name}_score": "document" for name in REFERENCES},
+        meanings={f"rps_doc_ml_{name}_score": f"like {what}" for name, what in REFERENCES.items()},
+        decimals=8,
+        files=tuple(f"fasttext/{name}.bin" for name in REFERENCES),
+        source="RedPajama-V2 has published some; `fasttext supervised` trains one of 75,000 texts labelled __label__cc and as many of another label.",
+        differs="Each model that is there scores texts of all languages; the original asks wikiref and palm for English, wikipedia for others.",
     ),
 )

@@ -18,7 +18,7 @@ from dolma_dask.testing.taggers import TaggerTests
 pytest.importorskip("fasttext", reason="the packages of the extra models are not installed")
 pytest.importorskip("sentencex", reason="the packages of the extra models are not installed")
 
-LABELS = {"dclm-oh-eli5": ("hq", "cc"), "jigsaw": ("toxic", "non_toxic")}
+LABELS = {"dclm-oh-eli5": ("hq", "cc"), "redpajama": ("wiki", "cc"), "jigsaw": ("toxic", "non_toxic")}
 ROWS = [*TAGGERS, *(tagger for tagger in LANGUAGES if tagger.extra == "fasttext")]
 EN, DE = "the of and to in is that for", "der die und das in zu den nicht"
 
@@ -84,6 +84,17 @@ def test_the_quality_of_either_label_is_that_of_one(given):
     (good,), (bad,) = found(given, "dclm-oh-eli5", EN, DE)
     assert 0.5 < good < 1.001
     assert -0.001 < bad < 0.5
+
+
+def test_likeness_is_of_the_models_that_are_there(model):
+    files = {"fasttext/palm.bin": partial(open, model("redpajama"), "rb")}
+    tagged = (
+        get_tagger("redpajama_v2_ml").with_files(files)(batch(f"\n{EN}\u2028{EN} ", DE, " \n")).to_pylist()
+    )
+    palm = [row["rps_doc_ml_palm_score"] for row in tagged]
+    assert palm[0] > 0.5 > palm[1]
+    assert palm[2] is None
+    assert {row["rps_doc_ml_wikiref_score"] for row in tagged} == {None}
 
 
 def test_a_text_without_words_has_no_quality(given):
