@@ -2,7 +2,7 @@
 
 from benchmarks.bench_verbs import OPTIONS
 from benchmarks.harness import Job, benchmark
-from dolma_dask.verbs.tag import tag
+from dolma_dask.verbs.tag.verb import tag
 from dolma_dask.verbs.validate.verb import validate
 
 

@@ -67,7 +67,7 @@ VERBS = _by_name(
     ),
     Verb(
         "tag",
-        "dolma_dask.verbs.tag:tag",
+        "dolma_dask.verbs.tag.verb:tag",
         "Run taggers over every document, in one pass.",
         reads=("dataset", "artifacts"),
         files=("tokenizer",),

@@ -171,7 +171,7 @@ def taggers() -> str:
             ", ".join(row.needs),
             speed,
             row.description,
-            row.differs,
+            differs,
         )
         lines.append(f"| {' | '.join(cell if cell.startswith('`') else escaped(cell) for cell in cells)} |")
     return "\n".join(lines)

@@ -130,7 +130,7 @@ def _check_and_tag(root: str) -> None:
     from dolma_dask.taggers.base import ViewTagger
     from dolma_dask.taggers.registry import built_in
     from dolma_dask.verbs.convert.verb import convert
-    from dolma_dask.verbs.tag import tag
+    from dolma_dask.verbs.tag.verb import tag
     from dolma_dask.verbs.validate.verb import validate
 
     convert(f"{root}/documents", to=f"{root}/converted", source="s", metadata=["n"], **_QUIET)

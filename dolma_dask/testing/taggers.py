@@ -23,8 +23,8 @@ import pytest
 
 from dolma_dask.taggers.base import Kind, Tagger, ViewTagger
 from dolma_dask.taggers.functions import check_columns, fits_kind
-from dolma_dask.text.units import cut
 from dolma_dask.taggers.registry import check_tagger, find_built_in
+from dolma_dask.text.units import cut
 from dolma_dask.text.view import TextView
 
 WILD_TEXTS = (

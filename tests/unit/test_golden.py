@@ -29,7 +29,7 @@ from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import built_in
 from dolma_dask.testing.taggers import can_be_called
-from dolma_dask.verbs import attach, signals, tag
+from dolma_dask.verbs import attach, signals
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
@@ -38,6 +38,7 @@ from dolma_dask.verbs.dedupe import job as dedupe_run
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.filter import job as filter_run
 from dolma_dask.verbs.quantiles import job as quantile_run
+from dolma_dask.verbs.tag import output as tag
 from dolma_dask.verbs.transform import verb as transform
 from dolma_dask.verbs.validate import shard as validation_shard
 

@@ -10,7 +10,7 @@ import pytest
 CALL = """
 import sys
 import numpy as np
-import dolma_dask.verbs.tag, dolma_dask.verbs.mix.verb
+import dolma_dask.verbs.tag.verb, dolma_dask.verbs.mix.verb
 from dolma_dask.formats.json.strings import line_starts
 assert "numba" not in sys.modules
 print(line_starts(np.frombuffer(b"a\\nbc\\n", np.uint8)).tolist(), "scipy.linalg" in sys.modules, "numba.np.linalg" in sys.modules)

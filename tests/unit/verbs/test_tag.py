@@ -8,7 +8,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.journal import Journal
-from dolma_dask.verbs import tag as verbs_of_tag
+from dolma_dask.verbs.tag import verb as verbs_of_tag
 
 from .conftest import TEXTS, document, read_lines, write_lines
 

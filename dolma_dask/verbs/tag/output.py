@@ -1,13 +1,8 @@
-"""tag: run any set of taggers over every document in one pass and write one attribute file per shard and set.
+"""What `tag` writes: the attribute sets of a shard, of rows that all sets share; documents that a tagger cannot do, or whose attributes no reader would take."""
 
-Memory: a few blocks per worker. The attribute file has the document file's path, name and number of rows; its record in the journal
-proves which documents it belongs to. A document that cannot be read keeps its row, with an error in it; one whose attributes are too long for any
-reader, spans of millions of lines, has a row without them.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,235 +10,31 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Unit, attribute_plan
+from dolma_dask.engine import Unit
 from dolma_dask.engine.map import Map, Source
-from dolma_dask.errors import DataError, DolmaDaskError, UsageError
+from dolma_dask.errors import DataError, DolmaDaskError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
 from dolma_dask.formats.documents import encode_value, text_bytes
 from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, BadRecord, Block, FileRecord
-from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.options.base import OUTPUT, Opt, without_empty
-from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, Format
-from dolma_dask.options.records import RecordOptions
-from dolma_dask.reading.reader import AlignedShard
-from dolma_dask.results.summary import Summary
+from dolma_dask.journal import Record, work_key
+from dolma_dask.options.base import without_empty
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.labels import by_label
-from dolma_dask.taggers.lifting import as_tagger
-from dolma_dask.taggers.registry import get_tagger, register_toolkit
 from dolma_dask.text.view import TextView
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
 
-ALWAYS_READ = ("id", "text", "source")
-"""Columns that the digests of a record are of."""
-
 _NO_OUTPUT = -1
 """Number of the quarantine file that all sets share."""
-
-TaggerLike = str | Tagger | Callable[..., Any]
-"""A tagger, a function that becomes one, or the name or place of either."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagOptions(DatasetOptions, RecordOptions):
-    """Options of `tag`."""
-
-    experiment: Annotated[
-        str | None,
-        Opt(
-            "Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.",
-            group=OUTPUT,
-        ),
-    ] = None
-    artifacts: Annotated[
-        str | None,
-        Opt(
-            "Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt "
-            "in place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as "
-            "blacklists/adult/domains."
-        ),
-    ] = None
-    tagger_modules: Annotated[
-        Sequence[str] | str | None,
-        Opt(
-            "Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.",
-            kind="list of str",
-        ),
-    ] = None
-    tokenizer: Annotated[
-        str | None,
-        Opt(
-            "Tokenizer whose tokens taggers count: a tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: "
-            "EleutherAI/pythia-70m, with a revision behind @."
-        ),
-    ] = None
-    format: Format = None
-
-
-@command
-def tag(
-    dataset: Documents,
-    /,
-    taggers: Annotated[
-        Sequence[TaggerLike] | TaggerLike,
-        Opt(
-            "Names of taggers (see: dolma-dask list), or places of yours, file.py:name or module:name: a tagger, or a function of one text with a "
-            "type for what it returns. From Python also the objects, or one without a list.",
-            kind="list of str",
-        ),
-    ],
-    *,
-    options: TagOptions,
-) -> Summary:
-    """Run taggers over every document, in one pass, and write their attributes beside the documents.
-
-    Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2 char_length_v1
-
-    Returns
-    -------
-    Summary
-
-    Raises
-    ------
-    StageError
-        Some shards failed.
-    UsageError
-        An unknown tagger, or an attribute set that this command did not make; or an argument is unknown, or has a value that it
-        cannot have.
-
-    Notes
-    -----
-    With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
-    """
-    given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
-    register_toolkit(options.tagger_modules)
-    objects = [_tagger(item) for item in given]
-    _check_tokenizer(objects, options.tokenizer)
-    if options.tokenizer is None:
-        return _tag(dataset, objects, options)
-    from dolma_dask.outputs.tokenizing import CountingOptions, by_definition_if_engines_differ
-
-    counting = CountingOptions(tokenizer=options.tokenizer)
-
-    def with_tokenizer() -> Summary:
-        engine = counting.opened()
-        tokenizing = [
-            item.with_tokenizer(engine) if isinstance(item, ViewTagger) else item for item in objects
-        ]
-        return _tag(dataset, tokenizing, options, engine.notes)
-
-    return by_definition_if_engines_differ([counting], with_tokenizer)
-
-
-def _check_tokenizer(taggers: Sequence[Tagger], given: str | None) -> None:
-    """Refuse a tokenizer that no tagger uses."""
-    if given is not None and not any(isinstance(item, ViewTagger) and item.tokenize for item in taggers):
-        names = ", ".join(item.name for item in taggers)
-        raise UsageError(
-            f"tokenizer={given!r}, but none of the taggers {names} uses one. Leave tokenizer out."
-        )
-
-
-def _tag(
-    dataset: Documents, objects: Sequence[Tagger], options: TagOptions, notes: tuple[str, ...] = ()
-) -> Summary:
-    opened = options.open(dataset)
-    sets = _sets(objects, options.experiment)
-    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
-    _check_needs(objects, used)
-    longest = max(options.max_record_bytes, MAX_RECORD_BYTES)  # as readers have it
-    keeps_failed = options.policy.on_bad_record == "quarantine"
-    outputs = tuple(
-        TagOutput(opened.root, name, own, options.format, used, longest, keeps_failed)
-        for name, own in sets.items()
-    )
-    stage = TagStage(outputs, options.policy, "tag")
-    layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
-    _check_tables(opened, outputs)
-    keys = [output.key(opened, options.policy) for output in outputs]
-    tasks = []
-    for shard in options.selected(opened).shards:
-        units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
-        columns = AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source)
-        tasks.append(stage.task(columns, *units))
-    every = [output.path(shard) for shard in opened.shards for output in outputs]
-    params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
-    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, notes=notes)
-    lost = {} if options.overwrite else _lost(opened, sets)
-    if lost:
-        path, names = next(iter(lost.items()))
-        raise UsageError(
-            f"{opened.root}/{path} holds the attributes of {', '.join(names)}, which are not requested now, and {len(lost) - 1} more; expected "
-            "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
-        )
-    return engine.run(plan, options).summary
-
-
-def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:
-    """Return finished files of the sets that hold other taggers than are requested now, and these."""
-    shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
-    lost: dict[str, list[str]] = {}
-    for path, record in Journal(dataset.root, "tag").by_file().items():
-        name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
-        shard = shards.get(layout.stem_of(rest))
-        if name not in sets or shard is None or record.shard != shard.path:
-            continue
-        others = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in sets[name]})
-        if others and files.stat(dataset.url(path)):
-            lost[path] = others
-    return lost
-
-
-def _tagger(item: TaggerLike) -> Tagger:
-    return get_tagger(item) if isinstance(item, str) else as_tagger(item)
-
-
-def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
-    """Refuse taggers whose package or files are not there."""
-    for tagger in taggers:
-        if isinstance(tagger, ViewTagger):
-            message = tagger.lacks(has_files=bool(artifacts.used_by(tagger)))
-            if message is not None:
-                raise UsageError(message)
-
-
-def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:
-    """Refuse taggers whose keys follow from what they find, where attributes are tables, which have the same columns for all documents."""
-    for output in outputs:
-        tables = [shard for shard in dataset.shards if layout.format_of(output.path(shard)) == "parquet"]
-        for tagger in output.taggers if tables else ():
-            if "labels" in tagger.types.values() and not (isinstance(tagger, ViewTagger) and tagger.labels):
-                raise UsageError(
-                    f"the tagger {tagger.name} makes keys of what it finds, and {output.path(tables[0])} would be a table with the same columns for all "
-                    "documents; expected lines of JSON. Give --format jsonl.gz."
-                )
-
-
-def _sets(taggers: Sequence[Tagger], experiment: str | None) -> dict[str, tuple[Tagger, ...]]:
-    if not taggers:
-        raise UsageError(
-            "no taggers were given; expected names such as gopher_v2. See them all: dolma-dask list."
-        )
-    names = [tagger.name for tagger in taggers]
-    if len(set(names)) < len(names):
-        raise UsageError(f"a tagger was given twice in {names}; expected each once.")
-    if experiment is not None:
-        return {layout.check_name(experiment, "experiment"): tuple(taggers)}
-    return {tagger.name: (tagger,) for tagger in taggers}
 
 
 class TagOutput(Struct, frozen=True):
