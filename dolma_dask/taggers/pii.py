@@ -116,7 +116,7 @@ _MEANINGS = {
     "doc_count": "Number of spans.",
     "doc_frac": "Characters in spans by those of the text, -1 for an empty text.",
 }
-_AT_THE_END = "An address at the end of the text is found"
+_AT_THE_END = "An address at the end of the text is found (as there, the span of one holds the white space around it, so that replacing it may join lines)"
 _DIFFERS = (
     f"{_AT_THE_END}; a text without words has -1, where version 1 and the one with counts fail; a backspace character before a web address does "
     "not take the telephone numbers away."
