@@ -238,7 +238,7 @@ def _junk(data: ReportData) -> Chapter | None:
     whole = kept_documents(data)
     are = "is" if data.junk_documents == 1 else "are"
     words = (
-        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) {are} above a limit or more.",
+        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) {are} above one limit or more.",
         "Limits are measured on prose: what a signal finds is no junk where it is wanted, such as code. Read some before you drop them.",
     )
     return Chapter("junk", "What may be junk", words)
