@@ -1,5 +1,6 @@
 """Packages that only some need: they come with an extra, and where one is missing the error names it."""
 
+from importlib import metadata
 from importlib.util import find_spec
 
 from dolma_dask.errors import UsageError
@@ -34,6 +35,15 @@ def missing(package: str, what: str) -> str | None:
         f"{what} needs the package {package}, which is not installed; expected it in this environment: "
         f"pip install 'dolma-dask[{EXTRAS[package]}]'."
     )
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, by the name that it is imported by; empty if nobody knows it."""
+    try:
+        return metadata.version("fasttext-numpy2" if package == "fasttext" else package)
+    except metadata.PackageNotFoundError:  # of another distribution: a look at all takes a second
+        distributions = metadata.packages_distributions().get(package, ())
+        return " ".join(sorted({metadata.version(name) for name in distributions}))
 
 
 def require(package: str, what: str) -> None:

@@ -14,6 +14,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Unit
 from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import DataError, DolmaDaskError
+from dolma_dask.extras import version_of
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
 from dolma_dask.formats.documents import encode_value, text_bytes
@@ -74,7 +75,7 @@ class TagOutput(Struct, frozen=True):
     def key(self, dataset: Dataset, policy: RecordPolicy) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
         taggers = [
-            [tagger.name, str(tagger.version), tagger.params, list(tagger.types)] for tagger in self.taggers
+            [tagger.name, _version_of(tagger), tagger.params, list(tagger.types)] for tagger in self.taggers
         ]
         has_spans = any("spans" in tagger.types.values() for tagger in self.taggers)
         used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.taggers}
@@ -214,6 +215,12 @@ class TagSink(AttributeSink):
             "taggers": [tagger.name for tagger in self._taggers],
         }
         return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
+
+
+def _version_of(tagger: Tagger) -> str:
+    """Return the version of a tagger, and that of the package that answers for it."""
+    package = tagger.extra if isinstance(tagger, ViewTagger) else ""
+    return f"{tagger.version} {version_of(package)}" if package else str(tagger.version)
 
 
 def _located(error: DataError, first_row: int) -> DataError:
