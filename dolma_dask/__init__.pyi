@@ -2435,8 +2435,8 @@ def tag(
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
     artifacts : str, optional
-        Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt in
-        place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as blacklists/adult/domains.
+        Folder with files that taggers use: lists of words, domains and addresses, models. What each uses, and under which names, says
+        dolma-dask list NAME.
     tagger_modules : list of str, optional
         Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
     tokenizer : str, optional

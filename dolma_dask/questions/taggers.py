@@ -46,7 +46,8 @@ class TaggerRow:
     units: tuple[str, ...] = ("document",)  # what is scored
     needs: tuple[str, ...] = ()  # besides the text: packages, files of the user's, metadata
     mb_per_cpu_second: float | None = None  # of text; measured alone on the reference corpus
-    source: str = ""  # where to get the files that it needs
+    files: tuple[str, ...] = ()  # that it uses, in the folder of --artifacts
+    source: str = ""  # where to get these, if it needs them
     differs: str = ""  # from the published tagger of its name
 
 
@@ -90,6 +91,11 @@ class AttributeTable(TaggerTable, frozen=True):
                 [
                     f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
                     *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
+                    *(
+                        [f"Files that it uses, in the folder of --artifacts: {', '.join(row.files)}."]
+                        if row.files
+                        else []
+                    ),
                     *([f"From: {row.source}"] if row.source else []),
                     *([f"Other than in the Dolma toolkit: {row.differs}"] if row.differs else []),
                 ]
@@ -149,6 +155,7 @@ def show_taggers(
             item.units,
             _needs(item),
             speeds().get(item.name),
+            tuple(item.files),
             item.source,
             item.differs,
         )

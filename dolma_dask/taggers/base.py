@@ -222,6 +222,7 @@ class ViewTagger:
     labels: tuple[str, ...] = ()  # all that a column of kind ``labels`` may have; empty: nobody knows before
     files: tuple[str, ...] = ()
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
+    note: Callable[[Scorer], str] | None = None  # what people should know of what was loaded, if anything
     tokenize: "Callable[[TokenEngine], Scorer] | None" = None
     cost: str = ""  # for `dolma_dask.placement`, if it is much dearer than others
 

@@ -6,15 +6,14 @@ runs of letters, of other numbers and of anything else, with the blank before th
 one too unless it is a blank that the next piece takes, or nothing follows: then both are one. Classes are those of Unicode 14, as in that library.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
-from dolma_dask.taggers.base import Part, ViewTagger
+from dolma_dask.taggers.base import Part, ViewTagger, summed
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
 from dolma_dask.text.tables import char_class, decode, read_arrays
-from dolma_dask.text.units import sums
 from dolma_dask.text.view import TextView
 
 LETTER, NUMBER, OTHER, DIGIT, PUNCTUATION, BLANK, SPACE = range(7)
@@ -81,10 +80,6 @@ def _pieces(view: TextView) -> Sequence[Floats]:
     return [view.kept["olmo_pretokenizer"]]
 
 
-def _in_paragraphs(view: TextView) -> Iterator[Floats]:
-    return sums(_pieces, view, "paragraph")
-
-
 TAGGERS = (
     ViewTagger.of(
         "olmo_pretokenizer_v1",
@@ -95,7 +90,7 @@ TAGGERS = (
         "olmo_pretokenizer_with_paragraphs_v1",
         "Pieces that the pre-tokenizer of OLMo makes of each paragraph, and all of them.",
         Part(_pieces, {"paragraph": "document"}, "paragraph"),
-        Part(_in_paragraphs, {"document": "document"}),
+        Part(summed(_pieces, "paragraph"), {"document": "document"}),
         meanings={"paragraph": "pieces of each paragraph", "document": "pieces of all paragraphs together"},
     ),
 )

@@ -9,9 +9,8 @@ from typing import cast
 
 import numpy as np
 
-from dolma_dask.taggers.base import Kind, Part, ViewTagger
+from dolma_dask.taggers.base import Kind, Part, ViewTagger, summed
 from dolma_dask.text.kernels import Bytes, Counts, Floats, kernel
-from dolma_dask.text.units import sums
 from dolma_dask.text.view import TextView
 from dolma_dask.text.word_breaks import Entries, count_words, load_word_breaks
 
@@ -40,10 +39,6 @@ def _pieces(view: TextView) -> Iterator[Floats]:
 def _words(view: TextView) -> Iterator[Floats]:
     yield (words := _counted(view)[1])
     yield 0 - words  # no negative zero
-
-
-def _words_of_paragraphs(view: TextView) -> Iterator[Floats]:
-    return sums(_words, view, "paragraph")
 
 
 _MEANINGS = {
@@ -77,7 +72,7 @@ TAGGERS = (
         "uniseg_length_paragraphs_with_doc_length_v1",
         "Words of each paragraph by the rules of Unicode, without white space, and of the document.",
         Part(_words, _PARAGRAPH, "paragraph"),
-        Part(_words_of_paragraphs, _DOCUMENT),
+        Part(summed(_words, "paragraph"), _DOCUMENT),
         meanings=_MEANINGS,
     ),
 )

@@ -6,6 +6,7 @@ Lists lie in folders of their own below that of ``artifacts``, as published, pla
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,16 @@ def _load(read: Callable[[Files], UrlList], files: Mapping[str, Open]) -> Scorer
     return partial(_marks, read(dict(read_all(files))))
 
 
+def _left_out(scorer: Scorer) -> str:
+    """Say how many lines of a list that `_load` has read concern no document, or cannot be read."""
+    lines = cast("partial[Sequence[pa.Array]]", scorer).args[0].left_out
+    return (
+        f"{lines:,} lines of its lists say nothing of whole pages, or cannot be read, and are left out"
+        if lines
+        else ""
+    )
+
+
 def _labels(
     lists: Mapping[str, UrlList], view: TextView, metadata: pa.LargeStringArray
 ) -> Sequence[pa.Array]:
@@ -84,6 +95,16 @@ def _labels(
     found = {label: listed.find(places) for label, listed in lists.items()}
     rows = [[(label, 1.0) for label, has in found.items() if has[row]] or None for row in range(len(view))]
     return [pa.array(rows, NUMBERS_BY_NAME)]
+
+
+def _left_out_of_own(scorer: Scorer) -> str:
+    lists = cast("partial[Sequence[pa.Array]]", scorer).args[0]
+    told = [f"{listed.left_out:,} of {name}" for name, listed in lists.items() if listed.left_out]
+    return (
+        f"lines that say nothing of whole pages, or cannot be read, are left out: {', '.join(told)}"
+        if told
+        else ""
+    )
 
 
 def _load_own(files: Mapping[str, Open]) -> Scorer:
@@ -122,6 +143,7 @@ def _tagger(
         reads=("text", "metadata"),
         files=(files,),
         load=partial(_load, read),
+        note=_left_out,
         source=f"{source}, its lists as {files}",
         differs=differs,
     )
@@ -162,6 +184,7 @@ TAGGERS = (
         reads=("text", "metadata"),
         files=(f"{OWN_LISTS}/*.txt", f"{OWN_LISTS}/*.txt.gz"),
         load=_load_own,
+        note=_left_out_of_own,
         source=f"lists of yours, as {OWN_LISTS}/mine.txt",
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ A cut is found once for all taggers of a pass. Paragraphs and lines of a block a
 places in code points come from one kernel: 1 to 2 GB of text per CPU-second.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dolma_dask.extras import require
 from dolma_dask.text.columns import large_strings
-from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, kernel
 from dolma_dask.text.tables import SPACE, char_class, code_points, decode, load_tables
 from dolma_dask.text.view import TextView
 
@@ -200,14 +200,6 @@ def _measure_words(
 def repeated(column: pa.Array, bounds: Counts) -> pa.Array:
     """Return the values of documents (n,) for each of their pieces (pieces,)."""
     return column.take(pa.array(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))))
-
-
-def sums(score: Callable[[TextView], Iterable[Floats]], view: TextView, unit: Unit) -> Iterator[Floats]:
-    """Yield, for each column that a scorer makes of pieces, its sum over the pieces of each text (n,)."""
-    pieces = cut(view, unit)
-    for column in score(pieces.view):
-        ends = np.concatenate(([0.0], np.cumsum(column)))
-        yield ends[pieces.bounds[1:]] - ends[pieces.bounds[:-1]]
 
 
 _CUTTERS: Mapping[Unit, Callable[[TextView], Cut]] = {

@@ -5,7 +5,7 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -50,9 +50,7 @@ class TagOptions(DatasetOptions, RecordOptions):
     artifacts: Annotated[
         str | None,
         Opt(
-            "Folder with files that taggers use: for redpajama_v2_doc lists of words as bad_words/en.txt, a phrase a line, and stop_words/en.txt "
-            "in place of its own, and the numbers of domains in bad_urls/domain_to_category_id.json, or the lists of UT1 as "
-            "blacklists/adult/domains."
+            "Folder with files that taggers use: lists of words, domains and addresses, models. What each uses, and under which names, says dolma-dask list NAME."
         ),
     ] = None
     tagger_modules: Annotated[
@@ -160,7 +158,8 @@ def _tag(
         tasks.append(stage.task(columns, *units))
     every = [output.path(shard) for shard in opened.shards for output in outputs]
     params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
-    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, notes=notes)
+    told = (*notes, *_notes(objects, used))
+    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, notes=told)
     lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
         path, names = next(iter(lost.items()))
@@ -197,6 +196,15 @@ def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
             message = tagger.lacks(has_files=bool(artifacts.used_by(tagger)))
             if message is not None:
                 raise UsageError(message)
+
+
+def _notes(taggers: Sequence[Tagger], artifacts: Artifacts) -> Iterator[str]:
+    """Yield what people should know of files that taggers use."""
+    for tagger in taggers:
+        if isinstance(tagger, ViewTagger) and tagger.note is not None:
+            note = tagger.note(artifacts.loaded(tagger).function)
+            if note:
+                yield f"{tagger.name}: {note}"
 
 
 def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:
