@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from dolma_dask.display import counted
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Open, Part, Scorer, ViewTagger
 from dolma_dask.taggers.url_lists import (
@@ -82,7 +83,7 @@ def _left_out(scorer: Scorer) -> str:
     """Say how many lines of a list that `_load` has read concern no document, or cannot be read."""
     lines = cast("partial[Sequence[pa.Array]]", scorer).args[0].left_out
     return (
-        f"{lines:,} lines of its lists say nothing of whole pages, or cannot be read, and are left out"
+        f"{counted(lines, 'line')} of its lists left out: they say nothing of whole pages, or cannot be read"
         if lines
         else ""
     )
@@ -101,7 +102,7 @@ def _left_out_of_own(scorer: Scorer) -> str:
     lists = cast("partial[Sequence[pa.Array]]", scorer).args[0]
     told = [f"{listed.left_out:,} of {name}" for name, listed in lists.items() if listed.left_out]
     return (
-        f"lines that say nothing of whole pages, or cannot be read, are left out: {', '.join(told)}"
+        f"lines left out that say nothing of whole pages, or cannot be read: {', '.join(told)}"
         if told
         else ""
     )
