@@ -196,7 +196,7 @@ def tagged(name, files, *given_urls):
 def test_a_tagger_reads_all_files_of_its_list():
     files = {
         "blocklist_hosts_porn/a.txt": b"\xef\xbb\xbfA.example\r\n",
-        "blocklist_hosts_porn/b.txt.gz": gzip.compress(b"0.0.0.0 b.example\n"),
+        "blocklist_hosts_porn/b.txt.gz": gzip.compress(b"0.0.0.0 b.example\n", mtime=0),
     }
     given_urls = ("http://a.example/x", "https://www.b.example", "c.a.example", None, 5)
     assert tagged("blocklist_hosts_porn_v1", files, *given_urls) == [1.0, 1.0, None, None, None]
@@ -217,14 +217,14 @@ def test_a_tagger_reads_all_files_of_its_list():
 def test_lists_of_your_own_have_a_label_each():
     files = {
         "url_lists/mine.txt": b"a.example\nb.example/path\n",
-        "url_lists/ads.txt.gz": gzip.compress(b"||a.example^\n"),
+        "url_lists/ads.txt.gz": gzip.compress(b"||a.example^\n", mtime=0),
     }
     expected = [[("ads", 1.0), ("mine", 1.0)], [("mine", 1.0)], None]
     assert tagged("url_list_v1", files, "x.a.example", "http://b.example/path/", "b.example") == expected
 
 
 @pytest.mark.parametrize(
-    "name, data", [("a.txt", b"\xff"), ("a.txt.gz", b"plain"), ("a.txt.gz", gzip.compress(b"a.example")[:-4])]
+    "name, data", [("a.txt", b"\xff"), ("a.txt.gz", b"plain"), ("a.txt.gz", gzip.compress(b"a.example", mtime=0)[:-4])]
 )
 def test_files_that_are_no_lists_are_named(name, data):
     with pytest.raises(DataError, match=name):
