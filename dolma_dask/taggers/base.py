@@ -219,7 +219,9 @@ class ViewTagger:
     differs: str = ""  # from the published tagger of this name, if it does
     extra: str = ""  # package that it needs, of `dolma_dask.extras`
     source: str = ""  # where to get the files that it needs; empty: it works without
-    labels: tuple[str, ...] = ()  # all that a column of kind ``labels`` may have; empty: nobody knows before
+    labels: Callable[[str], Sequence[str]] | None = (
+        None  # all that a column of kind ``labels`` may have, by its type; none: nobody knows before
+    )
     files: tuple[str, ...] = ()
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
     note: Callable[[Scorer], str] | None = None  # what people should know of what was loaded, if anything

@@ -36,6 +36,7 @@ class Detector(Struct, frozen=True):
     open: Callable[[], Detect]  # each time the same, once it is opened
     package: str = ""
     accepts: Callable[[TextView], TextView] | None = None  # makes texts that it does not refuse
+    codes: Callable[[], Iterable[str]] | None = None  # of all languages that it may answer
     differs: str = ""
     files: tuple[str, ...] = ()
     source: str = ""
@@ -67,6 +68,18 @@ def _cld2(*, is_plain: bool) -> Detect:
         return [(code, percent / 100) for _, code, percent, _ in found if code != "un"] if is_reliable else []
 
     return detect
+
+
+def _cld2_codes() -> Iterable[str]:
+    import pycld2
+
+    return {code for _, code in pycld2.LANGUAGES} - {"un"}
+
+
+def _langid_codes() -> Iterable[str]:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return map(str, LanguageIdentifier.from_model_file(MODEL_FILE).nb_classes)
 
 
 def _langid() -> Detect:
@@ -297,7 +310,13 @@ def _rows(detector: Detector, shapes: Mapping[str, Shape]) -> Iterator[ViewTagge
             files=detector.files,
             source=detector.source,
             load=partial(_with_model, shape, detector) if detector.files else None,
+            labels=None if detector.codes is None else partial(_known, detector.codes),
         )
+
+
+def _known(codes: Callable[[], Iterable[str]], type: str) -> list[str]:
+    """Return all labels that a column of a type may have."""
+    return sorted(f"doc_{code}" if type == "shares" else code for code in codes())
 
 
 def _with_model(
@@ -315,17 +334,22 @@ def _no_detector() -> Detect:
 
 _BLANKED = "Characters that CLD2 refuses become spaces; the original first tries the text in ASCII letters, which may be of another language."
 _CLD2_PLAIN = Detector.of_package(
-    "pycld2", "CLD2 on plain text", partial(_cld2, is_plain=True), accepts=interchangeable
+    "pycld2", "CLD2 on plain text", partial(_cld2, is_plain=True), accepts=interchangeable, codes=_cld2_codes
 )
 _CLD2 = Detector.of_package(
-    "pycld2", "CLD2", partial(_cld2, is_plain=False), accepts=interchangeable, differs=_BLANKED
+    "pycld2",
+    "CLD2",
+    partial(_cld2, is_plain=False),
+    accepts=interchangeable,
+    codes=_cld2_codes,
+    differs=_BLANKED,
 )
 _CLD2_BY_CODE = replace(
     _CLD2,
     differs="Languages have their codes; the original has two letters of English names, `ge` for German and Georgian, and `un` for what is unknown. "
     + _BLANKED,
 )
-_LANGID = Detector.of_package("py3langid", "langid.py", _langid)
+_LANGID = Detector.of_package("py3langid", "langid.py", _langid, codes=_langid_codes)
 _LANGDETECT = Detector.of_package("langdetect", "langdetect", _langdetect)
 # Han characters of either language are Chinese or Japanese by chance: the package itself answers now so, now so
 _LINGUA = Detector.of_package(

@@ -139,6 +139,10 @@ class TagSink(AttributeSink):
         self._name, self._reads = output.name, output.columns
         self._keeps_failed = output.keeps_failed
         self._taggers = output.artifacts.all_loaded(output.taggers)
+        # a table has the same columns for all documents
+        self._known = {
+            tagger.name: _known_labels(tagger) if self._is_table else {} for tagger in self._taggers
+        }
         self._kinds: dict[str, str | None] = {}
 
     def write(self, rows: TagRows) -> list[BadRecord]:
@@ -164,16 +168,19 @@ class TagSink(AttributeSink):
     def _tag(self, tagger: Tagger, rows: TagRows) -> tuple[list[AttributeColumn], dict[int, str]]:
         """Return the attributes of a tagger, and why it could not do some rows, which have none."""
         try:
-            return _columns(self._name, tagger, rows.batch, rows.view), {}
+            return self._columns(tagger, rows.batch, rows.view), {}
         except DataError as error:
             failed = self._failing_rows(tagger, rows) if self._keeps_failed else {}
             if not failed:
                 raise _located(error, rows.block.first_row) from error
         kept = np.isin(np.arange(rows.batch.num_rows), list(failed), invert=True)
         batch = rows.batch.filter(pa.array(kept))
-        columns = _columns(self._name, tagger, batch, TextView(batch.column("text")))
+        columns = self._columns(tagger, batch, TextView(batch.column("text")))
         places = pa.array(np.cumsum(kept) - 1, mask=~kept)
         return [replace(column, values=column.values.take(places)) for column in columns], failed
+
+    def _columns(self, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
+        return _columns(self._name, tagger, batch, view, self._known[tagger.name])
 
     def _failing_rows(self, tagger: Tagger, rows: TagRows) -> dict[int, str]:
         """Return the rows that a tagger cannot do, and why; a document's attributes do not depend on its neighbours, so each is tried alone."""
@@ -181,7 +188,7 @@ class TagSink(AttributeSink):
         for row in range(rows.batch.num_rows):
             one = rows.batch.slice(row, 1)
             try:
-                _columns(self._name, tagger, one, TextView(one.column("text")))
+                self._columns(tagger, one, TextView(one.column("text")))
             except DataError as error:
                 located = _located(error, rows.block.first_row + row)
                 failed[row] = f"a document that the tagger {tagger.name} can do: {located}"
@@ -232,8 +239,17 @@ def _located(error: DataError, first_row: int) -> DataError:
     return DataError(message, **{**error.details, "row": first_row + row})
 
 
-def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
-    decimals, labels = (tagger.decimals, tagger.labels) if isinstance(tagger, ViewTagger) else (DECIMALS, ())
+def _known_labels(tagger: Tagger) -> Mapping[str, Sequence[str]]:
+    """Return all labels that columns of a tagger may have, by their type; of others nobody knows before."""
+    labels = tagger.labels if isinstance(tagger, ViewTagger) else None
+    return {type: labels(type) for type, kind in tagger.types.items() if labels and kind == "labels"}
+
+
+def _columns(
+    name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView, known: Mapping[str, Sequence[str]]
+) -> list[AttributeColumn]:
+    """Return the attributes that a tagger makes; of labels those that are `known`, by their type, and those that are there."""
+    decimals = tagger.decimals if isinstance(tagger, ViewTagger) else DECIMALS
     try:
         if isinstance(tagger, ViewTagger):
             result = tagger.of_view(view, batch)
@@ -249,7 +265,7 @@ def _columns(name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -
     columns = []
     for output, kind in tagger.types.items():
         column = result.column(output)
-        named = by_label(column, labels) if kind == "labels" else {output: (kind, column)}
+        named = by_label(column, known.get(output, ())) if kind == "labels" else {output: (kind, column)}
         columns += [
             AttributeColumn(attribute_key(name, tagger.name, type), own, values, decimals=decimals)
             for type, (own, values) in named.items()

@@ -212,7 +212,9 @@ def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:
     for output in outputs:
         tables = [shard for shard in dataset.shards if layout.format_of(output.path(shard)) == "parquet"]
         for tagger in output.taggers if tables else ():
-            if "labels" in tagger.types.values() and not (isinstance(tagger, ViewTagger) and tagger.labels):
+            if "labels" in tagger.types.values() and not (
+                isinstance(tagger, ViewTagger) and tagger.labels is not None
+            ):
                 raise UsageError(
                     f"the tagger {tagger.name} makes keys of what it finds, and {output.path(tables[0])} would be a table with the same columns for all "
                     "documents; expected lines of JSON. Give --format jsonl.gz."

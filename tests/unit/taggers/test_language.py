@@ -1,8 +1,12 @@
 """Languages: what is not seen from the texts of the properties."""
 
+import json
+from importlib.util import find_spec
+
 import pyarrow as pa
 import pytest
 
+import dolma_dask as dk
 from dolma_dask.errors import UsageError
 from dolma_dask.taggers.language import TAGGERS
 from dolma_dask.taggers.registry import get_tagger
@@ -66,3 +70,22 @@ def test_a_missing_package_names_its_extra(monkeypatch):
     ):
         assert f"pip install 'dolma-dask[{extra}]'" in get_tagger(name).lacks()
     assert get_tagger("char_length_v1").lacks() is None
+
+
+@pytest.mark.skipif(find_spec("pycld2") is None, reason="needs pycld2")
+def test_tables_have_a_column_for_each_language(tmp_path):
+    (tmp_path / "raw").mkdir()
+    texts = [
+        "The council has decided that the old bridge stays open.",
+        "Der Rat hat beschlossen, dass die alte Brücke offen bleibt.",
+        "",
+    ]
+    rows = [json.dumps({"id": str(k), "text": text, "source": "s"}) + "\n" for k, text in enumerate(texts)]
+    (tmp_path / "raw/a.jsonl").write_text("".join(rows))
+    dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), format="parquet")
+    dk.tag(str(tmp_path / "v0"), ["language_cld2_v1"], scheduler="synchronous")
+    rule = "en > 0.9 and sw is None"
+    dk.mix(str(tmp_path / "v0"), where=rule, to=str(tmp_path / "v1"), scheduler="synchronous")
+    assert [*dk.read_dataframe(str(tmp_path / "v1"), ["id"]).compute()["id"]] == ["0"]
+    with pytest.raises(UsageError, match="Give --format jsonl"):
+        dk.tag(str(tmp_path / "v0"), ["cc_re"])
