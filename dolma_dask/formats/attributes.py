@@ -73,7 +73,7 @@ def make_variable_name(name: str) -> str:
 
     Raises `UsageError` if `name` is empty or starts with a digit.
     """
-    cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    cleaned = _cleaned(name)
     if not cleaned or cleaned[0].isdigit():
         problem = "is empty" if not cleaned else f"starts with the digit {cleaned[0]}"
         raise UsageError(
@@ -82,9 +82,13 @@ def make_variable_name(name: str) -> str:
     return cleaned
 
 
+def _cleaned(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
 def attribute_key(experiment: str | None, tagger: str, type: str) -> str:
-    """Return ``<experiment>__<tagger>__<type>``; without an experiment the tagger's name stands in its place."""
-    return "__".join(make_variable_name(part) for part in (experiment or tagger, tagger, type))
+    """Return ``<experiment>__<tagger>__<type>``; without an experiment the tagger's name stands in its place. A type may begin with a digit, as labels do."""
+    return "__".join((*(make_variable_name(part) for part in (experiment or tagger, tagger)), _cleaned(type)))
 
 
 def encode_rows(

@@ -61,34 +61,52 @@ def check_fast_text(path: str) -> None:
         try:
             end = _end_of_model(data)
         except (struct.error, ValueError) as error:
-            raise ValueError("it ends within the model") from error
+            raise ValueError(f"it ends within the model, or contradicts itself ({error})") from error
         if end != size:
             raise ValueError(f"it has {size:,} bytes where its header tells {end:,}")
 
 
 def _end_of_model(data: mmap.mmap) -> int:
-    at = 8 + _ARGUMENTS.size
-    words, _, _, _, pruned = _COUNTS.unpack_from(data, at)
+    """Return where a model ends whose parts agree with each other."""
+    at = 8
+    arguments = _ARGUMENTS.unpack_from(data, at)
+    dimensions, buckets = arguments[0], arguments[8]
+    at += _ARGUMENTS.size
+    entries, words, labels, _, pruned = _COUNTS.unpack_from(data, at)
+    _agree("dictionary", entries, words + labels)
+    if min(dimensions, buckets, words, labels) < 0 or not labels:
+        raise ValueError("its counts are negative, or it has no labels")
     at += _COUNTS.size
-    for _ in range(words):
+    for _ in range(entries):
         found = data.find(b"\0", at)
         if found < 0:
             raise ValueError("a word has no end")
         at = found + 1 + 8 + 1  # its count, and whether it is a label
     at += 8 * max(pruned, 0)
     is_quantized = data[at : at + 1] == b"\1"
-    at = _end_of_matrix(data, at + 1, is_quantized)
+    rows, columns, at = _matrix(data, at + 1, is_quantized)
+    _agree("rows of words", rows, words + (buckets if pruned < 0 else pruned))
+    _agree("numbers of a word", columns, dimensions)
     is_output_quantized = is_quantized and data[at : at + 1] == b"\1"
-    return _end_of_matrix(data, at + 1, is_output_quantized)
+    rows, columns, at = _matrix(data, at + 1, is_output_quantized)
+    _agree("rows of labels", rows, labels)
+    _agree("numbers of a label", columns, dimensions)
+    return at
 
 
-def _end_of_matrix(data: mmap.mmap, at: int, is_quantized: bool) -> int:
+def _agree(what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"{what}: {found:,} where its header tells {expected:,}")
+
+
+def _matrix(data: mmap.mmap, at: int, is_quantized: bool) -> tuple[int, int, int]:
+    """Return rows, columns and the end of a matrix."""
     if not is_quantized:
         rows, columns = struct.unpack_from("<qq", data, at)
-        return int(at + 16 + 4 * rows * columns)
-    has_norms, rows, _, codes = struct.unpack_from("<?qqi", data, at)
+        return rows, columns, int(at + 16 + 4 * rows * columns)
+    has_norms, rows, columns, codes = struct.unpack_from("<?qqi", data, at)
     at = _end_of_quantizer(data, at + struct.calcsize("<?qqi") + codes)
-    return _end_of_quantizer(data, at + rows) if has_norms else at
+    return rows, columns, _end_of_quantizer(data, at + rows) if has_norms else at
 
 
 def _end_of_quantizer(data: mmap.mmap, at: int) -> int:

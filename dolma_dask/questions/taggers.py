@@ -89,7 +89,7 @@ class AttributeTable(TaggerTable, frozen=True):
             yield Heading(f"{row.name}, version {row.version}, from {row.origin}: {row.description}")
             yield Sentences(
                 [
-                    f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__ATTRIBUTE, with SET {row.name} or that of --experiment; rules take ATTRIBUTE alone.",
+                    f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__{_last(row)}, with SET {row.name} or that of --experiment; rules take {_last(row)} alone.",
                     *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
                     *(
                         [f"Files that it uses, in the folder of --artifacts: {', '.join(row.files)}."]
@@ -101,6 +101,12 @@ class AttributeTable(TaggerTable, frozen=True):
                 ]
             )
             yield Table("attributes", columns, attributes, max_rows=len(attributes))
+
+
+def _last(row: TaggerRow) -> str:
+    """Return what stands last in the keys of a tagger."""
+    kinds = [one.type == KINDS["labels"] for one in row.attributes]
+    return "LABEL" if all(kinds) else "ATTRIBUTE or LABEL" if any(kinds) else "ATTRIBUTE"
 
 
 def _needs(info: TaggerInfo) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.models.fast_text import FastText, open_fast_text
 from dolma_dask.models.opened import Open
 from dolma_dask.taggers.base import NUMBER, NUMBERS_BY_NAME, Kind, Part, Scorer, ViewTagger, each_text
+from dolma_dask.taggers.labels import check_names
 from dolma_dask.text.units import Unit
 
 Load = Callable[[Mapping[str, Open]], Scorer]
@@ -44,6 +45,8 @@ def in_one_line(text: str) -> str:
 def _all_models(files: Mapping[str, Open]) -> Scorer:
     """Score by every model that is there, each label under the names of both."""
     models = {PurePosixPath(name).stem: open_fast_text(name, files[name]) for name in sorted(files)}
+    check_names([PurePosixPath(name).stem for name in sorted(files)], "models")
+    check_names([f"{name}__{label}" for name, model in models.items() for label in model.labels], "labels")
 
     def labels(text: str) -> list[list[tuple[str, float]]]:
         line = in_one_line(text)

@@ -1,12 +1,13 @@
 """Columns of kind ``labels`` as a column for each label, under which readers find it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.formats.attributes import make_variable_name
+from dolma_dask.errors import UsageError
 from dolma_dask.taggers.base import SPANS
 
 Numbered = Literal["document", "spans"]
@@ -31,17 +32,32 @@ def by_label(column: pa.Array, known: Sequence[str] = ()) -> Mapping[str, tuple[
             [found.field(name) for name in ("start", "end", "score")], fields=list(SPANS.value_type)
         )
     encoded = labels.dictionary_encode()
-    spelled = [make_variable_name(label) for label in encoded.dictionary.to_pylist()]
-    names = [*dict.fromkeys([*map(make_variable_name, known), *sorted(spelled)])]
-    numbers = (
-        np.array([names.index(name) for name in spelled], np.int64)[np.asarray(encoded.indices)]
-        if spelled
-        else np.zeros(0, np.int64)
-    )
+    spelled = [label_name(label) for label in encoded.dictionary.to_pylist()]
+    names = [*dict.fromkeys([*map(label_name, known), *sorted(spelled)])]
+    by_name = {name: number for number, name in enumerate(names)}
+    numbers = np.array([by_name[name] for name in spelled], np.int64)[np.asarray(encoded.indices, np.int64)]
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(len(names) + 1))
     return {
-        name: _column_of(np.flatnonzero(numbers == number), parents, found, len(column), is_map=is_map)
-        for number, name in enumerate(names)
+        name: _column_of(order[ends[number] : ends[number + 1]], parents, found, len(column), is_map=is_map)
+        for name, number in by_name.items()
     }
+
+
+def label_name(label: str) -> str:
+    """Return a label as it stands in keys, behind the names of set and tagger, so that it may begin with a digit."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", label) or "_"
+
+
+def check_names(labels: Sequence[str], what: str) -> None:
+    """Refuse (`UsageError`) labels that have one name in keys: numbers of all but one would be lost."""
+    known: dict[str, str] = {}
+    for label in labels:
+        other = known.setdefault(label_name(label), label)
+        if other is not label:
+            raise UsageError(
+                f"{what} {other!r} and {label!r} would both be written as {label_name(label)!r}; expected names that differ in letters, digits or _. Rename one of them."
+            )
 
 
 def _column_of(

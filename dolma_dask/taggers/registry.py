@@ -134,10 +134,16 @@ def register_tagger(new: Tagger) -> Tagger:
 
 def register_toolkit(modules: Sequence[str] | str | None) -> None:
     """Make the taggers of files of the Dolma toolkit known by their names in this session; see `dolma_dask.taggers.toolkit`."""
+    by_name: dict[str, str] = {}
     for module in [modules] if isinstance(modules, str) else modules or ():
         from dolma_dask.taggers.toolkit import load_taggers
 
         for found in load_taggers(module):
+            if found.name in by_name:
+                raise UsageError(
+                    f"{by_name[found.name]} and {module} both make a tagger {found.name!r}; give one another name."
+                )
+            by_name[found.name] = module
             register_tagger(found)
 
 

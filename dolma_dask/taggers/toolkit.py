@@ -16,11 +16,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.digest import digest
 from dolma_dask.functions.places import execute_file
 from dolma_dask.taggers.base import Kind, Tagger
 from dolma_dask.taggers.functions import FunctionTagger
+from dolma_dask.text.columns import string_parts
+from dolma_dask.text.units import cut
+from dolma_dask.text.view import TextView
+from dolma_dask.text.word_breaks import load_word_breaks, word_stop
 
 T = TypeVar("T", bound=type)
 
@@ -122,10 +128,23 @@ def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
 
 
 def split_words(text: str, remove_empty: bool = True) -> list[TextSlice]:
-    """Return the pieces of a text between white space."""
-    return [
-        TextSlice(text, *match.span()) for match in re.finditer(r"\S+" if remove_empty else r"\S+|\s+", text)
+    """Return the words of a text by the rules of Unicode, signs among them; those of white space only if asked for."""
+    (offsets, data), at, place, found = string_parts(pa.array([text], pa.large_string())), 0, 0, []
+    while at < offsets[1]:
+        stop = int(word_stop(data, at, int(offsets[1]), *load_word_breaks()))
+        end = place + len(bytes(data[at:stop]).decode())
+        found.append(TextSlice(text, place, end))
+        at, place = stop, end
+    return [piece for piece in found if piece.text.strip() or not remove_empty]
+
+
+def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:
+    """Return the sentences of a text, by the package sentencex, where the toolkit takes blingfire."""
+    pieces = cut(TextView(pa.array([text], pa.large_string())), "sentence")
+    found = [
+        TextSlice(text, *place) for place in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True)
     ]
+    return [piece for piece in found if piece.text.strip() or not remove_empty]
 
 
 _NAMES: Mapping[str, Mapping[str, Any]] = {
@@ -136,9 +155,13 @@ _NAMES: Mapping[str, Mapping[str, Any]] = {
     },
     "dolma.core.registry": {"TaggerRegistry": Registry},
     "dolma.core.taggers": {"BaseTagger": BaseTagger, "BaseTaggerWithMetadata": BaseTaggerWithMetadata},
-    "dolma.core.utils": {"split_paragraphs": split_paragraphs, "split_words": split_words},
+    "dolma.core.utils": {
+        function.__name__: function for function in (split_paragraphs, split_sentences, split_words)
+    },
 }
 """Modules of the toolkit, and what stands in for their names."""
+
+_STOOD_IN = f"of the toolkit these names can be imported, at the top of the file: {', '.join(sorted({name for names in _NAMES.values() for name in names}))}"
 
 _lock = threading.Lock()
 
@@ -170,7 +193,7 @@ def load_taggers(module: str) -> list[Tagger]:
     path = module if module.endswith(".py") or "/" in module else _file_of(module)
     with _lock, _stood_in():
         Registry.found = {}
-        made = vars(execute_file(path))  # which executes a file once for each content of it
+        made = _executed(path)
         found = made.setdefault("_taggers_of_toolkit", Registry.found)
     if not found:
         raise UsageError(
@@ -178,6 +201,17 @@ def load_taggers(module: str) -> list[Tagger]:
         )
     version = digest(Path(path).read_bytes())
     return [_lifted(name, tagger, version) for name, tagger in found.items()]
+
+
+def _executed(path: str) -> dict[str, Any]:
+    """Return what the code of a file made, once for each content of it."""
+    try:
+        return vars(execute_file(path))
+    except UsageError as error:
+        lacks = error.__cause__
+        if isinstance(lacks, ImportError) and (lacks.name or "").partition(".")[0] == "dolma":
+            raise UsageError(f"{path}: {lacks}; {_STOOD_IN}.", path=path) from error
+        raise
 
 
 def _file_of(module: str) -> str:
@@ -218,5 +252,11 @@ class _Predict:
             document = Document(source, id, text)
         else:
             document = DocumentWithMetadata(source, id, text, metadata=json.loads(metadata or "{}") or {})
-        spans = self._made.predict(document).spans
-        return [(span.type, span.start, span.end, float(span.score)) for span in spans]
+        try:
+            spans = self._made.predict(document).spans
+        except ImportError as error:
+            raise ImportError(f"{error}; {_STOOD_IN}") from error
+        return sorted(
+            ((span.type, span.start, span.end, float(span.score)) for span in spans),
+            key=lambda span: span[1:3],
+        )

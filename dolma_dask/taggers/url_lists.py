@@ -34,7 +34,7 @@ _LOCAL = {
 """What files of hosts name without blocking it."""
 
 _HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
-_BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\|"
+_BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\||^\*\."
 _COMMENT = re.compile(r"\s+[#!].*|(?<=\^).*")
 _SIGNS = ("#", "!", ";", "[")
 
@@ -73,6 +73,7 @@ class UrlList(Struct, frozen=True):
     """What one list says."""
 
     find: Callable[[Sequence[Place]], Bools]  # which places (n,) it has
+    entries: int  # domains, addresses and rules that it has
     left_out: int = 0  # lines that say nothing here, or cannot be read
 
 
@@ -125,7 +126,7 @@ def domain_list(lines: Lines, *, deep: bool) -> UrlList:
         bare = [_domain(place.host) for place in places]
         return _held(keys, [[*domains_of(host)] if deep else [host] for host in bare])
 
-    return UrlList(find, left_out)
+    return UrlList(find, len(keys), left_out)
 
 
 def _hosts_of(line: str) -> Iterator[str]:
@@ -141,7 +142,9 @@ def address_list(lines: Lines) -> UrlList:
     """Make a list of addresses, each with or without a scheme."""
     found = [split_url(line)[1] for line in _without_comments(lines).to_pylist()]
     keys = _hashes(filter(None, found))
-    return UrlList(lambda places: _held(keys, [[place.address] for place in places]), found.count(""))
+    return UrlList(
+        lambda places: _held(keys, [[place.address] for place in places]), len(keys), found.count("")
+    )
 
 
 def wikidata_list(lines: Lines, name: str) -> UrlList:
@@ -156,7 +159,7 @@ def wikidata_list(lines: Lines, name: str) -> UrlList:
         split_url(str(entry.get("url") or ""))[0] if isinstance(entry, dict) else "" for entry in entries
     ]
     known = pa.array([host for host in hosts if host], pa.large_string())
-    return UrlList(domain_list(known, deep=True).find, hosts.count(""))
+    return UrlList(domain_list(known, deep=True).find, len(known), hosts.count(""))
 
 
 _HIDING = re.compile(r"#[@?$%]{0,3}#")
@@ -185,7 +188,7 @@ def adblock_list(lines: Lines) -> UrlList:
         found: Bools = important(places) | blocked(places) & ~excepted(places)
         return found
 
-    return UrlList(find, left_out)
+    return UrlList(find, len(hosts) + sum(map(len, rules.values())), left_out)
 
 
 def _read_rule(line: str) -> tuple[str, str]:
@@ -277,7 +280,7 @@ def any_list(lines: Lines) -> UrlList:
         found: Bools = domains.find(places) | exact.find(places)
         return found
 
-    return UrlList(find, domains.left_out + exact.left_out)
+    return UrlList(find, domains.entries + exact.entries, domains.left_out + exact.left_out)
 
 
 def joined(lists: Sequence[UrlList]) -> UrlList:
@@ -286,7 +289,7 @@ def joined(lists: Sequence[UrlList]) -> UrlList:
     def find(places: Sequence[Place]) -> Bools:
         return np.logical_or.reduce([one.find(places) for one in lists])  # type: ignore[no-any-return]
 
-    return UrlList(find, sum(one.left_out for one in lists))
+    return UrlList(find, sum(one.entries for one in lists), sum(one.left_out for one in lists))
 
 
 def read_all(files: Mapping[str, Open]) -> Iterator[tuple[str, Lines]]:

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.display import counted
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Open, Part, Scorer, ViewTagger
+from dolma_dask.taggers.labels import check_names
 from dolma_dask.taggers.url_lists import (
     Lines,
     UrlList,
@@ -76,7 +78,17 @@ def _wikidata(files: Files) -> UrlList:
 
 def _load(read: Callable[[Files], UrlList], files: Mapping[str, Open]) -> Scorer:
     """Return what tells which documents are in the list that the files make together."""
-    return partial(_marks, read(dict(read_all(files))))
+    lines = dict(read_all(files))
+    return partial(_marks, _not_empty(" and ".join(files), read(lines)))
+
+
+def _not_empty(name: str, listed: UrlList) -> UrlList:
+    """Refuse (`UsageError`) a list that says nothing."""
+    if listed.entries == 0:
+        raise UsageError(
+            f"{name} says nothing: it has no domain, address or rule that can be used, and {counted(listed.left_out, 'other line')}; expected one a line. Get it anew."
+        )
+    return listed
 
 
 def _left_out(scorer: Scorer) -> str:
@@ -110,9 +122,12 @@ def _left_out_of_own(scorer: Scorer) -> str:
 
 def _load_own(files: Mapping[str, Open]) -> Scorer:
     lists = {
-        name.removeprefix(f"{OWN_LISTS}/").removesuffix(".gz").removesuffix(".txt"): any_list(lines)
+        name.removeprefix(f"{OWN_LISTS}/").removesuffix(".gz").removesuffix(".txt"): _not_empty(
+            name, any_list(lines)
+        )
         for name, lines in read_all(files)
     }
+    check_names([name.removesuffix(".gz").removesuffix(".txt") for name in files], "lists")
     return partial(_labels, lists)
 
 

@@ -56,3 +56,19 @@ def test_what_is_no_classifier_is_refused(tmp_path):
     write_fast_text(foreign, ("en", "de"), kind=1)
     with pytest.raises(CorruptFileError, match="word vectors, not of labels"):
         open_fast_text("m.bin", partial(open, foreign, "rb"))
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1, 7, 2**31 - 1])
+@pytest.mark.parametrize("place", {"dim": 8, "bucket": 40, "entries": 64, "words": 68, "labels": 72}.items())
+def test_a_header_that_contradicts_the_model_is_refused(tmp_path, place, value):
+    path = tmp_path / "m.bin"
+    write_fast_text(path, ("en", "de"))
+    data = bytearray(path.read_bytes())
+    before = bytes(data)
+    data[place[1] : place[1] + 4] = value.to_bytes(4, "little", signed=True)
+    path.write_bytes(data)
+    if data == before:
+        check_fast_text(str(path))
+        return
+    with pytest.raises(ValueError, match=r"contradicts itself|too few|header tells"):
+        check_fast_text(str(path))

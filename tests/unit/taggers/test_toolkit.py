@@ -7,7 +7,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.cli import main
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 
 WRITTEN = """
 import re
@@ -117,3 +117,53 @@ def test_an_edit_changes_the_version(root):
     assert versions() == before
     (root / "written.py").write_text(WRITTEN.replace("[!?]", "[!]"))
     assert versions() != before
+
+
+def test_two_files_with_one_name_are_refused(root):
+    (root / "again.py").write_text(WRITTEN)
+    with pytest.raises(UsageError, match=r"written\.py and .*again\.py both make a tagger 'marks_v1'"):
+        dk.tag(
+            str(root / "v0"), "marks_v1", tagger_modules=[str(root / "written.py"), str(root / "again.py")]
+        )
+
+
+LATER = """
+from dolma import BaseTagger, add_tagger
+from dolma.core.data_types import DocResult, Span
+from dolma.core.utils import split_words
+
+
+@add_tagger("later_v1")
+class Later(BaseTagger):
+    def predict(self, doc):
+        from dolma.core.loggers import get_logger
+
+
+@add_tagger("odd_v1")
+class Odd(BaseTagger):
+    def predict(self, doc):
+        spans = [Span(2, 3, "2024"), Span(0, 1, "2024"), Span(0, len(doc.text), "words", score=len(split_words(doc.text)))]
+        return DocResult(doc=doc, spans=spans if doc.text else [])
+"""
+
+
+def test_spans_are_sorted_and_words_are_those_of_unicode(root):
+    (root / "later.py").write_text(LATER)
+    text = "I don't know, really. (See: foo-bar.) \u4e2d\u6587\u5b57"
+    line = json.dumps({"id": "a", "text": text, "source": "s"}) + "\n"
+    (root / "v0/documents/x.jsonl").write_text(line)
+    dk.tag(str(root / "v0"), "odd_v1", tagger_modules=str(root / "later.py"), scheduler="synchronous")
+    found = rows_of(root, "odd_v1")["a"]
+    assert found["odd_v1__odd_v1__2024"] == [[0, 1, 1.0], [2, 3, 1.0]]
+    assert found["odd_v1__odd_v1__words"] == [[0, len(text), 17.0]]  # as the toolkit's own
+
+
+def test_what_cannot_be_imported_is_named_with_what_can(root):
+    (root / "later.py").write_text(LATER)
+    with pytest.raises(
+        StageError, match=r"No module named 'dolma'.*can be imported, at the top of the file: BaseTagger"
+    ):
+        dk.tag(str(root / "v0"), "later_v1", tagger_modules=str(root / "later.py"), scheduler="synchronous")
+    (root / "top.py").write_text("from dolma.core.loggers import get_logger")
+    with pytest.raises(UsageError, match="can be imported, at the top of the file: BaseTagger"):
+        dk.tag(str(root / "v0"), "later_v1", tagger_modules=str(root / "top.py"))
