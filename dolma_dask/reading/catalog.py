@@ -287,10 +287,18 @@ class Catalog(Struct, frozen=True, dict=True):
         }
 
     def kinds(self, name: str) -> Mapping[str, AttributeKind]:
-        """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`."""
+        """Return the keys of a set, which must be finished, and their kinds over all shards; raises as `open_attributes`.
+
+        Of shards that are not read here the journal tells more keys: a label that none of those read has is a name all the same.
+        """
         if name not in self._merged:
-            self._merged[name] = self._kinds_of(self._files_of(name))
+            self._merged[name] = {**self._told(name), **self._kinds_of(self._files_of(name))}
         return self._merged[name]
+
+    def _told(self, name: str) -> dict[str, AttributeKind]:
+        """Return what the journal tells of keys of all files of a set."""
+        known = (self._recorded(_inside(name, info)) or {} for info in self._list(name).values())
+        return {key: kind for kinds in known for key, kind in kinds.items()}
 
     def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
         """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot.
@@ -310,7 +318,7 @@ class Catalog(Struct, frozen=True, dict=True):
                 f"attribute set {name} cannot be read: {str(error).rstrip('.')}; expected its keys, since a name may stand for one of them. "
                 "Make the set again or remove it, or choose the sets to read: --attributes."
             ) from error
-        return frozenset(keys), error
+        return frozenset(keys.union(self._told(name))), error
 
     def _check_names(self, names: Sequence[str]) -> None:
         known = files.list_folders(self.dataset.url(layout.ATTRIBUTES))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.taggers.url_lists import adblock_list, address_list, domain_list, lines_of, places_of
 from dolma_dask.text.hosts import split_url
@@ -232,3 +232,27 @@ def test_files_that_are_no_lists_are_named(name, data):
         tagged("blocklist_hosts_porn_v1", {f"blocklist_hosts_porn/{name}": data}, "a.example")
     with pytest.raises(DataError, match=r"a\.json: .*expected a JSON list"):
         tagged("allowlist_wikidata_v1", {"allowlist_wikidata/a.json": b"{}{"}, "a.example")
+
+
+@pytest.mark.parametrize("data", [b"", b"# nothing\n", b"bad com is;\n;;;\n"])
+def test_lists_that_say_nothing_are_refused(data):
+    with pytest.raises(UsageError, match="says nothing: it has no domain"):
+        tagged("url_list_v1", {"url_lists/mine.txt": data}, "a.example")
+    with pytest.raises(UsageError, match="says nothing: it has no domain"):
+        tagged("blocklist_hosts_porn_v1", {"blocklist_hosts_porn/a.txt": data}, "a.example")
+
+
+def test_a_wildcard_stands_for_its_domain():
+    assert tagged(
+        "url_list_v1", {"url_lists/mine.txt": b"*.bad.example\n"}, "x.bad.example", "bad.example", "b.example"
+    ) == [
+        [("mine", 1.0)],
+        [("mine", 1.0)],
+        None,
+    ]
+
+
+def test_lists_of_one_name_are_refused():
+    files = {"url_lists/my-list.txt": b"a.example", "url_lists/my_list.txt": b"b.example"}
+    with pytest.raises(UsageError, match="would both be written as"):
+        tagged("url_list_v1", files, "a.example")

@@ -89,3 +89,21 @@ def test_tables_have_a_column_for_each_language(tmp_path):
     assert [*dk.read_dataframe(str(tmp_path / "v1"), ["id"]).compute()["id"]] == ["0"]
     with pytest.raises(UsageError, match="Give --format jsonl"):
         dk.tag(str(tmp_path / "v0"), ["cc_re"])
+
+
+@pytest.mark.skipif(find_spec("pycld2") is None, reason="needs pycld2")
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_a_label_that_one_shard_has_is_a_name_in_all(tmp_path, format):
+    (tmp_path / "raw").mkdir()
+    for name, text in (("a", EN * 3), ("b", DE * 3)):
+        (tmp_path / f"raw/{name}.jsonl").write_text(
+            json.dumps({"id": name, "text": text, "source": "s"}) + "\n"
+        )
+    root = str(tmp_path / "v0")
+    dk.convert(str(tmp_path / "raw"), to=root, format=format)
+    dk.tag(root, ["language_cld2_v1"], scheduler="synchronous")
+    for share in ("1/2", "2/2"):
+        rule = {"where": "de > 0.5", "to": str(tmp_path / f"{format}-v1"), "share": share}
+        assert dk.mix(root, **rule, scheduler="synchronous").exit_status == 0
+    kept = dk.read_dataframe(str(tmp_path / f"{format}-v1"), ["id"]).compute()
+    assert [*kept["id"]] == ["b"]
