@@ -224,7 +224,8 @@ def test_lists_of_your_own_have_a_label_each():
 
 
 @pytest.mark.parametrize(
-    "name, data", [("a.txt", b"\xff"), ("a.txt.gz", b"plain"), ("a.txt.gz", gzip.compress(b"a.example", mtime=0)[:-4])]
+    "name, data",
+    [("a.txt", b"\xff"), ("a.txt.gz", b"plain"), ("a.txt.gz", gzip.compress(b"a.example", mtime=0)[:-4])],
 )
 def test_files_that_are_no_lists_are_named(name, data):
     with pytest.raises(DataError, match=name):
