@@ -17,6 +17,7 @@ EXTRAS = {
     "langdetect": "langdetect",
     "lingua": "lingua",
     "matplotlib": "report",
+    "presidio_analyzer": "presidio",
     "py3langid": "language",
     "pycld2": "language",
     "resiliparse": "web",
@@ -25,6 +26,13 @@ EXTRAS = {
     "sentencex": "models",
 }
 """Extra of dolma-dask that brings a package."""
+
+
+_DISTRIBUTIONS = {
+    "fasttext": ("fasttext-numpy2",),
+    "presidio_analyzer": ("presidio-analyzer", "phonenumbers", "tldextract"),
+}
+"""Distributions that decide what a package answers, if not the one of its name."""
 
 
 def missing(package: str, what: str) -> str | None:
@@ -40,7 +48,7 @@ def missing(package: str, what: str) -> str | None:
 def version_of(package: str) -> str:
     """Return the version of an installed package, by the name that it is imported by; empty if nobody knows it."""
     try:
-        return metadata.version("fasttext-numpy2" if package == "fasttext" else package)
+        return " ".join(map(metadata.version, _DISTRIBUTIONS.get(package, (package,))))
     except metadata.PackageNotFoundError:  # of another distribution: a look at all takes a second
         distributions = metadata.packages_distributions().get(package, ())
         return " ".join(sorted({metadata.version(name) for name in distributions}))

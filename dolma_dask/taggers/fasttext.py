@@ -1,11 +1,13 @@
-"""Taggers that ask classifiers of fastText, which the user gives. Sources: ``jigsaw.py`` and ``quality.py`` of the Dolma toolkit, release 1.2.1; RedPajama-V2.
+"""Taggers that ask classifiers of fastText, which the user gives. Sources: ``jigsaw.py``, ``quality.py`` and ``code_composition.py`` of the Dolma toolkit, release 1.2.1; RedPajama-V2.
 
 A model is found by its name below the folder of ``--artifacts``; a text is one line for it.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,6 +25,8 @@ Load = Callable[[Mapping[str, Open]], Scorer]
 
 _WHITE = re.compile(r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 """White space of Unicode, by which the tokenizer library cuts; `str.split` has four controls besides."""
+_FEWEST = 4  # characters of a line whose label the classifier of code and prose is asked for
+_OTHER = "other"  # the label of shorter ones
 _ANY_LABELS = "Labels of {}, by every model of fastText in the folder fasttext."
 _ANY: Mapping[str, Any] = {
     "files": ("fasttext/*.bin", "fasttext/*.ftz"),
@@ -119,6 +123,32 @@ def _words_alone(files: Mapping[str, Open]) -> Scorer:
     return each_text(labels, [NUMBERS_BY_NAME])
 
 
+def _code_and_prose(files: Mapping[str, Open]) -> Scorer:
+    """Score how often neighbouring lines are code and prose, and of each label the share and the number of lines, and how unsure the model is of them on average."""
+    model = _only(files)
+
+    def numbers(text: str) -> list[list[tuple[str, float]]]:
+        judged = list(_judged_lines(model, text))
+        borders = sum({before, label} == {"code", "prose"} for (before, _), (label, _) in pairwise(judged))
+        found = [("boundaries", float(borders))]
+        for label in dict.fromkeys(label for label, _ in judged):
+            bits = [entropy for name, entropy in judged if name == label]
+            found.append((f"{label}_pct", round(len(bits) / len(judged), 2)))
+            found.append((label, float(len(bits))))
+            found.append((f"{label}_entropy", sum(bits) / len(bits)))
+        return [found]
+
+    return each_text(numbers, [NUMBERS_BY_NAME])
+
+
+def _judged_lines(model: FastText, text: str) -> Iterator[tuple[str, float]]:
+    """Yield the label of each line that is not blank, and the entropy of all labels in bits."""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        labels = model.predict(line) if len(line) >= _FEWEST else []
+        entropy = -sum(sure * math.log2(sure) for _, sure in labels if sure > 0)
+        yield labels[0][0] if labels else _OTHER, entropy
+
+
 def _only(files: Mapping[str, Open]) -> FastText:
     return open_fast_text(*min(files.items()))
 
@@ -206,6 +236,21 @@ TAGGERS = (
         _words_alone,
         differs="A text without words has no value; the original fails.",
         **_of_toolkit("dolma-1_7/cc_wiki_wikiref_sw_pes2o_adult_fakenews_math_books_openhermes.bin"),
+    ),
+    _row(
+        "code_composition",
+        "How many lines are code, prose or something else, and how often one stands beside the other.",
+        _code_and_prose,
+        types={"composition": "labels"},
+        meanings={
+            "composition": "boundaries: how often neighbouring lines are code and prose; and for each label of a line, such as code: code, number of lines that are not "
+            "blank; code_pct, their share, in hundredths; code_entropy, how unsure the model is of them, mean of bits. Lines of up to three characters are `other`"
+        },
+        files=("fasttext/code-comment-prose-model.bin",),
+        source="Its author has published it as techarb/code-prose-composition on huggingface.co; `fasttext supervised` trains one of lines labelled __label__code, "
+        "__label__prose and __label__other.",
+        differs="A label keeps the letters that it begins with, of which the original cuts off those of `__label__`; a line of which the model says nothing is `other`, "
+        "where the original fails.",
     ),
     _row(
         "redpajama_v2_ml",

@@ -274,6 +274,44 @@ def check_demo(out: Path) -> None:
     assert (out / "reports/demo.html").exists()
 
 
+LANGUAGES = {
+    "en": "It was a bright cold day in April, and the clocks were striking thirteen. People came home late.",
+    "de": "Es war ein klarer, kalter Tag im April, und die Uhren schlugen gerade dreizehn. Alle kamen spät nach Hause.",
+    "fr": "C'était une journée froide et claire du mois d'avril, et les horloges sonnaient treize heures.",
+    "mixed": "Der Hund bellt. It was a bright cold day. Wir gehen nach Hause.",
+    "empty": "",
+}
+
+
+def make_english() -> None:
+    pytest.importorskip("py3langid", reason="the packages of the extra language are not installed")
+    rows = [{"id": name, "text": text, "source": "web"} for name, text in LANGUAGES.items()]
+    store(Path("web/v0/documents/a.jsonl.gz"), rows)
+
+
+def check_english(out: Path) -> None:
+    assert stored("web/english") == [{"id": "en", "text": LANGUAGES["en"], "source": "web"}]
+
+
+OTHER_RULES = ["en >= 0.65", "en >= 0.5", "language == 'en' and confidence >= 0.7"]
+
+
+@pytest.mark.parametrize("keep", OTHER_RULES)
+@pytest.mark.parametrize("detector", ["language_langid_v1", "language_cld2_v1"])
+def test_other_choices_of_english_can_be_swapped_in(tmp_path, monkeypatch, detector, keep):
+    pytest.importorskip("pycld2", reason="the packages of the extra language are not installed")
+    pipeline = (ROOT / "configs/english.yaml").read_text()
+    assert f"# keep: {keep}\n" in pipeline
+    assert f"{detector} (" in pipeline
+    monkeypatch.chdir(tmp_path)
+    make_english()
+    pipeline = pipeline.replace("  keep: en >= 0.99\n", "").replace(f"# keep: {keep}\n", f"keep: {keep}\n")
+    Path("mine.yaml").write_text(pipeline)
+    words = ["corpus=web/v0", "out=web/english", f"detector={detector}"]
+    assert cli.main(["run", "mine.yaml", "--set", *words, *HERE]) == 0
+    check_english(tmp_path)
+
+
 def make_health() -> None:
     messes = {5: "caf\u00c3\u00a9", 7: "<b>bold</b>", 9: "\\fBls\\fR", 11: "a { color: red; }"}
     rows = [{"id": str(n), "text": f"{text(n)} {messes.get(n, '')}", "source": "web"} for n in range(20)]
@@ -290,6 +328,7 @@ MAKERS: dict[str, tuple[Callable[[], None], Callable[[Path], None]]] = {
     "cerebras.yaml": (make_cerebras, check_cerebras),
     "demo.yaml": (make_demo, check_demo),
     "dolma_toolkit.yaml": (make_dolma_toolkit, check_dolma_toolkit),
+    "english.yaml": (make_english, check_english),
     "health.yaml": (make_health, check_health),
     "one_reading.yaml": (make_one_reading, check_one_reading),
     "pre_tokenize.yaml": (make_pre_tokenize, check_pre_tokenize),

@@ -11,8 +11,8 @@ import pytest
 from dolma_dask.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"langdetect", "lingua", "kenlm"}
-"""Extras that `all` leaves out: what is compiled when installed, or takes 100 MB."""
+HEAVY = {"langdetect", "lingua", "presidio", "kenlm"}
+"""Extras that `all` leaves out: what is compiled when installed, or takes 100 MB and more."""
 OPTIONAL = (*EXTRAS, "ipykernel", "IPython")
 
 

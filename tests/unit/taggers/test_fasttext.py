@@ -1,6 +1,7 @@
 """Taggers that ask a classifier of the user's: laws of every tagger, names of labels, and messages where the model is another one or missing."""
 
 import json
+import math
 from functools import partial
 
 import fsspec
@@ -18,7 +19,12 @@ from dolma_dask.testing.taggers import TaggerTests
 pytest.importorskip("fasttext", reason="the packages of the extra models are not installed")
 pytest.importorskip("sentencex", reason="the packages of the extra models are not installed")
 
-LABELS = {"dclm-oh-eli5": ("hq", "cc"), "redpajama": ("wiki", "cc"), "jigsaw": ("toxic", "non_toxic")}
+LABELS = {
+    "code_composition": ("prose", "code"),
+    "dclm-oh-eli5": ("hq", "cc"),
+    "redpajama": ("wiki", "cc"),
+    "jigsaw": ("toxic", "non_toxic"),
+}
 ROWS = [*TAGGERS, *(tagger for tagger in LANGUAGES if tagger.extra == "fasttext")]
 EN, DE = "the of and to in is that for", "der die und das in zu den nicht"
 
@@ -99,6 +105,25 @@ def test_likeness_is_of_the_models_that_are_there(model):
 
 def test_a_text_without_words_has_no_quality(given):
     assert found(given, "dolma17-quality", " \n\u3000") == [[[]]]
+
+
+def test_lines_are_code_or_prose(given):
+    """English is prose to this model, and German code."""
+    lines = [EN, f" {DE}\t", "", "}", EN, EN, "\u3000", DE, "the"]
+    ((numbers,),) = found(given, "code_composition", "\r\n".join(lines))
+    composition = dict(numbers)
+    assert list(composition) == [
+        "boundaries", *(f"{label}{key}" for label in ("prose", "code", "other") for key in ("_pct", "", "_entropy"))
+    ]  # fmt: skip
+    assert composition["boundaries"] == 2
+    assert [composition[label] for label in ("prose", "code", "other")] == [3, 2, 2]
+    assert [composition[f"{label}_pct"] for label in ("prose", "code", "other")] == [0.43, 0.29, 0.29]
+    assert composition["other_entropy"] == 0
+    (((_, sure), (_, rest)),) = (scores for (scores,) in found(given, "ft_lang_id_doc_v1", EN))
+    bits = -sure * math.log2(sure) - rest * math.log2(rest)
+    assert composition["prose_entropy"] == pytest.approx(bits, abs=1e-5)
+    assert 0 < bits < 0.5
+    assert found(given, "code_composition", " \n\n") == [[[("boundaries", 0)]]]
 
 
 def test_a_model_with_other_labels_is_refused(model):
