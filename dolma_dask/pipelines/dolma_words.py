@@ -244,7 +244,7 @@ _WORK = {
     "compression.input": "files are read by their names",
 }
 _FORMATS = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
-_OURS_TOO = {"taggers", "experiment"}
+_OURS_TOO = {"taggers", "experiment", "tagger_modules"}
 """Options that verbs here have under the same name: by themselves they are no words of the toolkit."""
 
 _MIX = """mix of the Dolma toolkit takes its streams from a file, and so does it here, unchanged:
@@ -260,13 +260,13 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
         {
             "taggers": _option("taggers", "taggers"),
             "experiment": _option("experiment", "experiment"),
+            "tagger_modules": _option("tagger_modules", "tagger-modules"),
             "ignore_existing": _flag("ignore_existing", "--overwrite"),
             **_RUN,
             **_DEBUG,
         },
         {
             "destination": "attributes lie beside documents/, in attributes/<experiment or tagger>/",
-            "tagger_modules": "taggers of your own are found in installed packages, or named by their place, file.py:name: docs/own_signal.md",
             "profile": "use a profiler on --scheduler synchronous",
             **_WORK,
         },

@@ -116,7 +116,7 @@ def _make_dataset(folder: str) -> str:
 def _document(shard: str, row: int) -> dict[str, Any]:
     text = f'Some w\u00f6rds \U0001f600 of "text" {row % 20} ... and\n- more \\ of it, {shard}\n' * (
         1 + row % 5
-    )
+    ) + "\n" * (row % 2)
     return {
         "id": f"{shard}-{row}",
         "source": f"s{row % 2}",

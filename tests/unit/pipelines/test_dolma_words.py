@@ -122,8 +122,8 @@ SAID = {
     "stat --attributes a/attributes/e/*.gz a/attributes/f/**/*.gz --bins 10": [
         "dolma-dask quantiles a --attributes e f"
     ],
-    "tag v0 --taggers t --tagger_modules my.py --on-bad-record quarantine --overwrite --no-progress": [
-        "dolma-dask tag v0 --taggers t --on-bad-record quarantine --overwrite --no-progress"
+    "tag --documents v0/documents/*.gz --taggers t --tagger_modules my.py --on-bad-record quarantine --no-progress": [
+        "dolma-dask tag v0 --taggers t --tagger-modules my.py --on-bad-record quarantine --no-progress"
     ],
     "tokens v0 out --tokenizer.name_or_path t.json --eos x --batch_size 9": [
         "dolma-dask ragged v0 out --tokenizer t.json --eos x --format dolma"

@@ -121,7 +121,7 @@ def test_findings_are_those_of_plain_python_however_rows_are_cut(table, shards, 
     rule = list(dict.fromkeys(rule))  # equal conditions count once
     written = [f"{key} {sign} {bound!r}" for key, sign, bound in rule]
     parts = conjuncts(all_of(*map(parse, written)))
-    survey = Survey(("x", "y"), parts, tuple(written), (), bounds_of(parts), count)
+    survey = Survey(("x", "y"), parts, tuple(written), (), bounds_of(parts), examples=count)
     assert [(bound.key, bound.sign, bound.value) for bound in survey.bounds] == rule
     found = found_in(survey, table, shards, blocks)
     documents, matched, sources, examples, read = oracle(table, shards, rule, count)
