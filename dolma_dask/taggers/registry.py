@@ -267,7 +267,7 @@ def _check_signature(name: str, function: Callable[..., Any], arguments: tuple[s
 
 @cache
 def speeds() -> Mapping[str, float]:
-    """Return MB of text per CPU-second of each tagger alone, as ``benchmarks/bench_taggers.py --write`` measured them; raises nothing if there are none."""
+    """Return MB of text per CPU-second of each tagger alone, as ``benchmarks/bench_taggers.py --write`` measured them; empty if it never did."""
     measured = _FOLDER / "speeds.json"
     return msgspec.json.decode(measured.read_bytes(), type=dict[str, float]) if measured.exists() else {}
 

@@ -53,3 +53,5 @@ def test_labels_of_one_name_are_refused():
     check_names(["a", "b", "a_c"], "labels")
     with pytest.raises(UsageError, match=r"labels 'a-b' and 'a_b' would both be written as 'a_b'"):
         check_names(["a-b", "x", "a_b"], "labels")
+    with pytest.raises(UsageError, match="models 'm' and 'm' would both"):
+        check_names(["m", "m"], "models")  # of m.bin and m.ftz
