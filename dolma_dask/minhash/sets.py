@@ -1,5 +1,6 @@
 """Sets of hashed n-grams, sorted: how many of one are in another."""
 
+from dolma_dask.text.bits import first_from
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 
 
@@ -10,22 +11,9 @@ def count_common(rows: Words, skip: Int, sizes: Counts, own: Words, common: Coun
         common[i] = 0
         if sizes[i] > 0:
             # both rise: one search for the first value, then a merge
-            at = _first_from(own, rows[i, skip])
+            at = first_from(own, rows[i, skip])
             for k in range(skip, skip + sizes[i]):
                 value = rows[i, k]
                 while at < own.size and own[at] < value:
                     at += 1
                 common[i] += at < own.size and own[at] == value
-
-
-@kernel
-def _first_from(own: Words, value: Int) -> Int:
-    """Index of the first of `own` that is not below `value`."""
-    low, high = 0, own.size
-    while low < high:
-        middle = (low + high) // 2
-        if own[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -5,7 +5,7 @@ A search by the pattern itself tries every character, and takes quadratic time i
 
 import numpy as np
 
-from dolma_dask.text.bits import ONE, first_bit, low_bits, range_bits
+from dolma_dask.text.bits import ONE, find_byte, first_bit, low_bits, range_bits
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
 from dolma_dask.text.tables import SPACE, char_class, code_points, decode
@@ -61,17 +61,6 @@ def _before(data: Bytes, at: Int) -> Int:
 @kernel
 def _width(data: Bytes, at: Int) -> Int:
     return decode(data, at)[1]
-
-
-@kernel
-def _find(data: Bytes, at: Int, end: Int, byte: np.uint8) -> Int:
-    """Return where a byte is first found from byte `at`, or `end`."""
-    while at < end:
-        found = range_bits(data, at, byte, byte)
-        if found:
-            return min(at + first_bit(found), end)
-        at += 64
-    return end
 
 
 @kernel
@@ -145,16 +134,16 @@ def _match_from(
         domain, behind = _ends_at(data, at, start, end, numbers, blocks)
         if behind != _NO_MATCH:
             group, domain_end, stop = _before(data, at), domain, behind
-        at = _find(data, at + 1, local, _AT)
+        at = find_byte(data, at + 1, local, _AT)
     return group, domain_end, stop
 
 
 @kernel
 def _is_address(data: Bytes, start: Int, end: Int, numbers: Bytes, blocks: Bytes) -> bool:
     """Tell whether the domain between the first ``@`` and the next one or the end has a point, and more than ``(`` and white space stands before."""
-    at = _find(data, start, end, _AT)
-    domain_end = _find(data, at + 1, end, _AT)
-    if _find(data, at + 1, domain_end, _DOT) == domain_end:
+    at = find_byte(data, start, end, _AT)
+    domain_end = find_byte(data, at + 1, end, _AT)
+    if find_byte(data, at + 1, domain_end, _DOT) == domain_end:
         return False
     others, parentheses = 0, 0
     while start < at:
@@ -173,11 +162,11 @@ def find_mail(
     count = 0
     for row in range(offsets.size - 1):
         begin, end = offsets[row], offsets[row + 1]
-        at = _find(data, begin, end, _AT)
+        at = find_byte(data, begin, end, _AT)
         while at < end:
             _, stop = _ends_at(data, at, begin, end, numbers, blocks)
             if stop == _NO_MATCH:
-                at = _find(data, at + 1, end, _AT)
+                at = find_byte(data, at + 1, end, _AT)
                 continue
             start = _start_of(data, at, begin, numbers, blocks)
             group, domain_end, stop = _match_from(data, start, at, end, numbers, blocks)
@@ -186,7 +175,7 @@ def find_mail(
                 starts[count], ends[count] = start, stop
                 count += 1
             begin = stop
-            at = _find(data, begin, end, _AT)
+            at = find_byte(data, begin, end, _AT)
         bounds[row + 1] = count
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dolma_dask.text.kernels import Bytes, Int, kernel, operation
+from dolma_dask.text.kernels import Bytes, Int, Words, kernel, operation
 
 WINDOW = 64
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -234,6 +234,31 @@ def low_bits(count: Int) -> np.uint64:
     if count >= 64:
         return ALL_BITS
     return (ONE << np.uint64(max(count, 0))) - ONE
+
+
+@kernel
+def find_byte(data: Bytes, at: Int, end: Int, byte: np.uint8) -> Int:
+    """Return where a byte is first found from byte `at` on, or `end`."""
+    while at < end:
+        found = range_bits(data, at, byte, byte)
+        if found:
+            # one behind the end belongs to the next text
+            return min(at + first_bit(found), end)
+        at += 64
+    return end
+
+
+@kernel
+def first_from(ordered: Words, value: Int | np.uint64) -> Int:
+    """Return the index of the first of `ordered` that is not below `value`."""
+    low, high = 0, ordered.size
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @kernel

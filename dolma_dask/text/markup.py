@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from dolma_dask.text.bits import ONE, first_bit, low_bits, range_bits
+from dolma_dask.text.bits import ONE, first_bit, first_from, low_bits, range_bits
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.tables import code_points
@@ -130,14 +130,8 @@ def _is_digit(byte: Int, is_hex: bool) -> bool:
 
 @kernel
 def _is_tag(name: np.uint64, tags: Words) -> bool:
-    low, high = 0, tags.size
-    while low < high:
-        middle = (low + high) // 2
-        if tags[middle] < name:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < tags.size and tags[low] == name)
+    place = first_from(tags, name)
+    return bool(place < tags.size and tags[place] == name)
 
 
 @kernel

@@ -12,6 +12,7 @@ from dolma_dask.text.bits import (
     ONE,
     address_of,
     count_bits,
+    find_byte,
     first_bit,
     hash_bytes,
     low_bits,
@@ -235,13 +236,7 @@ def measure_words(data: Bytes, starts: Positions, chars: Positions, hashes: Word
 @kernel
 def line_end(data: Bytes, at: Int, end: Int) -> Int:
     """Byte of the first newline from byte `at` on, or `end`."""
-    while at < end:
-        newlines = range_bits(data, at, _NEWLINE, _NEWLINE)
-        if newlines:
-            # a newline behind the end is one of the next text
-            return min(at + first_bit(newlines), end)
-        at += 64
-    return end
+    return find_byte(data, at, end, _NEWLINE)
 
 
 @kernel
