@@ -62,7 +62,7 @@ def warm_up(*, options: WarmUpOptions) -> Summary:
             progress.kernels = KERNELS
             if progress.every == LINE_SECONDS:  # no bar moves
                 sys.stderr.write(
-                    "warm-up: compiling all kernels, once; half a minute on two processors that are free\n"
+                    "warm-up: compiling all kernels, once; half a minute to a minute and a quarter on two processors that are free\n"
                 )
             for _ in pool.map(_do, PARTS, [f"{folder.name}/{part.__name__}" for part in PARTS]):
                 progress.advance(0, 1)
