@@ -28,11 +28,14 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray
     tokenizer, max_id, *_ = build(engine)
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
-    shown = shown_bytes()
+    # the characters that show bytes become these bytes in Latin-1, all others what Latin-1 lacks
+    table = dict.fromkeys(range(256), "\uffff") | {ord(char): chr(byte) for char, byte in shown_bytes().items()}
     texts = [b""] * (max_id + 1)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
-        is_shown = all(char in shown for char in token)
-        texts[number] = bytes(shown[char] for char in token) if is_shown else token.encode()
+        try:
+            texts[number] = token.translate(table).encode("latin-1")
+        except UnicodeEncodeError:
+            texts[number] = token.encode()
     starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
     chars = np.array([_characters(text) for text in texts], np.int32)
     return np.frombuffer(b"".join(texts), np.uint8), starts, chars
