@@ -22,6 +22,7 @@ from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
+from dolma_dask.verbs.dedupe.paragraphs import ParagraphDeduplication
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
@@ -54,6 +55,8 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "params": options.params_of(others),
         "choice": choice,
     }
+    if options.is_by_paragraph:
+        return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
         return ExactDeduplication(**common, column=column)
     comparison, url, published, carried = options.comparison, options.signatures, None, None

@@ -7,7 +7,7 @@ or else the exchange. When everything is finished, nothing is started. Several d
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,8 @@ FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
 
 _STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
 
+Outcome = TypeVar("Outcome", bound=DedupeSummary)
+
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
 
@@ -64,7 +66,7 @@ class KeyEmitter(DocumentEmitter):
         valid, keys = self._keys(batch)
         if chosen.salts is not None:
             keys = word_keys(*keys, chosen.salts)
-        ranks = {} if self.choice.keep == "first" else {"rank": _ranks(chosen, rows)}
+        ranks = {} if self.choice.keep == "first" else {"rank": ranks_of(chosen, rows)}
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         kept = chosen.kept & valid
         yield records if kept.all() else records[kept]
@@ -76,7 +78,8 @@ class KeyEmitter(DocumentEmitter):
         return value_keys(batch.column(self.column))
 
 
-def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
+def ranks_of(chosen: Chosen, rows: FlagRows) -> Words:
+    """Return what decides who survives among equals: the lowest; by default the longest text."""
     if chosen.ranks is not None:
         return chosen.ranks
     longest_first: Words = ~rows.lengths.astype(np.uint64)
@@ -178,7 +181,9 @@ class Deduplication(Exchange):
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
-        summary = summarize(ran.summary, tuple(ran.records.values()), listing)
+        return self._with_part(summarize(ran.summary, tuple(ran.records.values()), listing))
+
+    def _with_part(self, summary: Outcome) -> Outcome:
         if self.compared is None:
             return summary
         return replace(

@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -32,13 +32,17 @@ from dolma_dask.verbs.dedupe.flags import (
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
 
-_COUNTS = (
+COUNTS = (
     "documents_in",
     "text_bytes",
     *LEFT_OUT,
     "documents_without_rank",
+    "paragraphs",
+    "compared",
     "duplicates",
     "text_bytes_marked",
+    "characters",
+    "characters_marked",
     "clusters",
     "short_texts",
     "empty_texts",
@@ -148,7 +152,9 @@ class DedupeSummary(Summary, frozen=True):
         Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
     """
 
-    sources: tuple[SourceDuplicates, ...] = ()
+    row: ClassVar[type] = SourceDuplicates  # of the table by source
+
+    sources: tuple[Any, ...] = ()
     clusters: tuple[ClusterRow, ...] = ()
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
@@ -223,26 +229,25 @@ class DedupeSummary(Summary, frozen=True):
 
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:
     """Return a summary with the tables of the records of all shards, finished now or before; `listing` numbers the shards."""
-    counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    counts = {name: summary.counts[name] for name in COUNTS if name in summary.counts}
     known = {**asdict(summary), "counts": counts}
-    sources = _by_source(records)
+    sources = sums_by_source(records)
     if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MAX_SOURCES} sources: no table by source")
     sizes = tuple(add_sizes(record.info.get("sizes", ()) for record in records))
-    return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing), sizes=sizes)
+    rows = tuple(SourceDuplicates(name, *numbers) for name, numbers in (sources or {}).items())
+    return DedupeSummary(**known, sources=rows, clusters=_largest(records, listing), sizes=sizes)
 
 
-def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None:
-    """Return the counts of each source, or nothing if there are too many."""
+def sums_by_source(records: Sequence[Record], of: str = "sources") -> dict[str, list[int]] | None:
+    """Return the counts of each source by name, or nothing if there are too many; `of` says where records have them."""
     totals: dict[str, list[int]] = {}
     for record in records:
         if record.info.get("many_sources") or len(totals) > MAX_SOURCES:
             return None
-        for name, numbers in record.info.get("sources", {}).items():
+        for name, numbers in record.info.get(of, {}).items():
             totals[name] = merged_counts(totals.get(name), numbers)
-    if len(totals) > MAX_SOURCES:
-        return None
-    return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
+    return None if len(totals) > MAX_SOURCES else dict(sorted(totals.items()))
 
 
 def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[ClusterRow, ...]:
@@ -277,11 +282,11 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
         first,
         done=sum(one.done for one in summaries),
         skipped=sum(one.skipped for one in summaries),
-        counts={name: counts[name] for name in _COUNTS if name in counts},
+        counts={name: counts[name] for name in COUNTS if name in counts},
         notes=tuple(dict.fromkeys(note for one in summaries for note in one.notes)),
         planned=(*first.planned, *(f"{place}: {shard}" for place, one in beside for shard in one.planned)),
         lost=any(one.lost for one in summaries),
-        sources=tuple(SourceDuplicates(name, *sources[name]) for name in sorted(sources)),
+        sources=tuple(first.row(name, *sources[name]) for name in sorted(sources)),
         clusters=tuple(sorted(clusters, key=lambda cluster: -cluster.size)[:LARGEST]),
         beside=tuple(one.target for one in others),
         sizes=tuple(add_sizes(one.sizes for one in summaries)),
