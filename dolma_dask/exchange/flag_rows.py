@@ -162,7 +162,7 @@ class StagingEmitter(ABC):
             with pa.ipc.new_stream(sink, self.staged, options=options) as stream:
                 for rows, batch in document_rows(work, self.policy, quarantine, facts):
                     if shard.takes_part:
-                        rows = self.give(rows, batch, shard.number, counts, out)  # noqa: PLW2901  as they are staged
+                        rows = self.give(rows, batch, shard.number, counts, out)
                     else:
                         counts["documents_excluded"] += len(rows) - len(rows.errors)
                     stream.write_batch(to_batch(rows, self.staged))

@@ -197,7 +197,9 @@ class DedupeOptions(ParagraphOptions, DatasetOptions, RecordOptions):
     ] = ()
     name: Annotated[
         str | None,
-        Opt('Attribute set to write, and its key; by default "exact", "fuzzy" or "paragraphs".', group=OUTPUT),
+        Opt(
+            'Attribute set to write, and its key; by default "exact", "fuzzy" or "paragraphs".', group=OUTPUT
+        ),
     ] = None
     key: Annotated[
         str | None,

@@ -67,7 +67,8 @@ class ParagraphOptions(Options):
     skip_short: Annotated[
         bool,
         Opt(
-            "With `ngram`: paragraphs with fewer than two n-grams take no part; else they are compared with each other as they are.",
+            "With `ngram`: paragraphs of fewer words take no part, and those with one n-gram are compared by it; else all with fewer than two n-grams are compared with "
+            "each other as they are.",
             is_flag=True,
         ),
     ] = False
@@ -106,17 +107,23 @@ def check_unit(options: Any) -> None:
         raise UsageError(f"unit={unit!r} with how='exact'; expected 'document' or 'paragraph'.")
     named = [name for name in PARAGRAPH_OPTIONS if name in given]
     if unit != "paragraph" and named:
-        raise UsageError(f"{', '.join(named)} without unit='paragraph'; expected unit='paragraph', which alone has them.")
+        raise UsageError(
+            f"{', '.join(named)} without unit='paragraph'; expected unit='paragraph', which alone has them."
+        )
     if unit == "paragraph":
         _check_paragraphs(options, given)
 
 
 def _check_paragraphs(options: Any, given: dict[str, Any]) -> None:
     if options.by != "text":
-        raise UsageError(f"by={options.by!r} with unit='paragraph'; expected by='text': paragraphs are of texts.")
+        raise UsageError(
+            f"by={options.by!r} with unit='paragraph'; expected by='text': paragraphs are of texts."
+        )
     named = [name for name in _OF_NGRAMS if name in given]
     if named and options.ngram is None:
-        raise UsageError(f"{', '.join(named)} without ngram; expected ngram, the words of an n-gram, such as ngram=13.")
+        raise UsageError(
+            f"{', '.join(named)} without ngram; expected ngram, the words of an n-gram, such as ngram=13."
+        )
     if options.min_copies is not None and options.keep != "first":
         raise UsageError(
             f"keep={options.keep!r} with min_copies; expected one of them: with min_copies no paragraph survives."

@@ -76,8 +76,12 @@ class ParagraphSummary(DedupeSummary, frozen=True):
 
     def by_source(self) -> Table:
         """Return the counts of each source."""
-        paragraphs, flagged = (sum(getattr(row, name) for row in self.sources) for name in ("paragraphs", "duplicates"))
-        caption = f"{flagged:,} of {counted(paragraphs, 'paragraph')} {'is' if flagged == 1 else 'are'} flagged."
+        paragraphs, flagged = (
+            sum(getattr(row, name) for row in self.sources) for name in ("paragraphs", "duplicates")
+        )
+        caption = (
+            f"{flagged:,} of {counted(paragraphs, 'paragraph')} {'is' if flagged == 1 else 'are'} flagged."
+        )
         return Table.of("by source", BY_SOURCE, self.sources, caption)
 
 

@@ -54,7 +54,9 @@ class Paragraphs(Struct, frozen=True):
     ngram: int = 0  # words of an n-gram; 0: paragraphs are compared as they are
     stride: int = 1
     overlap: float = 1.0  # share of the n-grams from which a paragraph is flagged
-    skip_short: bool = False  # those with fewer than two n-grams take no part, in place of being compared as they are
+    skip_short: bool = (
+        False  # those without an n-gram take no part; else those with fewer than two are compared as they are
+    )
     min_copies: int = 0  # documents in which an item is flagged wherever it is; 0: all but the first are
 
     @property
@@ -181,7 +183,11 @@ class ParagraphEmitter(StagingEmitter):
         document = np.repeat(np.arange(len(rows)), np.diff(pieces.bounds))
         for first, last, *keys in item_keys(pieces, self.how):
             row = np.repeat(document[first:last], pieces.items[first:last])
-            out(self._records(keys[0], keys[1], {name: words[row] for name, words in more.items()}, number, counts))
+            out(
+                self._records(
+                    keys[0], keys[1], {name: words[row] for name, words in more.items()}, number, counts
+                )
+            )
         lists = (
             pa.LargeListArray.from_arrays(pieces.bounds, column) for column in (pieces.widths, pieces.items)
         )

@@ -32,7 +32,7 @@ def find_ngrams(
     """Set how many keys each paragraph has, and write them one after another; returns how many there are in all.
 
     Paragraph i is ``data[offsets[i]:offsets[i + 1]]``; one with 0 `items` is left out. Of the others the first two n-grams have a key, and then every `stride`-th. With
-    fewer than two of them, or n = 0, a paragraph has one key that is not written (`is_whole`), or none if it `skips_short` ones; with fewer than `min_words` words none.
+    fewer than two of them, unless it `skips_short` ones, or with n = 0, a paragraph has one key that is not written (`is_whole`); with fewer than `min_words` words none.
     `window` has room for 2 n words.
     """
     written: Int = 0
@@ -65,9 +65,6 @@ def find_ngrams(
         items[row] = written - first
         if words < min_words:
             items[row], written = 0, first
-        elif written - first < 2:
-            is_short_out = skips_short and n > 0
-            is_whole[row] = not is_short_out
-            items[row] = 0 if is_short_out else 1
-            written = first + items[row]
+        elif n == 0 or (written - first < 2 and not skips_short):
+            items[row], is_whole[row], written = 1, True, first + 1
     return written
