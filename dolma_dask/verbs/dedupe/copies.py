@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from dolma_dask.exchange.contract import Records, Words, to_records, to_words
-from dolma_dask.verbs.dedupe.job import FLAGS
+from dolma_dask.verbs.dedupe.flags import FLAGS
 
 HELD_BYTES = 8 << 20
 """Bytes of places of one item that wait in memory until it is known whether enough documents have it; more of them wait in a file."""

@@ -20,10 +20,13 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
 from dolma_dask.verbs.dedupe.paragraph_options import (
+    BLOOM_OPTIONS,
     LONGEST_NGRAM,
     PARAGRAPH_OPTIONS,
+    BloomOptions,
     ParagraphOptions,
     Unit,
+    check_bloom,
     check_unit,
 )
 from dolma_dask.verbs.dedupe.paragraphs import Paragraphs
@@ -69,7 +72,7 @@ def _datasets(others: object) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DedupeOptions(ParagraphOptions, DatasetOptions, RecordOptions):
+class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOptions):
     """Options of `dedupe`."""
 
     unrecorded = frozenset({"audit", "attributes", "shuffle", "others"})
@@ -255,6 +258,7 @@ class DedupeOptions(ParagraphOptions, DatasetOptions, RecordOptions):
     def _check_how(self) -> None:
         """Refuse options that the way to compare documents does not have."""
         check_unit(self)
+        check_bloom(self)
         given, of_paragraphs = self.given(), ("unit", "ngram") if self.is_by_paragraph else ("unit",)
         names = (name for name in (*_COMPARED, "signatures", "audit") if name not in of_paragraphs)
         compared = [name for name in names if name in given]
@@ -308,5 +312,5 @@ class DedupeOptions(ParagraphOptions, DatasetOptions, RecordOptions):
         """Return what was given, for journals and reports; `others`: roots of the other datasets."""
         compared = {"by": None, **self.comparison.params()} if self.how == "fuzzy" else {}
         given = self.given()
-        unused = {name: None for name in PARAGRAPH_OPTIONS if name not in given}
+        unused = {name: None for name in (*PARAGRAPH_OPTIONS, *BLOOM_OPTIONS) if name not in given}
         return self.params(name=self.set_name, key=self.own_key, others=list(others), **compared, **unused)

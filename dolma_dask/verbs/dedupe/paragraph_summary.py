@@ -69,7 +69,8 @@ class ParagraphSummary(DedupeSummary, frozen=True):
 
     def own_facts(self) -> list[Fact]:
         counts = {name: int(self.counts.get(name, 0)) for name in ("characters", "characters_marked")}
-        return [Fact("share marked", percent(counts["characters_marked"], counts["characters"]))]
+        marked = percent(counts["characters_marked"], counts["characters"])
+        return [Fact("share marked", marked), *self.filter_facts()]
 
     def tables(self) -> list[Table]:
         return [self.by_source()]

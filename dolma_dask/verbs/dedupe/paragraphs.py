@@ -30,6 +30,7 @@ from dolma_dask.text.kernels import Bools, Counts, Words
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.word_breaks import load_word_breaks
 from dolma_dask.text.xxh3 import hash_strings
+from dolma_dask.verbs.dedupe.bloom import BloomFilter
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.copies import CopiesReducer
 from dolma_dask.verbs.dedupe.job import Deduplication, SurvivorReducer, document_columns, ranks_of
@@ -124,9 +125,10 @@ def _ngrams(data: Any, offsets: Counts, items: Counts, how: Paragraphs) -> tuple
     room = int(offsets[-1] - offsets[0]) if how.ngram else 0  # address space: a word has a byte or more
     high, low = (np.empty(room + len(items), np.uint64) for _ in range(2))
     window = np.empty(2 * max(how.ngram, 1), np.uint64)
+    numbers, blocks, machine = load_word_breaks()
     count = find_ngrams(
         data, np.ascontiguousarray(offsets), how.ngram, how.stride, how.min_words, how.skip_short, *powers(how.ngram),
-        *load_tables(), *load_word_breaks(), window, items, is_whole, high, low,
+        *load_tables(), numbers, blocks, machine, window, items, is_whole, high, low,
     )  # fmt: skip
     return is_whole, (high[:count], low[:count])
 
@@ -153,6 +155,7 @@ class ParagraphEmitter(StagingEmitter):
 
     how: Paragraphs
     choice: Choice
+    seen: BloomFilter | None = None  # only items that are in it have records
 
     staged: ClassVar[pa.Schema] = pa.schema([*STAGED, ("widths", LISTS), ("items", LISTS)])
 
@@ -205,7 +208,8 @@ class ParagraphEmitter(StagingEmitter):
                 "dolma-dask mix ... --max-size."
             )
         keys = (high, low) if (salts := more.pop("salt", None)) is None else word_keys(high, low, salts)
-        return keyed(keys, locations(number, first, len(high)), **more)
+        records = keyed(keys, locations(number, first, len(high)), **more)
+        return records if self.seen is None else records[self.seen.contains(*keys)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +232,7 @@ class ParagraphDeduplication(Deduplication):
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
-        emitter = ParagraphEmitter(self.policy, self.verb, self.how, self.choice)
+        emitter = ParagraphEmitter(self.policy, self.verb, self.how, self.choice, self.seen)
         least = self.how.min_copies
         reducer: Reducer = CopiesReducer(least) if least else SurvivorReducer()
         return (yield from self.exchanged(work, emitter, reducer))
@@ -243,4 +247,4 @@ class ParagraphDeduplication(Deduplication):
 
     def summarize(self, ran: Ran, known: Record | None) -> ParagraphSummary:
         """See `Deduplication`."""
-        return self._with_part(summarize(ran.summary, tuple(ran.records.values())))
+        return self._told(summarize(ran.summary, tuple(ran.records.values())), known)

@@ -19,6 +19,7 @@ from dolma_dask.journal import Record
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
+from dolma_dask.verbs.dedupe.bloom import FilterHead
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.flags import (
     LARGEST,
@@ -150,6 +151,8 @@ class DedupeSummary(Summary, frozen=True):
         Roots of further datasets whose documents are counted too.
     sizes : tuple of int
         Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
+    bloom : FilterHead or None
+        Facts about the Bloom filter that was written, or that was read.
     """
 
     row: ClassVar[type] = SourceDuplicates  # of the table by source
@@ -159,6 +162,7 @@ class DedupeSummary(Summary, frozen=True):
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    bloom: FilterHead | None = None
 
     def plot(self) -> Figure:
         """Return the sizes of all clusters as a figure: how many have 2 documents, 3, 4 to 5, and so on.
@@ -197,14 +201,22 @@ class DedupeSummary(Summary, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         known = super().to_json()
-        return {name: value for name, value in known.items() if value or name not in ("comparison", "beside")}
+        return {
+            name: value
+            for name, value in known.items()
+            if value or name not in ("comparison", "beside", "bloom")
+        }
 
     def facts(self) -> list[Fact]:
         return [*super().facts(), *(Fact("and", root) for root in self.beside)]
 
     def own_facts(self) -> list[Fact]:
         largest = [Fact("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
-        return [*largest, *(self.comparison.facts() if self.comparison else [])]
+        return [*largest, *(self.comparison.facts() if self.comparison else []), *self.filter_facts()]
+
+    def filter_facts(self) -> list[Fact]:
+        """Return what is to be known of the Bloom filter."""
+        return [Fact("Bloom filter", self.bloom.text)] if self.bloom else []
 
     def tables(self) -> list[Table]:
         return [self.by_source(), self.largest()]
