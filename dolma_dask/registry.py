@@ -25,6 +25,8 @@ class Verb(NamedTuple):
     tables: str = ""
     # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
     toolkit: str = ""
+    # of `writes`: an option that names a file which is read, where the other option is given
+    read_where: tuple[str, str] = ("", "")
     # the command goes over all datasets below a root that is none itself
     over_all: bool = False
 
@@ -85,7 +87,8 @@ VERBS = _by_name(
         "dolma_dask.verbs.dedupe.verb:dedupe",
         "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
-        writes=("dataset", "others"),
+        writes=("dataset", "others", "bloom"),
+        read_where=("bloom", "read_only"),
         tables="dolma_dask.verbs.dedupe.summary:recorded_tables",
     ),
     Verb(
