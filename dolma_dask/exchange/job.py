@@ -278,6 +278,10 @@ class Exchange(ABC):
         exchanged: Exchanged = yield from exchange(
             work, emitter, self.tasks(), reducer, shards=self.shard_count, shuffle=self.shuffle
         )
+        return self.found(work, exchanged)
+
+    def found(self, work: WorkDir, exchanged: Exchanged) -> Found:
+        """Return what an exchange of the documents of all shards has found."""
         records = exchanged.by_shard
         assert records is not None, "the reducer gives out records"
         held = [one for record in exchanged.emitted.values() for one in staged_shards(record)]

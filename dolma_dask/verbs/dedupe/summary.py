@@ -28,6 +28,7 @@ from dolma_dask.verbs.dedupe.flags import (
     merged_counts,
     size_words,
 )
+from dolma_dask.verbs.dedupe.index import IndexedDataset, index_table
 
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
@@ -146,6 +147,8 @@ class DedupeSummary(Summary, frozen=True):
         Roots of further datasets whose documents are counted too.
     sizes : tuple of int
         Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
+    index : tuple of IndexedDataset
+        What the index holds now, dataset by dataset; empty without one.
     """
 
     sources: tuple[SourceDuplicates, ...] = ()
@@ -153,6 +156,7 @@ class DedupeSummary(Summary, frozen=True):
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    index: tuple[IndexedDataset, ...] = ()
 
     def plot(self) -> Figure:
         """Return the sizes of all clusters as a figure: how many have 2 documents, 3, 4 to 5, and so on.
@@ -191,7 +195,11 @@ class DedupeSummary(Summary, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         known = super().to_json()
-        return {name: value for name, value in known.items() if value or name not in ("comparison", "beside")}
+        return {
+            name: value
+            for name, value in known.items()
+            if value or name not in ("comparison", "beside", "index")
+        }
 
     def facts(self) -> list[Fact]:
         return [*super().facts(), *(Fact("and", root) for root in self.beside)]
@@ -201,7 +209,7 @@ class DedupeSummary(Summary, frozen=True):
         return [*largest, *(self.comparison.facts() if self.comparison else [])]
 
     def tables(self) -> list[Table]:
-        return [self.by_source(), self.largest()]
+        return [self.by_source(), self.largest(), *([index_table(self.index)] if self.index else [])]
 
     def by_source(self) -> Table:
         """Return the counts of each source."""
@@ -304,7 +312,7 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
     for name, records in sets.items():
         listing = {record.shard: number for number, record in enumerate(records)}
         summary = summarize(Summary("dedupe", step.root), records, listing)
-        by_source, largest = summary.tables()
+        by_source, largest = summary.by_source(), summary.largest()
         params = step.params_of(f"{layout.ATTRIBUTES}/{name}/")
         aside = _took_no_part(records, params)
         flags = f"{name}/{key}" if (key := params.get("key")) else name
