@@ -40,3 +40,53 @@ def flag_known(records: Words, first: np.uint64, state: Words, out: Words, besid
             beside[kept, 2] = location
             kept += 1
     return written, kept
+
+
+OLD = 8
+"""Documents of the index that a new one is compared with for each key that they share: the first of them."""
+
+STATE = 6 + OLD
+"""Words that `known_pairs` keeps between calls: the key, how many documents it has so far, how many of them are new, the first and the last of these, how many
+of the index are held, and these.
+"""
+
+
+@kernel
+def known_pairs(keys: Words, old: np.uint64, state: Words, pairs: Words) -> tuple[Int, Int]:
+    """Write pairs of (key, document) in order, shape (n, 2), of which documents below `old` are of the index: each new one with the first `OLD` of these, with
+    the first new one and with the one before it.
+
+    `state` (`STATE`,) is all 0 at the start, `pairs` has room for ``(OLD + 2) n``. Returns the number of pairs and the documents of the largest key.
+    """
+    count, largest = 0, np.uint64(0)
+    for i in range(keys.shape[0]):
+        if state[1] == 0 or keys[i, 0] != state[0]:
+            state[0] = keys[i, 0]
+            state[1] = np.uint64(0)
+            state[2] = np.uint64(0)
+            state[5] = np.uint64(0)
+        document = keys[i, 1]
+        state[1] += np.uint64(1)
+        largest = max(largest, state[1])
+        if document < old:
+            if state[5] < OLD:
+                state[np.int64(6) + np.int64(state[5])] = document
+                state[5] += np.uint64(1)
+            continue
+        for held in range(np.int64(state[5])):
+            pairs[count, 0] = state[6 + held]
+            pairs[count, 1] = document
+            count += 1
+        if state[2] == 0:
+            state[3] = document
+        else:
+            pairs[count, 0] = state[3]
+            pairs[count, 1] = document
+            count += 1
+        if state[2] > 1:
+            pairs[count, 0] = state[4]
+            pairs[count, 1] = document
+            count += 1
+        state[2] += np.uint64(1)
+        state[4] = document
+    return count, np.int64(largest)

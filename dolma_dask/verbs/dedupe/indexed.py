@@ -1,4 +1,4 @@
-"""Deduplication with an index, by equal values: keys of a new dataset meet those of the index, and what is kept is appended.
+"""Deduplication with an index, and how documents with equal values meet it: keys of a new dataset meet those of the index, and what is kept is appended.
 
 The keys of the index are read with those of the dataset, range by range, in order (`dolma_dask.exchange.kept`): 24 bytes for each document that it holds. Of
 documents that are equal the one in the index survives, whatever `keep` says of new ones.
@@ -111,28 +111,33 @@ class Indexed(Deduplication):
         return own is not None and not self.index.overwrite and not self.index.damage(own)
 
     def appended(
-        self, segment: Segment, keys: Staged, records: ShardRecords, more: Sequence[FileRecord] = ()
+        self,
+        segment: Segment,
+        keys: Staged,
+        records: ShardRecords,
+        more: Sequence[FileRecord] = (),
+        merges: Callable[[MergeTable], MergeTable] = lambda table: table,
     ) -> Generator[Step, Any, None]:
-        """Write what is missing of a segment, and let it count."""
-        if self._has(segment):
+        """Write what is missing of a segment, and let it count; `merges` may put another table in the place of that of locations."""
+        if self.has(segment):
             return
         root = self.index.root
         listing = msgspec.json.encode([(shard.path, shard.bytes) for shard in self.dataset.shards])
         shards = yield lambda options: write_small(root, f"{segment.path}/{SHARDS}", listing)
         segment = replace(segment, files=(shards, *more))
-        (merged,) = yield Gather(self._merges(segment, records), [Task("merges", (), ())])
+        ((merged, known),) = yield Gather(merges(self._table(segment, records)), [Task("merges", (), ())])
         stage = KeepStage(keys.without_records, root, "dedupe-index")
         parts = yield Gather(stage, keep_tasks(keys, f"{segment.path}/keys"))
-        segment = replace(segment, keys=tuple(parts), files=(*segment.files, merged), known=merged.rows)
+        segment = replace(segment, keys=tuple(parts), files=(*segment.files, merged), known=known)
         yield lambda options: commit(self.index, segment)
 
-    def _has(self, segment: Segment) -> bool:
+    def has(self, segment: Segment) -> bool:
         """Tell whether the index has a segment, and need not get it again."""
         own = self.index.own
         is_there = own is not None and own.id == segment.id and not self.index.damage(own)
         return is_there and not self.index.overwrite
 
-    def _merges(self, segment: Segment, records: ShardRecords) -> MergeTable:
+    def _table(self, segment: Segment, records: ShardRecords) -> MergeTable:
         """Return the stage that writes the table of merges."""
         tables = tuple(map(self._shards, (*self.index.before, segment)))
         return MergeTable(self.index.root, f"{segment.path}/merges.parquet", records, tables)
@@ -236,6 +241,11 @@ def indexed(job: Deduplication, options: DedupeOptions) -> Indexed:
     assert options.index is not None
     index = index_for(options.index, job.dataset, job.name, overwrite=options.overwrite)
     known: dict[str, Any] = {one.name: getattr(job, one.name) for one in fields(job)}
-    made: Indexed = IndexedExact(**known, index=index)
+    if isinstance(job, ExactDeduplication):
+        made: Indexed = IndexedExact(**known, index=index)
+    else:
+        from dolma_dask.verbs.dedupe.indexed_fuzzy import IndexedFuzzy
+
+        made = IndexedFuzzy(**known, index=index)
     made.check()
     return made

@@ -66,13 +66,15 @@ class MergeTable(Struct, frozen=True):
     datasets: tuple[IndexedShards, ...]  # in the order of their shards, the new one last
     verb: str = "dedupe-merges"
 
-    def run_shard(self, task: Task) -> FileRecord:
-        """Write the table."""
+    def run_shard(self, task: Task) -> tuple[FileRecord, int]:
+        """Write the table; returns the file, and how many documents of the new dataset it names."""
+        new, known = np.uint64(self.datasets[-1].first << ROW_BITS), 0
         with GroupedTable(self.root, self.path, _SCHEMA, GROUP_ROWS, use_dictionary=_PATHS) as writer:
             places = _Places(self.datasets)
             for locations, olds in self.pairs():
                 writer.write([*places.columns(locations), *places.columns(olds)])
-        return writer.record
+                known += int(np.count_nonzero(locations >= new))
+        return writer.record, known
 
     def pairs(self) -> Iterator[tuple[Words, Words]]:
         """Yield the locations of documents (n,), and those of the documents that stand for them (n,)."""

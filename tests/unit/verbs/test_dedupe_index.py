@@ -1,5 +1,6 @@
 """dedupe with an index: datasets that come one after another are compared as if they came at once, and the index is only appended to."""
 
+import itertools
 import json
 import random
 import re
@@ -30,7 +31,20 @@ def made(tmp_path_factory):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(document(draw, f"{name}{shard}-{row}") for row in range(30)))
     (folder / "a/documents/empty.jsonl").write_text("")
+    originals = [[draw.choice(WORDS) for _ in range(draw.randrange(30, 90))] for _ in range(40)]
+    for name, shard in itertools.product(NAMES, range(2)):
+        path = folder / f"near-{name}/documents/{shard}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(near_copy(draw, originals, f"{name}{shard}-{row}") for row in range(40)))
     return folder
+
+
+def near_copy(draw, originals, identity):
+    words = list(draw.choice(originals))[: 2 if draw.random() < 0.04 else None]
+    for _ in range(draw.randrange(4)):
+        words[draw.randrange(len(words))] = draw.choice(WORDS)
+    metadata = {"lang": draw.choice(["en", "de"]), "score": draw.randrange(9)}
+    return json.dumps({"id": identity, "source": "s", "text": " ".join(words), "metadata": metadata}) + "\n"
 
 
 def document(draw, identity):
@@ -57,7 +71,7 @@ def rows_of(root, name="exact"):
 
 
 def flagged(root, name="exact"):
-    return {row["id"] for row in rows_of(root, name) if any(name in key for key in row["attributes"])}
+    return {row["id"] for row in rows_of(root, name) if any(key.endswith(name) for key in row["attributes"])}
 
 
 def tree(folder):
@@ -72,6 +86,60 @@ def segments(world):
 def documents(world, name):
     paths = sorted((world / name / "documents").glob("*.jsonl"))
     return [(path.name, row, json.loads(line)) for path in paths for row, line in enumerate(read_lines(path))]
+
+
+NEAR = {
+    "verified": {},
+    "bands": {"verify": "none", "num_bands": 20, "rows_per_band": 5},
+    "longest": {"keep": "longest", "similarity": 0.8},
+    "chosen": {
+        "within": "metadata.lang",
+        "where": "metadata.score > 1",
+        "keep": "highest",
+        "rank": "metadata.score",
+    },
+}
+
+
+@pytest.mark.parametrize("call", NEAR.values(), ids=NEAR)
+def test_near_copies_are_those_of_what_was_kept(world, call):
+    """Flags are those of a call in which what was kept of earlier datasets comes first."""
+    call = {"how": "fuzzy", **call}
+    add(world, "near-a", **call)
+    dk.dedupe(str(world / "near-a"), **call, name="alone", **HERE)
+    alone = json.loads(json.dumps(rows_of(world / "near-a", "alone")).replace("alone", "fuzzy"))
+    assert rows_of(world / "near-a", "fuzzy") == alone
+    dk.mix(str(world / "near-a"), to=str(world / "kept"), where="fuzzy is None", **HERE)
+    add(world, "near-b", **call)
+    dk.dedupe(
+        str(world / "kept"),
+        others=[str(world / "near-b")],
+        **{**call, "keep": "first", "rank": None},
+        name="both",
+        **HERE,
+    )
+    found, both = flagged(world / "near-b", "fuzzy"), flagged(world / "near-b", "both")
+    table = pq.read_table(segments(world)[1] / "merges.parquet").to_pylist()
+    new = {(row["shard"], row["row"]) for row in table if row["dataset"] == "../near-b"}
+    names = {(shard, row): one["id"] for shard, row, one in documents(world, "near-b")}
+    joined = {names[place] for place in new}
+    assert joined <= found
+    if call.get("keep", "first") == "first":
+        assert found == both
+    else:  # another one of those that are new survives
+        assert joined <= both
+        assert len(found) == len(both)
+    kept = {
+        (shard, row)
+        for shard, row, one in documents(world, "near-a")
+        if one["id"] not in flagged(world / "near-a", "fuzzy")
+    }
+    assert {(row["old_shard"], row["old_row"]) for row in table} <= kept
+    assert {(row["shard"], row["row"]) for row in table if row["dataset"] == "../near-a"} <= kept
+    again = add(world, "near-b", **call)
+    assert (again.done, again.index[1].known) == (0, len(joined))
+    add(world, "near-c", **call)
+    assert len(flagged(world / "near-c", "fuzzy")) > 10
 
 
 CALLS = {
@@ -206,25 +274,35 @@ def test_a_second_run_waits_for_its_turn(world):
     assert not (world / "index/_work").exists()
 
 
-@pytest.mark.parametrize("file", ["keys/000000.bin", "shards.json", "segment.json"])
+FILES = {
+    "keys/000000.bin": {},
+    "shards.json": {},
+    "segment.json": {},
+    "documents/000000.parquet": {"how": "fuzzy"},
+}
+
+
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("way", ["changed", "cut", "gone"])
 def test_a_damaged_segment_is_refused_and_made_again(world, file, way):
-    add(world, "a")
+    call = FILES[file]
+    first, second = ("near-a", "near-b") if call else ("a", "b")
+    add(world, first, **call)
     path = segments(world)[0] / file
     good = path.read_bytes()
     middle = good[: len(good) // 3] + bytes([good[len(good) // 3] ^ 1]) + good[len(good) // 3 + 1 :]
     bad = {"changed": middle, "cut": good[:-9], "gone": None}[way]
     path.unlink() if bad is None else path.write_bytes(bad)
     if file == "segment.json" and way == "gone":  # it was never finished
-        assert add(world, "b").index[0].dataset == "../b"
+        assert add(world, second, **call).index[0].dataset == f"../{second}"
         return
     with pytest.raises((CorruptFileError, StageError), match=rf"{re.escape(file)}.* is damaged.*new index"):
-        add(world, "b")
+        add(world, second, **call)
     assert (path.read_bytes() if path.exists() else None) == bad
     if file != "segment.json":
-        add(world, "a", overwrite=True)
+        add(world, first, **call, overwrite=True)
         assert path.read_bytes() == good
-        add(world, "b")
+        add(world, second, **call)
 
 
 def test_an_index_without_a_segment_is_refused(world):
