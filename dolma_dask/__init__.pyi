@@ -465,6 +465,7 @@ def dedupe(
     signatures: str | None = None,
     audit: bool = False,
     others: Sequence[str | Dataset | Summary] = (),
+    index: str | None = None,
     name: str | None = None,
     key: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
@@ -504,6 +505,8 @@ def dedupe(
     Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy --similarity 0.8 --keep longest --within source --name strict
 
     Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
+
+    Example: dolma-dask dedupe corpus/crawl-2/v0 --index corpus/index
 
     Parameters
     ----------
@@ -563,6 +566,9 @@ def dedupe(
     others : list of str or Dataset, optional
         Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags
         of its own. Flags hold while none of the datasets changes or is gone.
+    index : str, optional
+        Folder or URL of an index, which is made if it is not there: documents are compared with each other and with all that earlier calls have
+        put into it, of which none loses to a new one; what is kept is appended. All datasets of an index are compared in the same way.
     name : str, optional
         Attribute set to write, and its key; by default "exact", "fuzzy" or "paragraphs".
     key : str, optional

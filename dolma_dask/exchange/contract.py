@@ -91,6 +91,26 @@ class Reducer(Protocol):
         ...
 
 
+class ForkingReducer(Protocol):
+    """A `Reducer` that gives out records of a second type, which stay in the work folder, cut by their key."""
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """See `Reducer`."""
+        ...
+
+    @property
+    def beside(self) -> np.dtype[Any]:
+        """Type of the records of the second stream: fields of type ``<u8``, the key first."""
+        ...
+
+    def reduce(
+        self, runs: Iterable[Records], out: Callable[[Records], None], beside: Callable[[Records], None]
+    ) -> dict[str, Any]:
+        """See `Reducer`; `beside` takes the records of the second stream."""
+        ...
+
+
 def locations(shard: int, first: int, count: int) -> npt.NDArray[np.uint64]:
     """Return the locations (count,) of the rows of a shard from `first` on."""
     return np.arange(first, first + count, dtype=np.uint64) + np.uint64(shard << ROW_BITS)

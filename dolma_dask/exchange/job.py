@@ -279,10 +279,10 @@ class Exchange(ABC):
         exchanged: Exchanged = yield from exchange(
             work, emitter, self.tasks(), reducer, shards=self.shard_count, shuffle=self.shuffle
         )
-        return self.found_in(work, exchanged)
+        return self.found(work, exchanged)
 
-    def found_in(self, work: WorkDir, exchanged: Exchanged) -> Found:
-        """Return what an exchange says of the documents."""
+    def found(self, work: WorkDir, exchanged: Exchanged) -> Found:
+        """Return what an exchange of the documents of all shards has found."""
         records = exchanged.by_shard
         assert records is not None, "the reducer gives out records"
         held = [one for record in exchanged.emitted.values() for one in staged_shards(record)]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dolma_dask.engine import Input, Pass, Step, Task, Unit, WorkDir
 from dolma_dask.errors import DolmaDaskError, UsageError
@@ -27,6 +27,7 @@ from dolma_dask.exchange.buckets import (
 )
 from dolma_dask.exchange.contract import (
     Emitter,
+    ForkingReducer,
     Records,
     Reducer,
     check_locations,
@@ -189,7 +190,7 @@ def scatter(
 
 def reduce(
     work: WorkDir,
-    reducer: Reducer,
+    reducer: Reducer | ForkingReducer,
     staged: Staged,
     *,
     name: str = "reduce",
@@ -203,7 +204,7 @@ def reduce(
     ----------
     work, name, limits
         See `exchange`; passes of one job have different names.
-    reducer : Reducer
+    reducer : Reducer or ForkingReducer
         Gets the records of a range.
     staged : Staged
         What an earlier pass has left.
@@ -215,8 +216,12 @@ def reduce(
     cut = cut or buckets.of_keys(limits.buckets)
     records = yield from _reduced(work, reducer, staged, name, cut, limits, part)
     infos = tuple(record.info["reduced"] for record in records)
-    out = reducer.dtype
-    return Reduced(infos, None if out is None else staged_files(work, name, out, cut, records))
+    out, fork = reducer.dtype, getattr(reducer, "beside", None)
+    beside = None
+    if fork is not None:
+        forked = tuple(replace(record, info=record.info["beside"]) for record in records)
+        beside = staged_files(work, _beside(name), fork, buckets.of_keys(limits.buckets), forked)
+    return Reduced(infos, None if out is None else staged_files(work, name, out, cut, records), beside)
 
 
 def by_shard(
@@ -230,9 +235,15 @@ def by_shard(
     return ShardRecords(work.url, name, dtype, cuts, _facts(records))
 
 
+def _beside(name: str) -> str:
+    """Return the name of the second stream of a pass, or of a file of it."""
+    folder, _, file = name.partition("/")
+    return f"{folder}-beside/{file}".rstrip("/")
+
+
 def _reduced(
     work: WorkDir,
-    reducer: Reducer,
+    reducer: Reducer | ForkingReducer,
     staged: Staged,
     name: str,
     cut: Bucketing | None,
@@ -247,7 +258,8 @@ def _reduced(
     read = [record for one in staged.parts for record in one.records]
     ran = yield Pass(stage, range_tasks(name, staged, limits, key, part), reads=read)
     for one in staged.parts:
-        yield one.free()
+        if one.records:  # files that stay have none
+            yield one.free()
     return tuple(ran.records.values())
 
 
@@ -305,7 +317,7 @@ class _Reduce:
 
     verb: str
     dtype: np.dtype[Any] | None  # of what it gives out
-    reducer: Reducer | None  # of all ranges; None: each brings its own
+    reducer: Reducer | ForkingReducer | None  # of all ranges; None: each brings its own
     staged: Staged
     cut: Bucketing | None  # of what it gives out; None: a bucket for each shard of a range
     limits: Limits
@@ -318,16 +330,34 @@ class _Reduce:
         cut = self.cut or buckets.each_shard(work.span, self.staged.bucketing)
         chunks = self.staged.sorted(work.span, self.limits)
         runs = (to_records(chunk, self.staged.dtype) for chunk in chunks)
-        reduced, written, info = write_records(
-            self.staged.folder,
-            task.unit.name,
-            self.dtype,
-            cut,
-            self.limits,
-            lambda out: reducer.reduce(runs, out),
+        written, info = self._written(task.unit.name, reducer, runs, cut)
+        return [task.record(written, task.listed, info=info)]
+
+    def _written(
+        self, path: str, reducer: Reducer | ForkingReducer, runs: Iterable[Records], cut: Bucketing
+    ) -> tuple[tuple[FileRecord, ...], dict[str, Any]]:
+        """Return the files of what a reducer gives out, and what later passes need to know of them."""
+        folder, limits = self.staged.folder, self.limits
+
+        def write(give: Callable[[Out], Any]) -> tuple[Any, tuple[FileRecord, ...], dict[str, Any]]:
+            return write_records(folder, path, self.dtype, cut, limits, give, self.rooms)
+
+        fork: Any = getattr(reducer, "beside", None)
+        if fork is None:
+            plain = cast(Reducer, reducer)
+            reduced, written, info = write(lambda out: plain.reduce(runs, out))
+            return written, {"reduced": reduced, **info}
+        forking, keys = cast(ForkingReducer, reducer), buckets.of_keys(limits.buckets)
+        (reduced, written, info), forked, more = write_records(
+            folder,
+            _beside(path),
+            fork,
+            keys,
+            limits,
+            lambda beside: write(lambda out: forking.reduce(runs, out, beside)),
             self.rooms,
         )
-        return [task.record(written, task.listed, info={"reduced": reduced, **info})]
+        return (*written, *forked), {"reduced": reduced, **info, "beside": more}
 
 
 class PassOn(Struct, frozen=True):
@@ -350,6 +380,8 @@ def write_records(
     limits: Limits,
     give: Callable[[Out], Result],
     rooms: Rooms | None = None,
+    *,
+    synced: bool = False,
 ) -> tuple[Result, tuple[FileRecord, ...], dict[str, Any]]:
     """Call `give` with a function that takes records for a bucket file, or refuses them if they have no type.
 
@@ -357,7 +389,7 @@ def write_records(
     """
     if dtype is None:
         return give(_refuse), (), {}
-    with publish(files.join(folder, path), synced=False) as out:
+    with publish(files.join(folder, path), synced=synced) as out:
         writer = BucketWriter(out, word_count(dtype), cut, limits.records(limits.segment, dtype), rooms)
         result = give(lambda records: writer.add(to_words(records, dtype)))
         writer.finish()

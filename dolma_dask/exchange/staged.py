@@ -5,7 +5,7 @@ Cost: a range is one array into which the slices of all files are copied, and wh
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,17 +82,23 @@ class Staged(Struct, frozen=True):
     @property
     def content(self) -> list[str]:
         """Checksums of all files, for keys of what is made of them."""
-        return [record.info["content"] for part in self.parts for record in part.records]
+        return [info["content"] for part in self.parts for info in part.infos]
+
+    @property
+    def infos(self) -> Sequence[Mapping[str, Any]]:
+        """What the records of the tasks tell of the files of this pass alone."""
+        return [record.info for record in self.records]
 
     def read(self, span: BucketRange) -> Iterator[Words]:
         """Yield the records of a range from all files, one array per segment; it is overwritten when the next is asked for."""
         return (part.rows for part in self._slices(span))
 
     def _slices(self, span: BucketRange) -> Iterator[Slice]:
-        sources = [file for part in self.parts for file in part._sources()]
+        sources = [file for part in self.parts for file in part.sources(span)]
         return read_buckets(sources, span.first, span.last)
 
-    def _sources(self) -> Iterator[BucketFile]:
+    def sources(self, span: BucketRange) -> Iterator[BucketFile]:
+        """Yield the files of this pass alone that may have records of a range."""
         words, count = word_count(self.dtype), self.bucketing.count
         for number, facts in enumerate(self.files):
             url = files.join(self.folder, file_of(self.name, number))
@@ -133,8 +139,8 @@ class Staged(Struct, frozen=True):
 
     @property
     def _histogram(self) -> buckets.Histogram:
-        histograms = (record.info["histogram"] for part in self.parts for record in part.records)
         try:
+            histograms = [info["histogram"] for part in self.parts for info in part.infos]
             return buckets.sum_histograms(histograms, self.bucketing.count)
         except (LookupError, ValueError, zlib.error) as error:
             raise CorruptFileError(
@@ -157,6 +163,7 @@ class Reduced(Struct, frozen=True):
 
     infos: tuple[dict[str, Any], ...]
     staged: Staged | None = None
+    beside: Staged | None = None  # the second stream of a `ForkingReducer`; stays until the job has ended
 
 
 class ShardRecords(Struct, frozen=True):

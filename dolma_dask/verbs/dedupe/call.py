@@ -39,6 +39,10 @@ def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Dedupli
     jobs = [_job(dataset, roots[1:], options) for dataset in datasets]
     for other in jobs[1:]:
         _check_same_columns(jobs[0], other)
+    if options.index is not None:
+        from dolma_dask.verbs.dedupe.indexed import indexed
+
+        return [indexed(jobs[0], options)]
     if len(jobs) == 1:
         return jobs
     return [dataclasses.replace(job, call=tuple(jobs), number=number) for number, job in enumerate(jobs)]

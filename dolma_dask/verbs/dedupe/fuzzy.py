@@ -170,7 +170,15 @@ class FuzzyDeduplication(Deduplication):
             part.sources(read, first, partial(SignedSource, folder=part.root, records=members))
             for part, first in self.numbered()
         ]
-        return Found(sources, infos, members, files=(table,), info=self._described(infos))
+        found = Found(sources, infos, members, files=(table,), info=self._described(infos))
+        return (yield from self._kept(work, found, shards))
+
+    def _kept(
+        self, work: WorkDir, found: Found, shards: Sequence[SignedShard]
+    ) -> Generator[Step, Any, Found]:
+        """Return what was found, once what later calls need of it is kept: nothing here."""
+        yield from ()
+        return found
 
     @property
     def _places(self) -> list[tuple[str, str]]:

@@ -200,7 +200,7 @@ class Deduplication(Exchange):
         exchanged, join = yield from exchange_with_filter(
             work, emitter, self.tasks(), reducer, self.shard_count, self.ordered
         )
-        return FilteredFound.of(self.found_in(work, exchanged), join, self.ordered.file)
+        return FilteredFound.of(self.found(work, exchanged), join, self.ordered.file)
 
     def announce(self, key: str, found: Found) -> Generator[Step, Any, None]:
         """Say which flags hold, and which filter is beside them; then write it."""

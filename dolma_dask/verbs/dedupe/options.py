@@ -75,7 +75,7 @@ def _datasets(others: object) -> tuple[Any, ...]:
 class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOptions):
     """Options of `dedupe`."""
 
-    unrecorded = frozenset({"audit", "attributes", "shuffle", "others"})
+    unrecorded = frozenset({"audit", "attributes", "shuffle", "others", "index"})
 
     how: Annotated[
         Literal["exact", "fuzzy"],
@@ -198,6 +198,13 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
             convert=_datasets,
         ),
     ] = ()
+    index: Annotated[
+        str | None,
+        Opt(
+            "Folder or URL of an index, which is made if it is not there: documents are compared with each other and with all that earlier calls have put into it, "
+            "of which none loses to a new one; what is kept is appended. All datasets of an index are compared in the same way."
+        ),
+    ] = None
     name: Annotated[
         str | None,
         Opt(
@@ -240,6 +247,8 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
                 raise UsageError(f"{option}={name!r}; expected the name of {expected}.")
         self._check_rank()
         self._check_how()
+        if self.index is not None:
+            check_indexed(self)
         if self.audit and (self.signatures is not None or self.others):
             more = f"signatures={self.signatures!r}" if self.signatures is not None else "others"
             raise UsageError(
@@ -314,3 +323,20 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
         given = self.given()
         unused = {name: None for name in (*PARAGRAPH_OPTIONS, *BLOOM_OPTIONS) if name not in given}
         return self.params(name=self.set_name, key=self.own_key, others=list(others), **compared, **unused)
+
+
+def check_indexed(options: DedupeOptions) -> None:
+    """Refuse options that a call with an index cannot have."""
+    reasons = {
+        "others": (options.others, "one dataset at a time: each gets a segment of its own, and is compared with those before it"),
+        "audit": (options.audit, "no index: an audit is of how documents are compared"),
+        "shuffle": (options.shuffle != "files", "shuffle='files': the keys of an index are read beside those of the dataset"),
+        "verify": (options.verify == "ngrams", "verify='signatures' or 'none': an index has no texts, by which n-grams could be compared"),
+        "only, share or prune": (
+            any(getattr(options, name, None) for name in ("only", "share", "prune")),
+            "all shards: a segment is of a whole dataset",
+        ),
+    }  # fmt: skip
+    for name, (given, expected) in reasons.items():
+        if given:
+            raise UsageError(f"{name} with index={options.index!r}; expected {expected}.")

@@ -179,6 +179,7 @@ class SignedShard(Struct, frozen=True):
     rows: int
     file: FileRecord  # of its signatures
     choice: FileRecord | None = None  # in the work folder; None: all documents take part
+    hint: str = ""  # what to do if the file is damaged; empty: it is removed, and made again
 
     @property
     def inputs(self) -> tuple[InputRecord, ...]:
@@ -259,7 +260,7 @@ class SignatureReader:
         number = int(np.searchsorted(self._starts, docno, "right")) - 1
         shard = self._shards[number]
         url, group = shard.url, (docno - shard.first) // GROUP_ROWS
-        with _intact(url):
+        with intact(url, shard.hint):
             if self._open is None or self._open[0] != number:
                 self.close()
                 self._open = number, open_parquet(url)
@@ -303,20 +304,27 @@ def read_readable(url: str) -> npt.NDArray[np.bool_]:
     return np.concatenate(parts) if parts else np.empty(0, np.bool_)
 
 
-def read_columns(url: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a table, `GROUP_ROWS` rows at a time; one that is damaged is removed, so that the same command makes it again."""
-    with _intact(url), open_parquet(url) as file:
+def read_columns(url: str, columns: list[str], hint: str = "") -> Iterator[pa.RecordBatch]:
+    """Yield columns of a table, `GROUP_ROWS` rows at a time; see `intact`."""
+    with intact(url, hint), open_parquet(url) as file:
         yield from decoded(file, columns)
 
 
 @contextmanager
-def _intact(url: str) -> Iterator[None]:
-    """Remove a table that turns out to be damaged: pyarrow reports pages of another checksum as an `OSError` without number."""
+def intact(url: str, hint: str = "") -> Iterator[None]:
+    """Remove a table that turns out to be damaged, so that the same command makes it again, or with `hint` say what to do.
+
+    pyarrow reports pages of another checksum as an `OSError` without number.
+    """
     try:
         yield
     except (CorruptFileError, pa.ArrowException, LookupError, OSError) as error:
         if getattr(error, "errno", None):
             raise
+        if hint:
+            raise CorruptFileError(
+                f"{url} is damaged: {error}; expected the file as it was written. {hint}", url=url
+            ) from error
         raise files.damaged(url, str(error)) from error
 
 

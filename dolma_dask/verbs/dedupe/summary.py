@@ -29,6 +29,7 @@ from dolma_dask.verbs.dedupe.flags import (
     merged_counts,
     size_words,
 )
+from dolma_dask.verbs.dedupe.index import IndexedDataset, index_table
 
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
@@ -153,6 +154,8 @@ class DedupeSummary(Summary, frozen=True):
         Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
     bloom : FilterHead or None
         Facts about the Bloom filter that was written, or that was read.
+    index : tuple of IndexedDataset
+        What the index holds now, dataset by dataset; empty without one.
     """
 
     row: ClassVar[type] = SourceDuplicates  # of the table by source
@@ -163,6 +166,7 @@ class DedupeSummary(Summary, frozen=True):
     beside: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
     bloom: FilterHead | None = None
+    index: tuple[IndexedDataset, ...] = ()
 
     def plot(self) -> Figure:
         """Return the sizes of all clusters as a figure: how many have 2 documents, 3, 4 to 5, and so on.
@@ -204,7 +208,7 @@ class DedupeSummary(Summary, frozen=True):
         return {
             name: value
             for name, value in known.items()
-            if value or name not in ("comparison", "beside", "bloom")
+            if value or name not in ("comparison", "beside", "bloom", "index")
         }
 
     def facts(self) -> list[Fact]:
@@ -219,7 +223,7 @@ class DedupeSummary(Summary, frozen=True):
         return [Fact("Bloom filter", self.bloom.text)] if self.bloom else []
 
     def tables(self) -> list[Table]:
-        return [self.by_source(), self.largest()]
+        return [self.by_source(), self.largest(), *([index_table(self.index)] if self.index else [])]
 
     def by_source(self) -> Table:
         """Return the counts of each source."""
@@ -321,7 +325,7 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
     for name, records in sets.items():
         listing = {record.shard: number for number, record in enumerate(records)}
         summary = summarize(Summary("dedupe", step.root), records, listing)
-        by_source, largest = summary.tables()
+        by_source, largest = summary.by_source(), summary.largest()
         params = step.params_of(f"{layout.ATTRIBUTES}/{name}/")
         aside = _took_no_part(records, params)
         flags = f"{name}/{key}" if (key := params.get("key")) else name

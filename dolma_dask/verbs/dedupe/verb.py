@@ -21,6 +21,7 @@ from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.index import indexed_datasets, lease_of
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
 
@@ -41,6 +42,8 @@ def dedupe(
     Example: dolma-dask dedupe corpus/wiki/v0 --how fuzzy --similarity 0.8 --keep longest --within source --name strict
 
     Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
+
+    Example: dolma-dask dedupe corpus/crawl-2/v0 --index corpus/index
 
     Returns
     -------
@@ -78,8 +81,11 @@ def dedupe(
     if options.audit:
         return _audited(options.selected(datasets[0]), options)
     _check_whole(options, [dataset, *options.others])
-    jobs = jobs_of(datasets, options)
-    summary = joined(run_jobs(jobs, options, as_one=True))
+    with lease_of(options.index, dry_run=options.dry_run):
+        jobs = jobs_of(datasets, options)
+        summary = joined(run_jobs(jobs, options, as_one=True))
+    if options.index is not None:
+        summary = replace(summary, index=indexed_datasets(options.index))
     if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
         return replace(summary, notes=(*summary.notes, needs_note(jobs[0])))
     return summary

@@ -1,0 +1,376 @@
+"""An index for datasets to come: what was kept of each, as a segment of sorted keys that nobody writes again.
+
+Layout::
+
+    segments/000002-<id>/keys/000000.bin     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
+    segments/000002-<id>/shards.json         path and stored bytes of each shard of the dataset
+    segments/000002-<id>/merges.parquet      which documents have a survivor in an earlier dataset, and which
+    segments/000002-<id>/segment.json        all of these, and with what the segment was compared; written last
+
+A segment is there once its last file is. It belongs to a dataset, and names the segment before it: the dataset was compared with all up to that one, and will be
+again if it is deduplicated again. Shards are numbered on from segment to segment, so that a key says where its document is, and documents of earlier segments
+come first in every order. Only the last segment may be replaced: nothing was compared with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import xxhash
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dolma_dask.dataset import Dataset
+from dolma_dask.display import counted
+from dolma_dask.engine.lease import leased
+from dolma_dask.engine.resume import differing
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.exchange.flagging import dataset_unit
+from dolma_dask.exchange.kept import KeptPart
+from dolma_dask.formats import layout
+from dolma_dask.formats.json import NOT_JSON
+from dolma_dask.io import files
+from dolma_dask.io.publish import publish
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Journal
+from dolma_dask.results.table import Column, Table
+
+FORMAT = 1
+"""Raised when earlier releases cannot read what is written."""
+
+FOLDER = "segments"
+
+MANIFEST = "segment.json"
+
+SHARDS = "shards.json"
+
+_HINT = (
+    "Put the file back from a copy; or run dedupe on {dataset}, as it was then, with the same options, this index and --overwrite: it writes the same segment "
+    "again. If that dataset is gone, begin a new index."
+)
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """What one dataset has put into an index; travels as JSON."""
+
+    format: int
+    id: str  # digest of all that decides it
+    number: int  # place among all that were appended
+    after: str = ""  # name of the segment before it
+    replaces: str = ""  # name of one of the same dataset, which counts no more
+    params: dict[str, Any]  # of the index
+    chosen: str  # digest of the other options
+    dataset: str  # as seen from the index
+    first_shard: int
+    shards: int
+    documents: int  # of the dataset
+    kept: int  # documents with keys
+    known: int  # documents that have a survivor in an earlier segment
+    first_document: int = 0  # number of the first that was kept, where such numbers are used
+    keys: tuple[KeptPart, ...]
+    files: tuple[FileRecord, ...]  # all others; below the index
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"{self.number:06d}-{self.id}"
+
+    @property
+    def path(self) -> str:
+        """Path of its folder below the index."""
+        return f"{FOLDER}/{self.name}"
+
+    @property
+    def every(self) -> list[FileRecord]:
+        """All its files but the last."""
+        return [*(one.file for one in self.keys), *self.files]
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of its files."""
+        return sum(file.bytes for file in self.every)
+
+    def named(self, name: str) -> list[FileRecord]:
+        """Return its files in a folder, or the one of that name."""
+        return [file for file in self.files if file.path.startswith(f"{self.path}/{name}")]
+
+
+class Index(Struct, frozen=True):
+    """An index as a call of `dedupe` sees it, which holds its lease."""
+
+    root: str
+    segments: tuple[Segment, ...]  # that count, in order
+    sizes: Mapping[str, int] = {}  # of all files, by path
+    dataset: str = ""  # of the call, as seen from the index
+    own: Segment | None = None  # of the dataset of the call
+    overwrite: bool = False
+
+    @property
+    def before(self) -> tuple[Segment, ...]:
+        """Segments that the dataset is compared with."""
+        own = self.own
+        return (
+            self.segments if own is None else tuple(one for one in self.segments if one.number < own.number)
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """True if nothing was compared with the segment of the dataset."""
+        return self.own is None or self.own == self.segments[-1]
+
+    @property
+    def first_shard(self) -> int:
+        """Number of the first shard of the dataset."""
+        return sum(one.shards for one in self.before)
+
+    @property
+    def first_document(self) -> int:
+        """Number of the first document that is kept of the dataset."""
+        return sum(one.kept for one in self.before)
+
+    def damage(self, segment: Segment) -> str:
+        """Name the first file of a segment that has not its size; nothing if all have."""
+        for file in segment.every:
+            found = self.sizes.get(file.path)
+            if found != file.bytes:
+                size = "nothing" if found is None else f"{found:,} bytes"
+                return f"{files.join(self.root, file.path)} is damaged: found {size}; expected {file.bytes:,} bytes, as dedupe wrote them."
+        return ""
+
+    def hint(self, segment: Segment) -> str:
+        """Say what to do when a segment is damaged."""
+        return _HINT.format(dataset=place_of(self.root, segment.dataset))
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse to read a damaged segment, or to compare with other parameters than those of the index."""
+        for one in self.before:
+            if found := self.damage(one):
+                raise CorruptFileError(f"{found} {self.hint(one)}", url=self.root)
+        if self.segments and (shown := differing(self.segments[0].params, params)):
+            raise UsageError(
+                f"the index {self.root} compares documents in another way: {'; '.join(shown)}; expected the parameters of the index, since its keys can be "
+                "compared in no other way. Give these, or another --index."
+            )
+
+
+def place_of(root: str, dataset: str) -> str:
+    """Return where a dataset of an index is, as people read it."""
+    return dataset if "://" in dataset or dataset.startswith("/") else files.seen_from(root, dataset)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def lease_of(url: str | None, *, dry_run: bool) -> AbstractContextManager[None]:
+    """Hold the lease of an index while the block runs; a rehearsal and a call without index need none."""
+    if url is None or dry_run:
+        return nullcontext()
+    root = files.normalize(url)
+    return leased(files.join(root, f"{layout.WORK}/{FOLDER}"), "dedupe", output=root)
+
+
+def open_index(url: str) -> Index:
+    """Return an index; one of which nothing is there yet is empty.
+
+    Raises `UsageError`: there is something else. Raises `CorruptFileError`: a segment is gone, or does not say what it was compared with.
+    """
+    root = files.normalize(url)
+    folders = set(files.list_folders(root)) - {layout.WORK}
+    if files.stat(root) is not None or (folders and FOLDER not in folders):
+        raise UsageError(f"{root} is no index; expected one that dedupe wrote, or a free place.")
+    listed = files.list_files(files.join(root, FOLDER)) if FOLDER in folders else []
+    sizes = {f"{FOLDER}/{info.path}": info.bytes for info in listed}
+    found = [_read(files.join(root, path)) for path in sizes if path.endswith(f"/{MANIFEST}")]
+    replaced = {one.replaces for one in found}
+    counted = sorted((one for one in found if one.name not in replaced), key=lambda one: (one.number, one.id))
+    _check_chain(root, counted)
+    return Index(root, tuple(counted), sizes)
+
+
+def _read(url: str) -> Segment:
+    try:
+        stored = msgspec.json.decode(files.read_bytes(url), type=dict[str, msgspec.Raw])
+        format_ = msgspec.json.decode(stored["segment"], type=dict[str, Any]).get("format")
+        if bytes(stored["digest"]).decode().strip('"') != _digest(bytes(stored["segment"])):
+            raise LookupError("another digest")
+        if format_ == FORMAT:
+            return msgspec.json.decode(stored["segment"], type=Segment)
+    except (LookupError, *NOT_JSON) as error:
+        raise CorruptFileError(
+            f"{url} is damaged: {error}; expected the file as dedupe wrote it. Put it back from a copy, or begin a new index.",
+            url=url,
+        ) from error
+    raise UsageError(
+        f"{url} has format {format_}; expected {FORMAT}. Use the release that wrote it, or begin a new index."
+    )
+
+
+def _digest(data: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def _check_chain(root: str, segments: Sequence[Segment]) -> None:
+    """Refuse an index of which a segment is gone, or to which two runs have appended at once."""
+    for before, one in pairwise([None, *segments]):
+        if one is None or one.after == (before.name if before else ""):
+            continue
+        if before and before.after == one.after:
+            raise CorruptFileError(
+                f"{files.join(root, one.path)} and {before.name} were appended at once; expected one after the other. Remove the folder of one of them, "
+                f"and run dedupe on its dataset again: {place_of(root, one.dataset)} or {place_of(root, before.dataset)}."
+            )
+        raise CorruptFileError(
+            f"{files.join(root, FOLDER)}/{one.after} is gone, with which {one.name} was compared; expected all segments. Put it back from a copy, or begin "
+            "a new index."
+        )
+
+
+def index_for(url: str, dataset: Dataset, name: str, *, overwrite: bool) -> Index:
+    """Return an index as a dataset sees it: its own segment is that of its place, or the one that its flags of this name are from."""
+    if any(files.resolved(url) == place for place in _places_within(dataset.root)):
+        raise UsageError(
+            f"index={url!r} lies in the documents of {dataset.root}; expected a folder of its own."
+        )
+    index = open_index(url)
+    place = files.relative(index.root, dataset.root)
+    record = Journal(dataset.root, "dedupe").records.get(dataset_unit(name))
+    known = None if record is None else record.info.get("segment")
+    own = [one for one in index.segments if one.dataset == place] or [
+        one for one in index.segments if one.id == known
+    ]
+    return replace(index, dataset=place, own=own[0] if own else None, overwrite=overwrite)
+
+
+def _places_within(root: str) -> Iterator[str]:
+    yield files.resolved(root)
+    yield files.resolved(files.join(root, layout.DOCUMENTS))
+
+
+# ------------------------------------------------------------------------------------------------ appending
+
+
+def draft(index: Index, segment: str, params: Mapping[str, Any], **known: Any) -> Segment:
+    """Return the segment of a dataset as it will be, without what is counted when it is written.
+
+    Raises `UsageError`: there is another one of the dataset, which cannot be replaced.
+    """
+    own, before = index.own, index.before
+    common: dict[str, Any] = {
+        **known,
+        "format": FORMAT,
+        "id": segment,
+        "after": before[-1].name if before else "",
+        "params": dict(params),
+        "dataset": index.dataset,
+        "first_shard": index.first_shard,
+        "first_document": index.first_document,
+        "documents": 0,
+        "kept": 0,
+        "known": 0,
+        "keys": (),
+        "files": (),
+    }
+    if own is not None and own.id == segment:
+        return Segment(**{**common, "dataset": own.dataset}, number=own.number, replaces=own.replaces)
+    if own is not None:
+        check_replaceable(index)
+    number = max((one.number for one in index.segments), default=0) + 1
+    return Segment(**common, number=number, replaces=own.name if own else "")
+
+
+def check_replaceable(index: Index) -> None:
+    """Refuse to replace a segment that others were compared with, or that is of a dataset at another place."""
+    own = index.own
+    assert own is not None
+    place, root = place_of(index.root, own.dataset), place_of(index.root, index.dataset)
+    if own.dataset != index.dataset:
+        raise UsageError(
+            f"{root} has flags that were made of {place} with the index {index.root}, and is another dataset now, or was deduplicated with other options; "
+            "expected flags of its own. Give it another --name: it is then a dataset that the index does not know."
+        )
+    if not index.is_last:
+        later = len(index.segments) - len(index.before) - 1
+        raise UsageError(
+            f"{root} has changed since the index {index.root} has its documents, or was deduplicated with other options: {counted(later, 'dataset')} "
+            "appended after it may count on them. Expected it as it was, since the index is only appended to. Give new documents as a dataset in a folder "
+            "of its own, or begin a new index."
+        )
+
+
+def write_small(root: str, path: str, data: bytes) -> FileRecord:
+    """Write a small file of a segment."""
+    with publish(files.join(root, path)) as out:
+        out.write(data)
+    return FileRecord(path, out.bytes, out.checksum)
+
+
+def commit(index: Index, segment: Segment) -> Segment:
+    """Let a segment count, whose other files are there, and remove what does not count any more.
+
+    Raises `UsageError`: another run has appended meanwhile, as its lease was lost; this one has appended nothing then.
+    """
+    data = msgspec.json.encode(segment)
+    path = f"{segment.path}/{MANIFEST}"
+    others = {one.name for one in index.segments}
+    write_small(index.root, path, b'{"digest":"%s","segment":%s}\n' % (_digest(data).encode(), data))
+    names = set(files.list_folders(files.join(index.root, FOLDER))) - {segment.name} - others
+    for name in sorted(names):
+        if files.stat(files.join(index.root, f"{FOLDER}/{name}/{MANIFEST}")) is not None:
+            files.remove(files.join(index.root, path))
+            raise UsageError(
+                f"another run has appended {name} to {index.root} meanwhile; expected one at a time. Run the same command again."
+            )
+    gone = {segment.replaces} & others
+    for name in sorted(names | gone):  # of runs that were killed, and the segment that is replaced
+        folder = files.join(index.root, f"{FOLDER}/{name}")
+        files.remove(files.join(folder, MANIFEST))
+        files.remove_tree(folder)
+    return segment
+
+
+# ------------------------------------------------------------------------------------------------ shown
+
+
+class IndexedDataset(Struct, frozen=True):
+    """A dataset in an index.
+
+    Attributes
+    ----------
+    dataset : str
+        As seen from the index.
+    documents, kept, known : int
+        Its documents, those that were put into the index, and those that an earlier dataset of the index has.
+    bytes : int
+        Stored bytes of its segment.
+    """
+
+    dataset: str
+    documents: int
+    kept: int
+    known: int
+    bytes: int
+
+
+def indexed_datasets(url: str) -> tuple[IndexedDataset, ...]:
+    """Return the datasets of an index, in the order in which they were put into it."""
+    return tuple(
+        IndexedDataset(one.dataset, one.documents, one.kept, one.known, one.bytes)
+        for one in open_index(url).segments
+    )
+
+
+_COLUMNS = (
+    Column("dataset", "name"),
+    Column("documents"),
+    Column("in the index", of="kept"),
+    Column("known before", of="known"),
+    Column("size", "size", "bytes"),
+)
+
+
+def index_table(datasets: Sequence[IndexedDataset]) -> Table:
+    """Return what an index holds as a table."""
+    caption = f"{counted(len(datasets), 'dataset')} with {counted(sum(one.kept for one in datasets), 'document')} in the index."
+    return Table.of("index", _COLUMNS, datasets, caption)

@@ -1,0 +1,452 @@
+"""Deduplication with an index, by similarity: bands of a new dataset meet those of the index, and signatures say who is similar.
+
+A segment holds the band keys of the documents that were kept and, where pairs are verified by their signatures, these too: documents of the index are compared
+as new ones are. Without verification 16 bytes for each band are enough. Documents that were flagged are not in it, so that what is similar to them alone is kept.
+
+Documents of the index are numbered before all new ones (docnos), and only those that are similar to a new one take part in clusters: behind the new ones in the array
+of labels, as rows of a shard that does not exist. Memory grows with the new dataset, not with the index.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dolma_dask.engine import Gather, Input, Pass, Ran, Step, Task, Unit, WorkDir
+from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.exchange.buckets import BucketRange, of_shards
+from dolma_dask.exchange.contract import ROW_BITS, Records, locations, to_records, to_words
+from dolma_dask.exchange.flag_rows import FlagRows
+from dolma_dask.exchange.flags import ShardCursor
+from dolma_dask.exchange.job import Found
+from dolma_dask.exchange.kept import kept
+from dolma_dask.exchange.passes import by_shard, reduce, scatter
+from dolma_dask.exchange.staged import Reduced, Staged
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.records import FileRecord
+from dolma_dask.journal import Record, work_key
+from dolma_dask.minhash.bands import band_records
+from dolma_dask.minhash.components import flatten, raise_matches, unite
+from dolma_dask.minhash.edges import label_clusters, root_bit
+from dolma_dask.sinks.base import GroupedTable
+from dolma_dask.text.columns import for_kernel
+from dolma_dask.text.kernels import Bools, Words
+from dolma_dask.verbs.dedupe.choice import chosen_rows
+from dolma_dask.verbs.dedupe.clusters import MEMBERS, NOWHERE, MemberEmitter, mark_members
+from dolma_dask.verbs.dedupe.edges import (
+    KEYS,
+    MATCHES,
+    VERIFIED,
+    BandEmitter,
+    bytes_needed,
+    check_memory,
+    edge_reducer,
+    label_type,
+    read_numbers,
+    write_numbers,
+)
+from dolma_dask.verbs.dedupe.flags import add_sizes, count_sizes, largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.fuzzy import VERSION, FuzzyDeduplication
+from dolma_dask.verbs.dedupe.index import Segment
+from dolma_dask.verbs.dedupe.index_kernels import OLD, STATE, known_pairs
+from dolma_dask.verbs.dedupe.indexed import Indexed
+from dolma_dask.verbs.dedupe.merges import MergeTable
+from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignedShard, read_columns, read_signatures
+from dolma_dask.verbs.dedupe.signatures import VERSION as SIGNED_VERSION
+from dolma_dask.verbs.dedupe.verification import PAIRS, shift_of
+
+OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
+"""`MEMBERS`, and where in the shard that does not exist the survivor is; `NOWHERE` if it is a new document."""
+
+_ROWS = np.uint64((1 << ROW_BITS) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedFuzzy(Indexed, FuzzyDeduplication):
+    """Documents are duplicates if their texts are similar, or similar to one of the index."""
+
+    @property
+    def index_params(self) -> dict[str, Any]:
+        """See `Indexed`."""
+        versions = {"version": VERSION, "signatures": SIGNED_VERSION}
+        return {"how": "fuzzy", **versions, **self.comparison.params(), **super().index_params}
+
+    @property
+    def _is_verified(self) -> bool:
+        return self.comparison.least_matches > 0
+
+    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
+        """See `FuzzyDeduplication`: all bands at once, since those of the index are read where they are."""
+        old, bands = self.index.first_document, self.comparison.bands
+        new = [replace(shard, first=shard.first + old) for shard in shards]
+        emitter = BandEmitter(self.minhash.num_perm, bands, 0, bands.num_bands)
+        keys = yield from scatter(work, emitter, self._tasks(work, new), name="bands-0")
+        before = (
+            kept(self.index.root, one.keys, KEYS, KEYS, self.index.hint(one)) for one in self.index.before
+        )
+        every = replace(keys, others=tuple(before)).shared
+        if self._is_verified:
+            known = [*self._known(), *new]
+            pairs = KnownPairs(shift_of(sum(shard.rows for shard in known)), old)
+            reduced = yield from reduce(work, pairs, every, name="pairs-0")
+            edges = yield from self._verified(work, known, _staged(reduced))
+        else:
+            reducer = edge_reducer(bands.num_bands, every)
+            edges = yield from reduce(work, reducer, every, name="edges-0")
+        return (yield from _merge(work, _staged(edges), sum(shard.rows for shard in shards), old))
+
+    def _known(self) -> list[SignedShard]:
+        """Return the files of documents of the index, with their docnos."""
+        return [
+            SignedShard(0, self.index.root, file.path, first, file.rows, file, hint=self.index.hint(one))
+            for one in self.index.before
+            for first, file in _numbered(one)
+        ]
+
+    def _members(
+        self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
+    ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
+        """See `FuzzyDeduplication`."""
+        labels, *matches, olds = merged.files
+        count, new = len(shards), sum(shard.rows for shard in shards)
+        old = SignedShard(count, work.url, "", new, olds.rows, olds)
+        emitter = KnownMembers(labels, matches[0] if matches else None, self.choice.keep, old=count)
+        tasks = [*self._tasks(work, shards), Task("documents of the index", (), (), (old,))]
+        records = yield from scatter(work, emitter, tasks, name="members")
+        cut = of_shards(count + 1)
+        reduced = yield from reduce(work, KnownClusters(count << ROW_BITS), records, name="clusters", cut=cut)
+        members = yield from by_shard(work, _staged(reduced))
+        return members, tuple({**info, "olds": list(_plain(olds))} for info in reduced.infos)
+
+    def _kept(
+        self, work: WorkDir, found: Found, shards: Sequence[SignedShard]
+    ) -> Generator[Step, Any, Found]:
+        """See `FuzzyDeduplication`: what survives goes into the index."""
+        segment = self.draft(found)
+        if not self.has(segment):
+            yield from self._append(work, found, shards, segment)
+        return replace(found, info={**found.info, "segment": segment.id})
+
+    def _append(
+        self, work: WorkDir, found: Found, shards: Sequence[SignedShard], segment: Segment
+    ) -> Generator[Step, Any, None]:
+        tasks = self._tasks(work, shards)
+        stage = KeptDocuments(
+            self.index.root,
+            work.url,
+            self.minhash.num_perm,
+            found.records,
+            segment.first_shard,
+            self._is_verified,
+        )
+        files = yield Gather(
+            stage,
+            [
+                replace(task, work=(f"{segment.path}/documents/{number:06d}.parquet", task.work))
+                for number, task in enumerate(tasks)
+            ],
+        )
+        firsts = accumulate((file.rows for file in files), initial=segment.first_document)
+        bands = self.comparison.bands
+        emitter = KeptBands(self.minhash.num_perm, bands, 0, bands.num_bands, members=found.records)
+        numbered = [
+            replace(task, work=(first, task.work)) for task, first in zip(tasks, firsts, strict=False)
+        ]
+        keys = yield from scatter(work, emitter, numbered, name="kept")
+        rows, survivors = sum(shard.rows for shard in shards), sum(file.rows for file in files)
+        segment = replace(segment, documents=rows, kept=survivors)
+        olds = next((FileRecord(*info["olds"]) for info in found.infos), None)
+        yield from self.appended(
+            segment,
+            keys,
+            found.records,
+            files,
+            lambda table: KnownMerges(
+                table.root,
+                table.path,
+                table.records,
+                table.datasets,
+                folder=work.url,
+                olds=olds,
+                known=tuple(self._known()),
+            ),
+        )
+
+
+def _staged(reduced: Reduced) -> Staged:
+    assert reduced.staged is not None, "all reducers of this job give out records"
+    return reduced.staged
+
+
+def _plain(file: FileRecord) -> tuple[str, int, str, int]:
+    return file.path, file.bytes, file.checksum, file.rows
+
+
+def _numbered(segment: Segment) -> Iterator[tuple[int, FileRecord]]:
+    """Yield the files of documents of a segment with the docnos of their first rows."""
+    held = segment.named("documents/")
+    return zip(accumulate((file.rows for file in held), initial=segment.first_document), held, strict=False)
+
+
+# ------------------------------------------------------------------------------------------------ pairs
+
+
+class KnownPairs(Struct, frozen=True):
+    """Turns keys in order into pairs of which one at least is new; see `dolma_dask.exchange.Reducer`."""
+
+    shift: int
+    old: int  # docno of the first new document
+    dtype: np.dtype[Any] = PAIRS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the pairs of a range; returns the documents of the largest bucket."""
+        state, largest = np.zeros(STATE, np.uint64), 0
+        for run in runs:
+            pairs = np.empty(((OLD + 2) * len(run), 2), np.uint64)
+            words = for_kernel(to_words(run, run.dtype))
+            count, longest = known_pairs(words, np.uint64(self.old), state, pairs)
+            pairs[:count, 0] <<= np.uint64(self.shift)
+            largest = max(largest, int(longest))
+            out(to_records(pairs[:count], PAIRS))
+        return {"largest": largest}
+
+
+# ------------------------------------------------------------------------------------------------ clusters
+
+
+class KnownMerge(Struct, frozen=True):
+    """Work of `KnownMergeStage`."""
+
+    edges: Staged
+    span: BucketRange  # all of them
+    documents: int  # that are new
+    old: int  # docno of the first of them
+
+
+class KnownMergeStage(Struct, frozen=True):
+    """Joins the edges of new documents, and of those of the index that they touch, in one array; see `dolma_dask.engine.Stage`."""
+
+    verb: str
+    folder: str  # of the staging files
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the labels, of verified edges the most matches, and the docnos of the documents of the index in their order."""
+        unit = task.unit
+        work: KnownMerge = task.work
+        verified = work.edges.dtype == VERIFIED
+        olds = self._touched(work)
+        documents = work.documents + len(olds)
+        check_memory(bytes_needed(documents, verified) + olds.nbytes)
+        parents = np.arange(documents, dtype=label_type(documents))
+        matches = np.zeros(documents if verified else 0, MATCHES)
+        for rows in self._edges(work):
+            rows[:, :2] = np.sort(self._places(rows[:, :2], work, olds), axis=1)
+            unite(parents, for_kernel(rows[:, :2]))
+            if verified:
+                raise_matches(matches, for_kernel(rows))
+        flatten(parents)
+        label_clusters(parents, root_bit(parents))
+        every = {"": parents, **({".matches": matches} if verified else {}), ".olds": olds}
+        made = [write_numbers(self.folder, f"{unit.name}{name}", one) for name, one in every.items()]
+        return [task.record(made, task.listed)]
+
+    def _edges(self, work: KnownMerge) -> Iterator[Words]:
+        """Yield edges with a new document."""
+        for rows in work.edges.read(work.span):
+            is_new = (rows[:, :2] >= np.uint64(work.old)).any(axis=1)
+            yield rows[is_new]
+
+    def _touched(self, work: KnownMerge) -> Words:
+        found = np.empty(0, np.uint64)
+        for rows in self._edges(work):
+            ends = rows[:, :2].ravel()
+            found = np.union1d(found, ends[ends < np.uint64(work.old)])
+        return found
+
+    def _places(self, docnos: Words, work: KnownMerge, olds: Words) -> Words:
+        """Return where documents are in the array: those of the index behind the new ones."""
+        behind = np.searchsorted(olds, docnos).astype(np.uint64) + np.uint64(work.documents)
+        return np.where(docnos < np.uint64(work.old), behind, docnos - np.uint64(work.old))
+
+
+def _merge(work: WorkDir, edges: Staged, documents: int, old: int) -> Generator[Step, Any, Record]:
+    """Merge all edges, as a step of a job; frees what was read."""
+    name, span = "parents-000.bin", edges.all
+    key = work_key("merge", 1, {"documents": documents, "old": old, "edges": edges.content})
+    source = FileInfo("edges", span.records * edges.dtype.itemsize, key)
+    task = Task(
+        name,
+        (Unit(name, key),),
+        (Input(source.path, source),),
+        KnownMerge(edges.without_records, span, documents, old),
+    )
+    stage = KnownMergeStage(f"{work.verb}-merge", work.url)
+    ran: Ran = yield Pass(stage, [task], reads=edges.records)
+    yield edges.free()
+    return ran.records[name]
+
+
+class KnownMembers(MemberEmitter, frozen=True, kw_only=True):
+    """Sends members as `MemberEmitter` does; those of the index, the rows of shard `old`, come before all others."""
+
+    old: int
+
+    def _ranks(self, shard: SignedShard, folder: str) -> Words:
+        if shard.number == self.old:
+            return np.ones(shard.rows, np.uint64)
+        ranks = super()._ranks(shard, folder)
+        second = np.uint64(2)
+        return np.full(shard.rows, second) if ranks is None else np.maximum(ranks, second)
+
+
+class KnownClusters(Struct, frozen=True):
+    """Gives each member the size of its cluster, and the survivor if that is of the index; see `ClusterReducer`."""
+
+    old: int  # location of the first document of the index
+    dtype: np.dtype[Any] = OLD_MEMBERS
+
+    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
+        """Give out the members of a range; returns ``largest`` and ``sizes`` of the clusters that have a new survivor."""
+        state = np.zeros(3, np.uint64)
+        every: list[Words] = []
+        for run in runs:
+            members, closed = np.empty((len(run), 6), np.uint64), np.empty((len(run), 3), np.uint64)
+            before = state[0]
+            count, ended = mark_members(for_kernel(to_words(run, run.dtype)), state, members, closed)
+            members[:count, 5] = self._survivors(members[:count], before)
+            out(to_records(members[:count], OLD_MEMBERS))
+            every = [self._known([*every, closed[:ended]])]
+        clusters = self._known([*every, state.reshape(1, 3)[state[1:2] > 0]])
+        return {
+            "largest": largest_of(largest_survivors(clusters)),
+            "sizes": add_sizes([count_sizes(clusters[:, 1])]),
+        }
+
+    def _survivors(self, members: Words, before: np.uint64) -> Words:
+        """Return the locations of the survivors of members in order, of which the first may be of the cluster that was open, with survivor `before`."""
+        at = np.maximum.accumulate(np.where(members[:, 3] == 1, np.arange(len(members)), -1))
+        found = np.where(at < 0, before, members[at, 0])
+        return np.where(found >= np.uint64(self.old), found, NOWHERE)
+
+    def _known(self, closed: Sequence[Words]) -> Words:
+        rows = np.concatenate(closed)
+        return rows[rows[:, 0] < np.uint64(self.old)]
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+
+
+def kept_rows(
+    shard: SignedShard, folder: str, members: ShardRecords, num_perm: int
+) -> Iterator[tuple[int, npt.NDArray[np.uint32], Bools, Words | None]]:
+    """Yield the first of neighbouring rows, their signatures (n, num_perm), which of them are kept (n,), and the hashes of their groups (n,)."""
+    chosen: Iterable[tuple[Bools | bool, Words | None]] = repeat((True, None))
+    if shard.choice is not None:
+        chosen = chosen_rows(folder, shard.choice)
+    cursor, first = ShardCursor(members, shard.number), 0
+    for (values, valid), (takes_part, salts) in zip(
+        read_signatures(shard.url, num_perm), chosen, strict=False
+    ):
+        found = cursor.beside(_bare(first, len(values)))
+        survives = np.ones(len(values), np.bool_)
+        if found.records is not None:
+            survives[found.at] = found.records["survives"] == 1
+        yield first, values, valid & takes_part & survives, salts
+        first += len(values)
+
+
+def _bare(first: int, count: int) -> FlagRows:
+    """Return rows of which nothing but the place is known."""
+    nothing, none = np.zeros(count, np.int64), pa.nulls(count, pa.large_string())
+    return FlagRows(first, none, none, nothing, nothing, {})
+
+
+class KeptDocuments(Struct, frozen=True):
+    """Writes the locations, and the signatures if they are verified, of the documents that are kept; ``task.work`` is (path, shards). See `dolma_dask.engine.Gather`."""
+
+    root: str  # of the index
+    folder: str  # of the staging files
+    num_perm: int
+    members: ShardRecords
+    first_shard: int
+    has_signatures: bool
+    verb: str = "dedupe-index"
+
+    def run_shard(self, task: Task) -> FileRecord:
+        """Write one file."""
+        path, shards = task.work
+        kind = pa.binary(4 * self.num_perm)
+        schema = pa.schema(
+            [("location", pa.uint64()), *([("signature", kind)] if self.has_signatures else [])]
+        )
+        with GroupedTable(
+            self.root, path, schema, GROUP_ROWS, use_dictionary=False, random=["signature"]
+        ) as file:
+            for shard in shards:
+                for first, values, survives, _ in kept_rows(shard, self.folder, self.members, self.num_perm):
+                    where = locations(self.first_shard + shard.number, first, len(values))[survives]
+                    columns = [pa.array(where)]
+                    if self.has_signatures:
+                        stored = pa.py_buffer(np.ascontiguousarray(values[survives], "<u4"))
+                        columns.append(pa.FixedSizeBinaryArray.from_buffers(kind, len(where), [None, stored]))
+                    file.write(columns)
+        return file.record
+
+
+class KeptBands(BandEmitter, frozen=True, kw_only=True):
+    """Sends the keys of the documents that are kept; ``task.work`` is (docno of the first, shards)."""
+
+    members: ShardRecords
+
+    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
+        """Read the signatures of some shards."""
+        docno, shards = task.work
+        for shard in shards:
+            for _, values, survives, salts in kept_rows(shard, folder, self.members, self.num_perm):
+                count = int(np.count_nonzero(survives))
+                docnos = np.zeros(len(values), np.uint64)
+                docnos[survives] = np.arange(docno, docno + count, dtype=np.uint64)
+                words = band_records(values, survives, docnos, self.bands, self.first, self.last, salts)
+                out(words.view(KEYS).reshape(-1))
+                docno += count
+        inputs = tuple(item for shard in shards for item in shard.inputs)
+        return Emitted(inputs, sum(shard.rows for shard in shards))
+
+
+class KnownMerges(MergeTable, frozen=True, kw_only=True):
+    """Writes the table of a segment; locations of survivors are rows of the shard that does not exist."""
+
+    folder: str  # of the staging files
+    olds: FileRecord | None
+    known: tuple[SignedShard, ...]  # documents of the index
+
+    def pairs(self) -> Iterator[tuple[Words, Words]]:
+        """See `MergeTable`; behind the new documents those of the index that they connect with another one."""
+        places = self._places()
+        for new, old in super().pairs():
+            yield new, places[old & _ROWS]
+        for records in self.records.chunks_of_shard(self.datasets[-1].count):
+            joined = records[records["survives"] == 0]
+            if len(joined):
+                yield places[joined["location"] & _ROWS], places[joined["old"] & _ROWS]
+
+    def _places(self) -> Words:
+        """Return the locations of the documents of the index that take part."""
+        if self.olds is None:
+            return np.empty(0, np.uint64)
+        docnos = read_numbers(self.folder, self.olds, np.dtype("<u8"), 0, self.olds.rows)
+        places = np.empty(len(docnos), np.uint64)
+        for shard in self.known:
+            start, end = np.searchsorted(docnos, [shard.first, shard.first + shard.rows])
+            if start < end:
+                held = [
+                    np.asarray(batch.column(0)) for batch in read_columns(shard.url, ["location"], shard.hint)
+                ]
+                places[start:end] = np.concatenate(held)[docnos[start:end] - np.uint64(shard.first)]
+        return places
