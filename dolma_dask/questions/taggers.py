@@ -6,12 +6,19 @@ from typing import Annotated
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
-from dolma_dask.options.base import Opt
+from dolma_dask.options.base import Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Part, Sentences
 from dolma_dask.results.table import Column, Table
-from dolma_dask.taggers.registry import TaggerInfo, describe, get_tagger, list_taggers, speeds
+from dolma_dask.taggers.registry import (
+    TaggerInfo,
+    describe,
+    get_tagger,
+    list_taggers,
+    register_toolkit,
+    speeds,
+)
 
 KINDS = {
     "document": "number",
@@ -127,6 +134,19 @@ def _check(tagger: str) -> None:
         ) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Options):
+    """Options of `show_taggers`."""
+
+    tagger_modules: Annotated[
+        Sequence[str] | str | None,
+        Opt(
+            "Python files, or modules, with taggers written for the Dolma toolkit, which are listed too.",
+            kind="list of str",
+        ),
+    ] = None
+
+
 @command
 def show_taggers(
     tagger: Annotated[
@@ -134,6 +154,8 @@ def show_taggers(
         Opt("Name of a tagger, or the place of yours, file.py:name; by default all are listed."),
     ] = None,
     /,
+    *,
+    options: ListOptions,
 ) -> TaggerTable:
     """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
 
@@ -143,6 +165,7 @@ def show_taggers(
     -------
     TaggerTable
     """
+    register_toolkit(options.tagger_modules)
     if tagger is not None:
         _check(tagger)
     listed = [describe(get_tagger(tagger), tagger)] if tagger and is_place(tagger) else list_taggers()
