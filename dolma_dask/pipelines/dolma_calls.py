@@ -94,6 +94,7 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     if name not in CONFIGS:
         raise UsageError(answer([name, *words], file) or name)
     given = read(CONFIGS[name], words, file, load(OWN[name]), name)
+    _check_places(name, given.places)
     plan = _PLANS[name](given)
     notes = [*given.notes(), *plan.notes]
     is_rehearsal = getattr(given.config, "dryrun", False) or given.own.get("dry_run", False)
@@ -102,6 +103,15 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     if not is_rehearsal:
         return made
     return Rehearsal(msgspec.to_builtins(given.config), tuple(map(str, plan.calls)), made)
+
+
+def _check_places(name: str, places: Sequence[str]) -> None:
+    """Refuse words without a name that nothing takes."""
+    most = {"mix": 0, "tokens": 2}.get(name, 1)
+    if len(places) > most:
+        raise UsageError(
+            f"dolma-dask {name}: {shlex.join(places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
+        )
 
 
 def asks(words: Sequence[str]) -> bool:
@@ -272,7 +282,7 @@ def _mix(given: Given) -> Plan:
 
 
 def _list(given: Given) -> Plan:
-    return Plan([Call("list", (), given.options())])
+    return Plan([Call("list", tuple(given.places), given.options())])
 
 
 _PLANS: Mapping[str, Callable[[Given], Plan]] = {"tag": _tag, "dedupe": _dedupe, "mix": _mix, "list": _list}

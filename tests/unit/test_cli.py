@@ -304,7 +304,9 @@ def test_taggers_are_an_option_on_the_command_line(corpus, capsys):
 
 def test_list_is_a_table_or_json(capsys):
     assert cli.main(["list"]) == 0
-    assert "gopher_v2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "gopher_v2" in shown
+    assert max(map(len, shown.splitlines())) <= 100, "where it is piped"
     assert cli.main(["list", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["exit_status"] == 0

@@ -159,6 +159,7 @@ def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFix
         ("tag --documents x --on-bad-record y", "on-bad-record"),
         ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
         ("mix --processes 4", "has no streams"),
+        ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
         ("stat --attributes a/attributes/e/*.gz", "dolma-dask quantiles a --attributes e"),
     ],
 )
