@@ -143,12 +143,13 @@ def _of_toolkit(words: Sequence[str], file: str | None = None) -> Any:
 
 
 def _is_of_toolkit(words: Sequence[str]) -> bool:
-    """Tell whether words call a command of the Dolma toolkit, by an option that only it has."""
-    if words[0] not in TOOLKIT or not any(word.startswith("--") for word in words):
-        return False
-    from dolma_dask.pipelines import dolma_calls
+    """Tell whether words call a command of the Dolma toolkit: one that is not here, or by an option that only it has."""
+    name, *rest = words
+    if name not in TOOLKIT or name not in COMMANDS:
+        return name in TOOLKIT
+    from dolma_dask.pipelines.dolma_options import asks
 
-    return dolma_calls.asks(words)
+    return bool(rest) and asks(name, rest, spellings(COMMANDS[name].load()).values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

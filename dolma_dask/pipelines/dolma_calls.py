@@ -21,7 +21,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.patterns import matches, split
-from dolma_dask.pipelines.dolma_config import Given, is_of_toolkit, read
+from dolma_dask.pipelines.dolma_config import Given, read
 from dolma_dask.pipelines.dolma_options import CONFIGS, Compression, Dedupe, Tag, format_of, leaves
 from dolma_dask.pipelines.dolma_words import answer
 from dolma_dask.pipelines.over_all import answers
@@ -112,12 +112,6 @@ def _check_places(name: str, places: Sequence[str]) -> None:
         raise UsageError(
             f"dolma-dask {name}: {shlex.join(places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
         )
-
-
-def asks(words: Sequence[str]) -> bool:
-    """Tell whether words are those of the toolkit: an option among them is one of its alone."""
-    name, *rest = words
-    return name not in COMMANDS or is_of_toolkit(CONFIGS[name], rest, COMMANDS[name].load())
 
 
 def help_of(name: str) -> str:

@@ -15,7 +15,7 @@ from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io.patterns import matches
 from dolma_dask.io.yaml_files import Mistakes, References, convert, is_nothing, pairs, read_yaml, scalar
-from dolma_dask.pipelines.dolma_options import Leaf, leaves
+from dolma_dask.pipelines.dolma_options import OPTION, Leaf, find_leaf, leaves
 from dolma_dask.pipelines.signatures import read_options, spellings
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
@@ -107,28 +107,6 @@ def node_of(value: object) -> Node:
 
 # ------------------------------------------------------------------------------------------------ words
 
-_OPTION = re.compile(r"--?[A-Za-z]")
-_NUMBERS = re.compile(r"(?<=\.)\d+(?=\.|$)")
-
-
-def is_of_toolkit(kind: type[Struct], words: Sequence[str], verb: Any) -> bool:
-    """Tell whether an option among words is one of the toolkit's alone, which the command here does not have."""
-    ours = set(spellings(verb).values())
-    options = {word.partition("=")[0] for word in words if _OPTION.match(word)}
-    alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
-    return any(_leaf_of(kind, option) is not None for option in alone)
-
-
-def _leaf_of(kind: type[Struct], option: str) -> tuple[str, Leaf, bool] | None:
-    """Return the full name of an option as it stands in a file, what is known of it, and whether it says no; None if there is none."""
-    name = option.lstrip("-").replace("-", "_")
-    known = {leaf.name: leaf for leaf in leaves(kind)}
-    for text, is_no in ((name, False), (name.removeprefix("no_"), True)):
-        leaf = known.get(_NUMBERS.sub("[]", text).replace(".[]", "[]"))
-        if leaf is not None and (not is_no or leaf.hint is bool):
-            return text, leaf, is_no
-    return None
-
 
 def _apart(
     kind: type[Struct], words: Sequence[str], verb: Any, name: str
@@ -140,11 +118,11 @@ def _apart(
     here = places
     own = set(spellings(verb).values())
     for word in words:
-        if not _OPTION.match(word):
+        if not OPTION.match(word):
             here.append(word)
             continue
         option, has_value, value = word.partition("=")
-        found = _leaf_of(kind, option)
+        found = find_leaf(kind, option)
         if found is None:
             if not {option, option.replace("--no-", "--", 1)} & own:
                 every = [f"--{leaf.name}" for leaf in leaves(kind)]
@@ -164,7 +142,7 @@ def _apart(
 
 def _put(node: Node, name: str, values: Sequence[str], kind: type[Struct], mistakes: Mistakes) -> None:
     """Put the words of an option into a configuration, over what stands there."""
-    found = _leaf_of(kind, name)
+    found = find_leaf(kind, name)
     is_list = found is not None and found[1].kind == "list"
     if len(values) > 1 and not is_list:
         mistakes.add(None, f"--{name} takes one value; expected it alone, not {' '.join(values)!r}.")

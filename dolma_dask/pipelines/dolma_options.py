@@ -4,7 +4,8 @@ From these records follow what files and command lines may say, the options of t
 table of docs/dolma_toolkit.md.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
@@ -15,6 +16,11 @@ from msgspec.structs import FieldInfo
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.options.base import members
+
+OPTION = re.compile(r"--?[A-Za-z]")
+"""Beginning of a word that names an option."""
+
+_NUMBERS = re.compile(r"\.\d+(?=\.|$)")
 
 
 class Row(NamedTuple):
@@ -59,6 +65,17 @@ def leaves(kind: type[Struct], above: str = "") -> Iterator[Leaf]:
         else:
             row = next((item for item in more if isinstance(item, Row)), Row(""))
             yield Leaf(name, hint, _default(field), row)
+
+
+def find_leaf(kind: type[Struct], option: str) -> tuple[str, Leaf, bool] | None:
+    """Return the full name of an option as it stands in a file, what is known of it, and whether it says no; None if there is none."""
+    name = option.lstrip("-").replace("-", "_")
+    known = {leaf.name: leaf for leaf in leaves(kind)}
+    for text, is_no in ((name, False), (name.removeprefix("no_"), True)):
+        leaf = known.get(_NUMBERS.sub("[]", text))
+        if leaf is not None and (not is_no or leaf.hint is bool):
+            return text, leaf, is_no
+    return None
 
 
 def group_of(hint: Any) -> type[Struct] | None:
@@ -322,3 +339,10 @@ class Mix(Struct, forbid_unknown_fields=True):
 
 CONFIGS: Mapping[str, type[Struct]] = {"tag": Tag, "dedupe": Dedupe, "mix": Mix, "list": List}
 """Records of the commands, by name."""
+
+
+def asks(name: str, words: Sequence[str], ours: Collection[str]) -> bool:
+    """Tell whether an option among the words of a command is one of the toolkit's alone, and none of `ours`."""
+    options = {word.partition("=")[0] for word in words if OPTION.match(word)}
+    alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
+    return name in CONFIGS and any(find_leaf(CONFIGS[name], option) is not None for option in alone)
