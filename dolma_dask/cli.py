@@ -22,9 +22,7 @@ from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError,
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.pipelines.signatures import completed_texts, for_command_line, meant_for, notes, spellings
-from dolma_dask.registry import COMMANDS, GROUPS, VERBS, load, name_in
-
-TOOLKIT = {verb.name: verb.toolkit for verb in VERBS.values() if verb.toolkit}
+from dolma_dask.registry import COMMANDS, GROUPS, TOOLKIT, VERBS, name_in
 
 _HELP = """Curate text for language models on Dask: from a laptop to a cluster.
 
@@ -34,7 +32,7 @@ Example: dolma-dask tag corpus/wiki/v0 --taggers gopher_v2
 
 _JSON = "Every command takes --json (print the summary as JSON)."
 _EPILOGUE = f"""{_JSON} Help on one: dolma-dask COMMAND --help
-Configuration files of the Dolma toolkit: dolma-dask -c FILE {{{",".join(TOOLKIT)}}}
+Commands of the Dolma toolkit, as they are: dolma-dask [-c FILE] {{{",".join(TOOLKIT)}}} --a.b VALUE ... (-c FILE COMMAND --help lists their options)
 Options of ModelZoo's create_hdf5_dataset.py: dolma-dask hdf5 MODE --params FILE ... (--help lists those of a mode: LMData, DPO...)
 Completion of commands and options by TAB: dolma-dask --install-completion"""
 
@@ -114,34 +112,44 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Opt("Which one."
     return _complete_app().generate_completion(shell=shell)
 
 
-def _config_app(words: Sequence[str]) -> tuple[App, list[str]]:
-    """Return the application for ``-c FILE VERB ...``, and its words with the file behind the verb.
+def _from_file(words: Sequence[str]) -> Any:
+    """Do what ``-c FILE COMMAND ...`` says, with a configuration of the Dolma toolkit.
 
-    Raises
-    ------
-    UsageError
-        Something is missing, or the verb takes no such file.
+    Raises `UsageError`: something is missing, or there is no such command.
     """
     first, *others = words
     if first.startswith("--config="):
         others = [first.partition("=")[2], *others]
-    takers = ", ".join(TOOLKIT)
     if len(others) < 2:
         raise UsageError(
-            f"-c without a file and a verb; expected dolma-dask -c FILE VERB, where VERB is one of {takers}."
+            f"-c without a file and a command; expected dolma-dask -c FILE COMMAND, where COMMAND is one of {', '.join(TOOLKIT)}."
         )
-    file, verb, *rest = others
-    if verb not in TOOLKIT:
-        if said := _of_toolkit([verb, *rest], file):
-            raise UsageError(said)
-        near = get_close_matches(verb, TOOLKIT, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+    file, name, *rest = others
+    if name not in TOOLKIT:
         raise UsageError(
-            f"{verb!r} takes no configuration file of the Dolma toolkit; those that do: {takers}.{hint}"
+            f"{name!r} takes no configuration file of the Dolma toolkit; those that do: {', '.join(TOOLKIT)}."
+            + (f" Did you mean {near[0]!r}?" if (near := get_close_matches(name, TOOLKIT, n=1)) else "")
         )
-    app = _empty_app(verb)
-    _add(app, verb, load(TOOLKIT[verb]), usage=f"Usage: dolma-dask -c CONFIG {verb} [OPTIONS]")
-    return app, [verb, file, *rest]
+    return _of_toolkit([name, *rest], file)
+
+
+def _of_toolkit(words: Sequence[str], file: str | None = None) -> Any:
+    from dolma_dask.pipelines import dolma_calls
+
+    name, *rest = words
+    if {"--help", "-h"} & set(rest):
+        return dolma_calls.help_of(name)
+    return dolma_calls.run(name, rest, file)
+
+
+def _is_of_toolkit(words: Sequence[str]) -> bool:
+    """Tell whether words call a command of the Dolma toolkit: one that is not here, or by an option that only it has."""
+    name, *rest = words
+    if name not in TOOLKIT or name not in COMMANDS:
+        return name in TOOLKIT
+    from dolma_dask.pipelines.dolma_options import asks
+
+    return bool(rest) and asks(name, rest, spellings(COMMANDS[name].load()).values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,7 +205,12 @@ def _call(words: Sequence[str]) -> Any:
         if {"--help", "-h"} & set(words):
             return hdf5_script.show_help(words[1])
         return hdf5_options.create_hdf5_dataset(words[1:])
-    app, words = _app_for(words)
+    first = words[0] if words else ""
+    if first in ("-c", "--config") or first.startswith("--config="):
+        return _from_file(words)
+    if words and _is_of_toolkit(words):
+        return _of_toolkit(words)
+    app = _complete_app() if first == "--install-completion" else make_app(name_in(words))
     return app(words, result_action="return_value", exit_on_error=False, print_error=False)
 
 
@@ -208,23 +221,6 @@ def _is_modelzoo(words: Sequence[str]) -> bool:
     from dolma_dask.pipelines.hdf5_options import is_mode
 
     return is_mode(words[1])
-
-
-def _app_for(words: Sequence[str]) -> tuple[App, Sequence[str]]:
-    """Return the application that understands these words, with as little imported as that needs."""
-    first = words[0] if words else ""
-    if first in ("-c", "--config") or first.startswith("--config="):
-        return _config_app(words)
-    if first == "--install-completion":
-        return _complete_app(), words
-    return make_app(name_in(words)), words
-
-
-def _of_toolkit(words: Sequence[str], file: str | None = None) -> str | None:
-    """Say what to call instead of a command of the Dolma toolkit."""
-    from dolma_dask.pipelines.dolma_words import answer
-
-    return answer(words, file)
 
 
 def _of_modelzoo(words: Sequence[str]) -> str | None:
@@ -248,7 +244,7 @@ _ROOT_MISSING = (
 
 def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
     """Return what is wrong with the words of a command, and where to look."""
-    if said := _of_toolkit(words) or _of_modelzoo(words):
+    if said := _of_modelzoo(words):
         return said
     command = " ".join(["dolma-dask", *(error.command_chain or ())])
     argument = error.argument

@@ -23,8 +23,6 @@ class Verb(NamedTuple):
     needs: str = ""  # package that only it needs; see `dolma_dask.extras`
     # what it adds to a report: "module:function", from what its journal tells (`results.summary.Recorded`) to `Table`s
     tables: str = ""
-    # takes a configuration of the Dolma toolkit, for `dolma-dask -c FILE VERB`: "module:function"
-    toolkit: str = ""
     # of `writes`: an option that names a file which is read, where the other option is given
     read_where: tuple[str, str] = ("", "")
     # the command goes over all datasets below a root that is none itself
@@ -138,7 +136,6 @@ VERBS = _by_name(
         writes_with=("block", "allow"),
         makes="documents",
         tables="dolma_dask.verbs.mix.drawn:recorded_tables",
-        toolkit="dolma_dask.pipelines.dolma_mix:mix_config",
     ),
     Verb(
         "transform",
@@ -265,6 +262,9 @@ COMMANDS = VERBS | _by_name(
 
 IN_PYTHON_ALONE = {"write_documents": "documents", "write_attributes": ""}
 """Writers without a command that have a journal of their own, and what they make."""
+
+TOOLKIT = ("tag", "dedupe", "mix", "tokens", "list", "stat", "warc")
+"""Commands of the Dolma toolkit, which are taken with their own options and files."""
 
 GROUPS = {"cluster": "Show what a cluster profile submits, and whether it works."}
 """First words of the commands that have two, and their help."""

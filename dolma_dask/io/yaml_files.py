@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin
 
 import msgspec
 import yaml
@@ -385,6 +385,7 @@ def _mistake(reason: str, at: Node, kind: Any, name: str, lax: bool) -> tuple[No
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 

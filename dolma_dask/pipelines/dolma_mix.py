@@ -7,172 +7,41 @@ leaves spans in attributes, as the toolkit does. Keys of our own: ``seed``, and 
 """
 
 import dataclasses
-import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
-from yaml import MappingNode, Node, SequenceNode
 
 from dolma_dask import clusters
 from dolma_dask.errors import Failure, StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.io.yaml_files import Mistakes, References, convert, pairs, read_yaml, scalar
+from dolma_dask.io.yaml_files import Mistakes, read_yaml
 from dolma_dask.options.base import OWN, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import IdOptions, same
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
+from dolma_dask.pipelines.dolma_config import CONFIGURATION, converted, node_of
+from dolma_dask.pipelines.dolma_options import Mix, StreamConfig, format_of
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
 from dolma_dask.results.summary import Summary
 from dolma_dask.rules.filters import check_syntax
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 
-CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
-"""Description of the file, for errors about one that is something else."""
 
-_FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
-
-
-# ------------------------------------------------------------------------------------------------ the file
-
-
-class StreamOutput(msgspec.Struct, forbid_unknown_fields=True):
-    """Files of a stream."""
-
-    path: str
-    max_size_in_bytes: int | None = None
-    discard_fields: list[str] = []
-    min_text_length: int = 0
-
-
-class StreamFilter(msgspec.Struct, forbid_unknown_fields=True):
-    """Documents that a stream keeps."""
-
-    include: list[str] = []
-    exclude: list[str] = []
-    syntax: str = "jsonpath"
-
-
-class Span(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Spans of an attribute to replace."""
-
-    span: str
-    min_score: float | None = None
-    max_score: float | None = None
-    replacement: str | None = None
-    syntax: str | None = None
-
-
-class InOut(msgspec.Struct, forbid_unknown_fields=True):
-    """Something of inputs, and of outputs."""
-
-    input: str | None = None
-    output: str | None = None
-
-
-class StreamConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """One stream."""
-
-    name: str
-    documents: list[str]
-    output: StreamOutput
-    attributes: list[str] = []
-    filter: StreamFilter = msgspec.field(default_factory=StreamFilter)
-    span_replacement: list[Span] = []
-    compression: InOut = msgspec.field(default_factory=InOut)
-    sample_rate: float | None = None
-
-
-class Config(msgspec.Struct, forbid_unknown_fields=True):
-    """A mixer configuration."""
-
-    streams: list[StreamConfig] = []
-    processes: int | None = None
-    work_dir: InOut = msgspec.field(default_factory=InOut)
-    shuffle: bool = True
-    dryrun: bool = False
-    seed: int | None = None
-
-
-def read_config(config: str | Mapping[str, Any]) -> Config:
+def read_config(config: str | Mapping[str, Any] | Mix) -> Mix:
     """Read a mixer configuration: a file, or its content.
 
     Raises `UsageError`: with all mistakes: keys that there are not, values of other types, references that lead nowhere.
     """
+    if isinstance(config, Mix):
+        return config
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
-    node = read_yaml(config, mistakes, CONFIGURATION) if isinstance(config, str) else _node_of(config)
-    resolved = ToolkitReferences(node, mistakes).resolve(node)
-    values = convert(resolved, Config, "", mistakes, lax=True)
-    mistakes.check()
-    return values  # type: ignore[no-any-return]
-
-
-def _node_of(value: object) -> Node:
-    """Return a value from Python as if it stood in a file."""
-    if isinstance(value, Mapping):
-        values = [(scalar(str(key)), _node_of(item)) for key, item in value.items()]
-        return MappingNode("tag:yaml.org,2002:map", values)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return SequenceNode("tag:yaml.org,2002:seq", list(map(_node_of, value)))
-    is_text = isinstance(value, str | os.PathLike)
-    return scalar("null" if value is None else str(value), quoted=is_text)
-
-
-class ToolkitReferences(References):
-    """Replaces references as OmegaConf writes them: ``${streams[0].name}``, ``${.name}``, ``${oc.env:OUT,out}``, ``${d.processes:2}``."""
-
-    pattern = re.compile(r"\$\{([^${}]+)\}")
-
-    def __init__(self, root: Node, mistakes: Mistakes) -> None:
-        super().__init__(mistakes)
-        self.root = root
-
-    def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
-        """Return the value at a path of the file, or what a resolver returns."""
-        reference = match[1].strip()
-        resolver, colon, argument = reference.partition(":")
-        if colon:
-            return self._call(resolver.strip(), argument.strip(), node)
-        steps = re.findall(r"[^.\[\]]+", reference)
-        up = len(reference) - len(reference.lstrip("."))
-        way = (*path[: len(path) - up], *steps) if up else tuple(steps)
-        value = self._at(way)
-        found = value and self.follow(way, value, way)
-        if found is not None:
-            return found
-        why = "leads to nothing" if value is None else "leads back to itself"
-        expected = "expected the path of a value, such as ${streams[0].name}."
-        return self.wrong(node, f"{match[0]} {why}; {expected}")
-
-    def _at(self, way: Sequence[str]) -> Node | None:
-        node = self.root
-        for step in way:
-            if isinstance(node, MappingNode) and step in pairs(node):
-                node = pairs(node)[step][1]
-            elif isinstance(node, SequenceNode) and step.isdigit() and int(step) < len(node.value):
-                node = node.value[int(step)]
-            else:
-                return None
-        return node
-
-    def _call(self, resolver: str, argument: str, node: Node) -> Node:
-        if resolver in ("oc.env", "env"):
-            name, comma, otherwise = map(str.strip, argument.partition(","))
-            value = os.environ.get(name, otherwise if comma else None)
-            if value is not None:
-                return scalar(value, node)
-            expected = f"set it, or write ${{oc.env:{name},otherwise}}."
-            return self.wrong(node, f"the environment variable {name} is not set; {expected}")
-        if resolver == "d.processes" and argument.isdigit():
-            return scalar(str(max(1, (os.cpu_count() or 1) - int(argument))), node)
-        return self.wrong(
-            node, f"${{{resolver}:...}} is not known here; expected a path, oc.env:NAME or d.processes:N."
-        )
+    node = read_yaml(config, mistakes, CONFIGURATION) if isinstance(config, str) else node_of(config)
+    return converted(node, Mix, mistakes)  # type: ignore[no-any-return]
 
 
 # ------------------------------------------------------------------------------------------------ the work
@@ -209,7 +78,7 @@ class ConfigOptions(IdOptions, RecordOptions):
         ),
     ] = None
 
-    def over(self, read: Config) -> "ConfigOptions":
+    def over(self, read: Mix) -> "ConfigOptions":
         """Return the options with those of a file where they say nothing."""
         return dataclasses.replace(
             self,
@@ -223,7 +92,7 @@ class ConfigOptions(IdOptions, RecordOptions):
 @command
 def mix_config(
     config: Annotated[
-        str | Mapping[str, Any],
+        str | Mapping[str, Any] | Mix,
         Opt("File in YAML or JSON, or its content.", kind="str or dict", convert=same),
     ],
     /,
@@ -317,8 +186,4 @@ def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
 
 
 def _format(name: str | None, what: str) -> FileFormat | None:
-    if name is None:
-        return None
-    if name not in _FORMATS:
-        raise UsageError(f"compression.{what}: {name!r}; expected gz, zst, or '' for none.")
-    return _FORMATS[name]
+    return None if name is None else format_of(name, what)

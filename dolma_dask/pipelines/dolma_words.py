@@ -122,7 +122,7 @@ def _read_words(words: Sequence[str]) -> dict[str, list[str]]:
 def _read_file(url: str) -> dict[str, list[str]]:
     """Return the options of a configuration file; raise `UsageError` if it cannot be read."""
     from dolma_dask.io.yaml_files import Mistakes, natural, read_yaml
-    from dolma_dask.pipelines.dolma_mix import CONFIGURATION, ToolkitReferences
+    from dolma_dask.pipelines.dolma_config import CONFIGURATION, ToolkitReferences
 
     mistakes = Mistakes(url)
     node = read_yaml(url, mistakes, CONFIGURATION)
@@ -247,64 +247,10 @@ _FORMATS = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
 _OURS_TOO = {"taggers", "experiment", "tagger_modules"}
 """Options that verbs here have under the same name: by themselves they are no words of the toolkit."""
 
-_MIX = """mix of the Dolma toolkit takes its streams from a file, and so does it here, unchanged:
-  dolma-dask -c FILE mix
-With options alone it is a verb of its own, over one dataset: dolma-dask mix DATASET --to NEW --include ... Help: dolma-dask mix --help"""
-
 _WARC = """WARC files are not read here. What the toolkit's warc writes, documents in a folder `documents`, is a dataset here; other texts become one with
   dolma-dask convert FOLDER --to DATASET"""
 
 COMMANDS: Mapping[str, ToolkitCommand] = {
-    "tag": ToolkitCommand(
-        "tag",
-        {
-            "taggers": _option("taggers", "taggers"),
-            "experiment": _option("experiment", "experiment"),
-            "tagger_modules": _option("tagger_modules", "tagger-modules"),
-            "ignore_existing": _flag("ignore_existing", "--overwrite"),
-            **_RUN,
-            **_DEBUG,
-        },
-        {
-            "destination": "attributes lie beside documents/, in attributes/<experiment or tagger>/",
-            "profile": "use a profiler on --scheduler synchronous",
-            **_WORK,
-        },
-    ),
-    "dedupe": ToolkitCommand(
-        "dedupe",
-        {
-            "dedupe.documents.key": _option("dedupe.documents.key", "by", lambda key: key.removeprefix("$.")),
-            "dedupe.name": _set_name,
-            "dedupe.documents.attribute_name": lambda given: [],
-            "compression.output": _option(
-                "compression.output", "format", lambda name: _FORMATS.get(name, name)
-            ),
-            **_RUN,
-        },
-        {
-            "bloom_filter": "keys are compared exactly, on disk; there is no filter",
-            **dict.fromkeys(
-                ("dedupe.num_partitions", "dedupe.partition_index", "dedupe.file_partition", "is_s3_volume"),
-                "one run goes over all documents, with any number of workers",
-            ),
-            **dict.fromkeys(
-                ("dedupe.skip_empty", "dedupe.min_length", "dedupe.min_words"),
-                "every value counts; let short texts pass in the rule of the mix: --where 'NAME is None or word_count < N'",
-            ),
-            "dedupe.document_dir": "documents lie below documents/",
-            **_WORK,
-        },
-        {
-            "dedupe.paragraphs": (
-                "duplicates among paragraphs or their n-grams",
-                "flags whole documents",
-            )
-        },
-        "Duplicates are looked for among all shards of one dataset. --by id means source and id "
-        'together. To keep survivors: dolma-dask mix ... --where "KEY is None"',
-        selects="",
-    ),
     "tokens": ToolkitCommand(
         "ragged",
         {
@@ -346,12 +292,6 @@ COMMANDS: Mapping[str, ToolkitCommand] = {
         is_same=False,
         inputs="attributes",
         selects="attributes",
-    ),
-    "mix": ToolkitCommand(
-        "mix",
-        {},
-        dict.fromkeys(("streams", "processes", "dryrun", "work_dir", "c", "config"), "see FILE"),
-        remark=_MIX,
     ),
     "warc": ToolkitCommand("", {}, remark=_WARC),
 }

@@ -1,7 +1,8 @@
 """A command over all datasets of a root: one section each; the exit status is the worst."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ class Answers(Struct, frozen=True):
     verb: str
     root: str
     parts: dict[str, Any]  # by path relative to the root: what the command returned, or its error
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> int:
@@ -30,12 +32,13 @@ class Answers(Struct, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the answers as JSON-able values."""
         parts = [{"dataset": path, **_to_json(part)} for path, part in self.parts.items()]
-        return {"verb": self.verb, "root": self.root, "datasets": parts}
+        return {"verb": self.verb, "root": self.root, "notes": list(self.notes), "datasets": parts}
 
     def __str__(self) -> str:
-        head = f"{self.verb} of {counted(len(self.parts), 'dataset')} below {self.root}"
+        head = f"{self.verb} of {counted(len(self.parts), 'dataset')}{' below ' * bool(self.root)}{self.root}"
         wrong = [path for path, part in self.parts.items() if part.exit_status]
         end = f"look at {', '.join(wrong)}" if wrong else "nothing is wrong or left in any of them"
+        head = "\n".join([head, *(f"  note: {note}" for note in self.notes)])
         return "\n\n".join([head, *(_shown(path, part) for path, part in self.parts.items()), end])
 
 
@@ -54,19 +57,28 @@ def over_all(verb: Callable[..., Any]) -> Callable[..., Any]:
                     f"--{name} is of one dataset, and {root} holds {len(below)}, first {below[0]}; expected the path of one, or "
                     "--source and --version."
                 )
-        answers = {path: _answer(verb, files.join(root, path), options) for path in below}
-        wrong = [answer for answer in answers.values() if isinstance(answer, UsageError)]
-        if len(wrong) == len(answers):
-            raise wrong[0]
-        return Answers(verb.__name__, root, answers)
+        calls = {path: partial(verb, files.join(root, path), **options) for path in below}
+        return answers(verb.__name__, calls, root)
 
     return command
 
 
-def _answer(verb: Callable[..., Any], root: str, options: dict[str, Any]) -> Any:
+def answers(name: str, calls: Mapping[str, Callable[[], Any]], root: str = "") -> Answers:
+    """Return the answers of a command for several datasets, by their paths below a root, if they have one.
+
+    Raises `UsageError`: none of them can be done.
+    """
+    found = {path: _answer(call) for path, call in calls.items()}
+    wrong = [answer for answer in found.values() if isinstance(answer, UsageError)]
+    if len(wrong) == len(found):
+        raise wrong[0]
+    return Answers(name, root, found)
+
+
+def _answer(call: Callable[[], Any]) -> Any:
     """Return the answer for one dataset; an error is one too, so that the others get theirs."""
     try:
-        return verb(root, **options)
+        return call()
     except InterruptedStageError:
         raise
     except DolmaDaskError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import GenericAlias, NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
 
 from dolma_dask.options.base import BAD, OUTPUT, OWN, WHAT, WHERE, Field, fields_of, members
 from dolma_dask.options.command import Command
@@ -80,6 +80,37 @@ def for_command_line(verb: Callable[..., Any], texts: Mapping[str, Any] | None =
     command.__annotations__ = {item.name: item.annotation for item in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def read_options(verb: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a command that words give, by name; none is needed.
+
+    Raises `cyclopts.CycloptsError`: a word is none of them, or no value.
+    """
+    if not words:
+        return {}
+
+    def given(**options: Any) -> dict[str, Any]:
+        return options
+
+    known, names = command_of(verb), spellings(verb)
+    fields = [field for field in known.fields if names[field.name].startswith("--")]
+    given.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None if field.is_needed else field.default,
+                annotation=annotated(field, names),
+            )
+            for field in fields
+        ]
+    )
+    app = App(name=f"dolma-dask {known.name}", default_command=given, help_flags=(), version_flags=())
+    found: dict[str, Any] = app(
+        list(words), result_action="return_value", exit_on_error=False, print_error=False
+    )
+    return found
 
 
 def _kind(known: Command, field: Field) -> Any:

@@ -2,16 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import Annotated
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
-from dolma_dask.options.base import Opt
+from dolma_dask.options.base import Opt, Options
 from dolma_dask.options.command import command
-from dolma_dask.results.answer import Answer
+from dolma_dask.results.answer import Answer, table_lines, terminal_text
 from dolma_dask.results.parts import Heading, Part, Sentences
 from dolma_dask.results.table import Column, Table
-from dolma_dask.taggers.registry import TaggerInfo, describe, get_tagger, list_taggers, speeds
+from dolma_dask.taggers.registry import (
+    TaggerInfo,
+    describe,
+    get_tagger,
+    list_taggers,
+    register_toolkit,
+    speeds,
+)
 
 KINDS = {
     "document": "number",
@@ -21,6 +29,12 @@ KINDS = {
     "labels": "a key for each label",
 }
 """Kinds of attributes as people call them."""
+
+
+WIDTH = 100
+"""Columns of a terminal that lines fit into."""
+
+MORE = "What one needs and writes: dolma-dask list NAME"
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,19 @@ class TaggerTable(Answer, frozen=True):
         ]
         yield Table("", columns, rows, max_rows=len(rows))
 
+    def __str__(self) -> str:
+        """Return a line for each that fits the terminal, or one of `WIDTH` columns: name, speed, and the beginning of what it is."""
+        width = max(WIDTH, get_terminal_size((WIDTH, 0)).columns)
+        columns = [Column("name", "words"), Column("MB/CPU-s", "real"), Column("what", "words")]
+        rows = [(row.name, row.mb_per_cpu_second, row.description) for row in self.taggers]
+        lines = table_lines(Table("", columns, rows, max_rows=len(rows)))
+        return "\n".join([*(shortened(line, width) for line in lines), "", MORE])
+
+
+def shortened(line: str, width: int) -> str:
+    """Return a line, or as much of it as fits."""
+    return line if len(line) <= width else f"{line[: width - 4]} ..."
+
 
 def _short(names: Sequence[str]) -> str:
     """Return a few names, or how many there are."""
@@ -81,6 +108,9 @@ def _short(names: Sequence[str]) -> str:
 
 class AttributeTable(TaggerTable, frozen=True):
     """One tagger; prints as the table of its attributes."""
+
+    def __str__(self) -> str:
+        return terminal_text(self.parts())
 
     def parts(self) -> Iterator[Part]:
         columns = [Column(name, "words") for name in ("attribute", "type", "what")]
@@ -127,6 +157,19 @@ def _check(tagger: str) -> None:
         ) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(Options):
+    """Options of `show_taggers`."""
+
+    tagger_modules: Annotated[
+        Sequence[str] | str | None,
+        Opt(
+            "Python files, or modules, with taggers written for the Dolma toolkit, which are listed too.",
+            kind="list of str",
+        ),
+    ] = None
+
+
 @command
 def show_taggers(
     tagger: Annotated[
@@ -134,6 +177,8 @@ def show_taggers(
         Opt("Name of a tagger, or the place of yours, file.py:name; by default all are listed."),
     ] = None,
     /,
+    *,
+    options: ListOptions,
 ) -> TaggerTable:
     """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
 
@@ -143,6 +188,7 @@ def show_taggers(
     -------
     TaggerTable
     """
+    register_toolkit(options.tagger_modules)
     if tagger is not None:
         _check(tagger)
     listed = [describe(get_tagger(tagger), tagger)] if tagger and is_place(tagger) else list_taggers()
@@ -152,7 +198,7 @@ def show_taggers(
             str(item.version),
             tuple(item.reads),
             item.origin,
-            item.description,
+            item.description or item.error or "",
             tuple(
                 AttributeRow(name, KINDS[kind], item.meanings.get(name, ""))
                 for name, kind in item.types.items()

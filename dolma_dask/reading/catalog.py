@@ -25,6 +25,7 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.formats import layout
+from dolma_dask.formats.attributes import attribute_key
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
@@ -74,6 +75,7 @@ class Catalog(Struct, frozen=True, dict=True):
     _listed: dict[str, dict[str, FileInfo]] = {}
     _merged: dict[str, Mapping[str, AttributeKind]] = {}
     _declared: dict[str, Mapping[str, AttributeKind]] = {}
+    _expected: dict[str, dict[str, AttributeKind]] = {}
 
     @cached_property
     def _journals(self) -> list[Journal]:
@@ -298,7 +300,26 @@ class Catalog(Struct, frozen=True, dict=True):
     def _told(self, name: str) -> dict[str, AttributeKind]:
         """Return what the journal tells of keys of all files of a set."""
         known = (self._recorded(_inside(name, info)) or {} for info in self._list(name).values())
-        return {key: kind for kinds in known for key, kind in kinds.items()}
+        return {
+            **self._expected.get(name, {}),
+            **{key: kind for kinds in known for key, kind in kinds.items()},
+        }
+
+    def expect_labels(self, names: Sequence[str]) -> bool:
+        """Take labels that taggers of sets can write, and that no document has, for keys; return whether there are any."""
+        from dolma_dask.taggers.registry import known_labels  # rules rarely name what is not there
+
+        for name in names:
+            paths = (_inside(name, info).path for info in self._list(name).values())
+            records = (self._records[path][1] for path in paths if path in self._records)
+            taggers = {tagger for record in records for tagger in record.info.get("taggers", ())}
+            self._expected[name] = {
+                attribute_key(name, tagger, label): kind
+                for tagger in sorted(taggers)
+                for label, kind in known_labels(tagger)
+            }
+            self._merged.pop(name, None)
+        return any(self._expected[name] for name in names)
 
     def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
         """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot.

@@ -173,7 +173,21 @@ def find_keys(
 def look_up(
     catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
 ) -> tuple[T, dict[str, frozenset[str]]]:
-    """Return what `resolve` makes of the columns of some sets, finished or not, and the keys by set; its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds."""
+    """Return what `resolve` makes of the columns of some sets, finished or not, and the keys by set; labels that no document has count if a name stands for nothing else.
+
+    Its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds.
+    """
+    try:
+        return _look_up(catalog, names, resolve)
+    except ExpressionError:
+        if not catalog.expect_labels(names):
+            raise
+        return _look_up(catalog, names, resolve)
+
+
+def _look_up(
+    catalog: Catalog, names: Sequence[str], resolve: Callable[[Sequence[str]], T]
+) -> tuple[T, dict[str, frozenset[str]]]:
     looked = {name: catalog.keys(name) for name in names}
     keys = {name: known for name, (known, _) in looked.items()}
     try:

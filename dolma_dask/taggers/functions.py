@@ -78,6 +78,9 @@ class FunctionTagger:
                 "were changed after the import, or its file was. Let it hold its values itself, or give scheduler='threads'.",
                 tagger=self.name,
             )
+        prepare = getattr(self.function, "prepare", None)
+        if prepare is not None:
+            prepare()
         return self._tag_batch(batch) if self.whole_batch else self._tag_texts(batch)
 
     def _tag_texts(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 import pyarrow as pa
@@ -285,6 +285,17 @@ def find_built_in(name: str) -> Tagger | None:
                 if known.name == name:
                     return known
     return None
+
+
+def known_labels(name: str) -> Iterator[tuple[str, Literal["document", "spans"]]]:
+    """Yield the labels that a tagger shipped may write as far as they are known before, with the kind of their values."""
+    known = find_built_in(name)
+    if not isinstance(known, ViewTagger) or known.labels is None:
+        return
+    for part in known.parts:
+        for type, kind in part.written.items():
+            for label in known.labels(type) if kind == "labels" else ():
+                yield label, "document" if part.unit == "document" else "spans"
 
 
 def _built_in_by_family() -> Iterator[tuple[str, Tagger]]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.digest import digest
-from dolma_dask.functions.places import execute_file
+from dolma_dask.functions.places import execute_file, what_failed
 from dolma_dask.taggers.base import Kind, Tagger
 from dolma_dask.taggers.functions import FunctionTagger
 from dolma_dask.text.columns import string_parts
@@ -239,15 +239,29 @@ class _Predict:
     def __init__(self, tagger: type) -> None:
         self._class = tagger
         self._made: Any = None
+        self._why: UsageError | None = None
         self.__doc__ = tagger.__doc__ or f"Tagger {tagger.__name__}, written for the Dolma toolkit."
 
     def __reduce__(self) -> Any:
         return type(self), (self._class,)
 
+    def prepare(self) -> None:
+        """Make the tagger; raise `UsageError` each time if that fails, since it is the fault of no document."""
+        if self._why is not None:
+            raise self._why
+        if self._made is None:
+            try:
+                self._made = self._class()
+            except Exception as error:
+                code = getattr(self._class.__init__, "__code__", None)
+                what = what_failed(error, code.co_filename if code else "")
+                advice = f"; {_STOOD_IN}." if isinstance(error, ImportError) else ". Correct it there."
+                self._why = UsageError(f"the tagger {self._class.__name__} cannot be made: {what}{advice}")
+                raise self._why from error
+
     def __call__(
         self, text: str, id: str, source: str, metadata: str | None = None
     ) -> list[tuple[str, int, int, float]]:
-        self._made = self._made or self._class()
         if metadata is None:
             document = Document(source, id, text)
         else:

@@ -4,8 +4,7 @@ Attributes lie where the layout says: ``documents`` in a path is replaced by ``a
 else, since other tools take all that is there: the journal, bad records and staging files lie beside them.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +16,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.files import FileInfo
+from dolma_dask.io.patterns import matches, split
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import NO_SHARD, ShardOptions
@@ -32,7 +31,6 @@ from dolma_dask.results.parts import Fact, indented
 from dolma_dask.sinks.documents import DocumentOutput
 from dolma_dask.verbs.mix.call import MixSummary, summarize
 
-_MAGIC = re.compile(r"[*?\[]")
 _FOLDER = f"/{layout.DOCUMENTS}/"
 
 
@@ -118,10 +116,10 @@ def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
     shards: dict[tuple[str, str], Shard] = {}
     notes = []
     for pattern in stream.documents:
-        urls = list(_matches(pattern))
+        urls = list(matches(pattern))
         notes += [] if urls else [f"no file matches {pattern}"]
         for url, info in urls:
-            root, path = _split(url)
+            root, path = split(url, layout.DOCUMENTS)
             _check_format(url, stream.input_format)
             shards.setdefault((root, path), Shard(path, info.bytes, info.stamp, stream.ids_as_text))
     if not shards:
@@ -130,45 +128,6 @@ def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
             "paths or patterns such as corpus/documents/*.jsonl.gz."
         )
     return [(root, shard) for (root, _), shard in shards.items()], notes
-
-
-def _matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
-    """Yield the files that a path or pattern stands for, sorted, with what the listing says of them."""
-    url = files.normalize(pattern)
-    magic = _MAGIC.search(url)
-    if magic is None:
-        info = files.stat(url)
-        if info is not None:
-            yield url, info
-        return
-    base = url[: magic.start()].rpartition("/")[0]
-    matching = re.compile(_regex(url[len(base) + 1 :]))
-    for info in files.list_files(base):
-        if matching.fullmatch(info.path):
-            yield f"{base}/{info.path}", info
-
-
-def _regex(pattern: str) -> str:
-    """Return a shell pattern as a regular expression; ``*`` stays in its folder, ``**`` does not."""
-    parts = []
-    for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|[^*?\[]+|\[", pattern):
-        known = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(piece)
-        if known is None:
-            is_class = piece.startswith("[") and len(piece) > 1
-            known = "[" + piece[1:].replace("!", "^", piece[1] == "!") if is_class else re.escape(piece)
-        parts.append(known)
-    return "".join(parts)
-
-
-def _split(url: str) -> tuple[str, str]:
-    """Return the root of the dataset that a document file lies in, and its path below ``documents``."""
-    root, folder, path = url.rpartition(_FOLDER)
-    if not folder:
-        raise UsageError(
-            f"{url} does not lie below a folder {layout.DOCUMENTS!r}; expected <dataset>/{layout.DOCUMENTS}/..., so that its attributes are found "
-            f"in <dataset>/{layout.ATTRIBUTES}/<name>/... Move the files, or name others."
-        )
-    return root, path
 
 
 def _check_format(url: str, expected: FileFormat | None) -> None:

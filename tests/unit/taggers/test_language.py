@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.taggers.language import TAGGERS
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.testing.taggers import make_batch
@@ -107,3 +107,8 @@ def test_a_label_that_one_shard_has_is_a_name_in_all(tmp_path, format):
         assert dk.mix(root, **rule, scheduler="synchronous").exit_status == 0
     kept = dk.read_dataframe(str(tmp_path / f"{format}-v1"), ["id"]).compute()
     assert [*kept["id"]] == ["b"]
+    none = dk.mix(root, where="fr > 0.5", to=str(tmp_path / f"{format}-fr"), scheduler="synchronous")
+    assert none.counts["documents_out"] == 0
+    assert any("__fr > 0.5 holds for none of the rows" in note for note in none.notes)
+    with pytest.raises(ExpressionError, match="no column is named tlhh"):
+        dk.mix(root, where="tlhh > 0.5", to=str(tmp_path / "other"))

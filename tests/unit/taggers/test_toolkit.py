@@ -167,3 +167,33 @@ def test_what_cannot_be_imported_is_named_with_what_can(root):
     (root / "top.py").write_text("from dolma.core.loggers import get_logger")
     with pytest.raises(UsageError, match="can be imported, at the top of the file: BaseTagger"):
         dk.tag(str(root / "v0"), "later_v1", tagger_modules=str(root / "top.py"))
+
+
+def test_a_tagger_that_cannot_be_made_is_no_fault_of_documents(root):
+    (root / "broken.py").write_text(
+        "from dolma import BaseTagger, add_tagger\n"
+        "@add_tagger('broken_v1')\n"
+        "class Broken(BaseTagger):\n"
+        "    def __init__(self):\n"
+        "        raise ValueError('no model')\n"
+    )
+    with pytest.raises(
+        StageError, match=r"Broken cannot be made: ValueError: no model \(broken.py, line 5\)"
+    ):
+        dk.tag(
+            str(root / "v0"),
+            "broken_v1",
+            tagger_modules=str(root / "broken.py"),
+            on_bad_record="quarantine",
+            max_bad_fraction=1.0,
+            scheduler="synchronous",
+        )
+    assert not [path for path in root.rglob("*.jsonl") if "attributes" in path.parts]
+
+
+def test_plug_ins_are_listed(root, capsys):
+    (root / "listed.py").write_text(WRITTEN.replace("_v1", "_v77"))
+    assert main(["list", "--tagger-modules", str(root / "listed.py")]) == 0
+    assert "marks_v77" in capsys.readouterr().out
+    assert main(["list", "marks_v77", "--tagger_modules", str(root / "listed.py")]) == 0
+    assert "Tagger Marks, written for the Dolma toolkit" in capsys.readouterr().out

@@ -140,7 +140,7 @@ def test_interpolation(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("streams:\n  - name: ${streams[0].name}\n", "leads back to itself"),
         ("streams:\n  - name: ${nope}\n", r"\$\{nope\} leads to nothing"),
         ("streams:\n  - name: ${oc.env:SURELY_NOT_SET}\n", "environment variable SURELY_NOT_SET is not set"),
-        ("streams:\n  - name: ${d.glob:*}\n", r"\$\{d.glob:\.\.\.\} is not known here"),
+        ("streams:\n  - name: ${d.glub:*}\n", r"\$\{d.glub:\.\.\.\} is not known here"),
         ("shuffle: maybe\n", "shuffle: maybe; expected true or false"),
     ],
 )  # fmt: skip

@@ -1,0 +1,55 @@
+"""Files that a path, a URL or a shell pattern stands for."""
+
+import re
+from collections.abc import Iterator
+
+from dolma_dask.errors import UsageError
+from dolma_dask.io import files
+from dolma_dask.io.files import FileInfo
+
+MAGIC = re.compile(r"[*?\[]")
+"""Characters that make a pattern of a path."""
+
+
+def matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
+    """Yield the files that a path or pattern stands for, sorted, with what the listing says of them; a folder stands for all that is in it."""
+    url = files.normalize(pattern)
+    magic = MAGIC.search(url)
+    if magic is None:
+        info = files.stat(url)
+        if info is not None:
+            yield url, info
+        else:
+            yield from ((files.join(url, inside.path), inside) for inside in files.list_files(url))
+        return
+    base = url[: magic.start()].rpartition("/")[0]
+    matching = re.compile(_regex(url[len(base) + 1 :]))
+    for info in files.list_files(base):
+        if matching.fullmatch(info.path):
+            yield f"{base}/{info.path}", info
+
+
+def _regex(pattern: str) -> str:
+    """Return a shell pattern as a regular expression; ``*`` stays in its folder, ``**`` does not."""
+    parts = []
+    for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|[^*?\[]+|\[", pattern):
+        known = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(piece)
+        if known is None:
+            is_class = piece.startswith("[") and len(piece) > 1
+            known = "[" + piece[1:].replace("!", "^", piece[1] == "!") if is_class else re.escape(piece)
+        parts.append(known)
+    return "".join(parts)
+
+
+def split(url: str, folder: str) -> tuple[str, str]:
+    """Return the root of the dataset that a file lies in, and its path below a `folder` of that dataset.
+
+    Raises `UsageError`: it lies in no such folder.
+    """
+    root, found, path = url.rpartition(f"/{folder}/")
+    if not found:
+        raise UsageError(
+            f"{url} does not lie below a folder {folder!r}; expected <dataset>/{folder}/..., so that documents and attributes find each other. "
+            "Move the files, or name others."
+        )
+    return root, path

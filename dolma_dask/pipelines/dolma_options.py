@@ -1,0 +1,348 @@
+"""Options of the Dolma toolkit's commands: one field each, with its type, its default and a `Row` that says what it does here.
+
+From these records follow what files and command lines may say, the options of the commands here, notes about what has no effect, help, and the
+table of docs/dolma_toolkit.md.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import FieldInfo
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.layout import FileFormat
+from dolma_dask.options.base import members
+
+OPTION = re.compile(r"--?[A-Za-z]")
+"""Beginning of a word that names an option."""
+
+_NUMBERS = re.compile(r"\.\d+(?=\.|$)")
+
+
+class Row(NamedTuple):
+    """What an option of the toolkit does here."""
+
+    here: str
+    to: str = ""  # option of the command here that takes its value
+    value: Callable[[Any], Any] | None = None  # from its value to that of the option
+    is_idle: bool = False  # it changes nothing, which the summary says if it was given
+
+
+class Leaf(NamedTuple):
+    """One option."""
+
+    name: str  # in full, such as "dedupe.documents.key", "streams[].name"
+    hint: Any
+    default: Any  # `msgspec.NODEFAULT`: it is needed
+    row: Row
+
+    @property
+    def kind(self) -> str:
+        """Its type in words."""
+        kind = next(kind for kind in members(self.hint) if kind is not NoneType)
+        names = {str: "text", bool: "true or false", int: "whole number", float: "number"}
+        return "list" if get_origin(kind) is list else names[kind]
+
+    @property
+    def shown_default(self) -> str:
+        """Its default as the table shows it."""
+        if self.default is msgspec.NODEFAULT:
+            return "needed"
+        return msgspec.json.encode(self.default).decode()
+
+
+def leaves(kind: type[Struct], above: str = "") -> Iterator[Leaf]:
+    """Yield the options of a command, those of groups by their full names."""
+    for field in msgspec.structs.fields(kind):
+        hint, *more = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
+        group, name = group_of(hint), f"{above}{field.encode_name}"
+        if group is not None:
+            yield from leaves(group, f"{name}[]." if get_origin(hint) is list else f"{name}.")
+        else:
+            row = next((item for item in more if isinstance(item, Row)), Row(""))
+            yield Leaf(name, hint, _default(field), row)
+
+
+def find_leaf(kind: type[Struct], option: str) -> tuple[str, Leaf, bool] | None:
+    """Return the full name of an option as it stands in a file, what is known of it, and whether it says no; None if there is none."""
+    name = option.lstrip("-").replace("-", "_")
+    known = {leaf.name: leaf for leaf in leaves(kind)}
+    for text, is_no in ((name, False), (name.removeprefix("no_"), True)):
+        leaf = known.get(_NUMBERS.sub("[]", text))
+        if leaf is not None and (not is_no or leaf.hint is bool):
+            return text, leaf, is_no
+    return None
+
+
+def group_of(hint: Any) -> type[Struct] | None:
+    """Return the record of a group of options, or of each in a list of groups; None for an option."""
+    inner = get_args(hint)[0] if get_origin(hint) in (list, Annotated) else hint
+    return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _idle(why: str) -> Row:
+    return Row(f"no effect: {why}", is_idle=True)
+
+
+_Documents = Annotated[
+    list[str],
+    Row(
+        "the datasets in which the files lie, each the folder above `documents`; some of their files become `--only`"
+    ),
+]
+_Processes = Annotated[int | None, Row("`--workers`; by default one per processor", "workers")]
+_Debug = Annotated[
+    bool,
+    Row("`--scheduler synchronous`", "scheduler", lambda is_on: "synchronous" if is_on else None),
+]
+_DryRun = Annotated[
+    bool,
+    Row(
+        "prints the resolved configuration, and as comments what would be called and done; unknown names are errors here too"
+    ),
+]
+_Overwrite = Annotated[
+    bool, Row("`--overwrite`; without it, finished files whose documents are the same stay", "overwrite")
+]
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+class WorkDir(Struct, forbid_unknown_fields=True):
+    """Folders for temporary files and markers."""
+
+    input: Annotated[str | None, _idle("files are read where they are")] = None
+    output: Annotated[
+        str | None,
+        _idle(
+            "the journal beside what is written says what is done; markers (`.done.txt`) are neither read nor written"
+        ),
+    ] = None
+
+
+FORMATS: Mapping[str, FileFormat] = {"gz": "jsonl.gz", "zst": "jsonl.zst", "": "jsonl"}
+
+
+def format_of(name: str, what: str) -> FileFormat:
+    """Return the format of files that are compressed in a way."""
+    if name not in FORMATS:
+        raise UsageError(f"compression.{what}: {name!r}; expected gz, zst, or '' for none.")
+    return FORMATS[name]
+
+
+class Compression(Struct, forbid_unknown_fields=True):
+    """Compression of files: gz, zst, or '' for none."""
+
+    input: Annotated[str | None, Row("has to agree with the names of the files, by which they are read")] = (
+        None
+    )
+    output: Annotated[str | None, Row("format of the files that are written")] = None
+
+
+class Profile(Struct, forbid_unknown_fields=True):
+    """A profile by cProfile."""
+
+    enable: Annotated[
+        bool,
+        _idle("python -m cProfile -s tottime -m dolma_dask tag ... --scheduler synchronous makes a profile"),
+    ] = False
+    output: Annotated[str | None, _idle("see profile.enable")] = None
+    steps: Annotated[int | None, _idle("see profile.enable")] = None
+    sort_key: Annotated[str, _idle("see profile.enable")] = "tottime"
+    lines: Annotated[int, _idle("see profile.enable")] = 100
+
+
+# ------------------------------------------------------------------------------------------------ tag and list
+
+
+class Tag(Struct, forbid_unknown_fields=True):
+    """Options of `tag`."""
+
+    documents: _Documents = []
+    destination: Annotated[
+        list[str] | None,
+        Row("has to be `<dataset>/attributes/<experiment>`, where attributes always lie; others are refused"),
+    ] = None
+    tagger_modules: Annotated[list[str], Row("`--tagger-modules`", "tagger_modules")] = []
+    taggers: Annotated[list[str], Row("`--taggers`; unknown names are errors", "taggers")] = []
+    experiment: Annotated[str | None, Row("`--experiment`", "experiment")] = None
+    processes: _Processes = None
+    ignore_existing: _Overwrite = False
+    debug: _Debug = False
+    profile: Profile = msgspec.field(default_factory=Profile)
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    dryrun: _DryRun = False
+
+
+class List(Struct, forbid_unknown_fields=True):
+    """Options of `list`."""
+
+    tagger_modules: Annotated[list[str], Row("`--tagger-modules`", "tagger_modules")] = []
+
+
+# ------------------------------------------------------------------------------------------------ dedupe
+
+
+class DedupeDocuments(Struct, forbid_unknown_fields=True):
+    """Duplicates among documents."""
+
+    attribute_name: Annotated[str | None, Row("`--key`, the key of the flags", "key")] = None
+    key: Annotated[
+        str | None,
+        Row(
+            "`--by`: `$.text`, `$.metadata.url`; `$.id` compares source and id together. Values of any type count, and a document without one has no duplicate"
+        ),
+    ] = None
+
+
+_NO_PARAGRAPHS = Row("refused: nothing here finds duplicates among paragraphs yet")
+
+
+class DedupeByNgram(Struct, forbid_unknown_fields=True):
+    """Paragraphs compared by n-grams of words."""
+
+    ngram_length: Annotated[int, _NO_PARAGRAPHS] = 0
+    stride: Annotated[int, _NO_PARAGRAPHS] = 0
+    overlap_threshold: Annotated[float, _NO_PARAGRAPHS] = 1.0
+    skip_short_paragraphs: Annotated[bool, _NO_PARAGRAPHS] = False
+
+
+class DedupeParagraphs(Struct, forbid_unknown_fields=True):
+    """Duplicates among paragraphs."""
+
+    attribute_name: Annotated[str | None, _NO_PARAGRAPHS] = None
+    by_ngram: DedupeByNgram = msgspec.field(default_factory=DedupeByNgram)
+    paragraph_separator: Annotated[str, _NO_PARAGRAPHS] = "\n"
+
+
+_SHORT = Row("refused: every value counts. Let short texts pass in the filter of the mix")
+_PARTITION = "one run goes over all documents, with any number of workers"
+
+
+class DedupeGroup(Struct, forbid_unknown_fields=True):
+    """How documents are compared."""
+
+    name: Annotated[str | None, Row("`--name`, the attribute set; by default `attribute_name`")] = None
+    documents: DedupeDocuments = msgspec.field(default_factory=DedupeDocuments)
+    paragraphs: DedupeParagraphs = msgspec.field(default_factory=DedupeParagraphs)
+    skip_empty: Annotated[bool, _SHORT] = False
+    min_length: Annotated[int, _SHORT] = 0
+    min_words: Annotated[int, _SHORT] = 0
+    num_partitions: Annotated[
+        int,
+        Row("with more than one, partition 0 does all of it, in the set `<name>_0`, and the others nothing"),
+    ] = 1
+    partition_index: Annotated[int, Row("see num_partitions")] = 0
+    file_partition: Annotated[bool, _idle(_PARTITION)] = False
+    document_dir: Annotated[str, Row("has to be `documents`")] = "documents"
+
+
+class BloomFilter(Struct, forbid_unknown_fields=True):
+    """The filter in which the toolkit remembers keys."""
+
+    file: Annotated[
+        str | None,
+        Row(
+            "no effect: values are compared exactly, on disk, and no filter is made; one that is there is refused"
+        ),
+    ] = None
+    read_only: Annotated[bool, Row("refused if true")] = False
+    size_in_bytes: Annotated[int, _idle("values are compared exactly")] = 0
+    estimated_doc_count: Annotated[int, _idle("values are compared exactly")] = 0
+    desired_false_positive_rate: Annotated[float, _idle("values are compared exactly")] = 0
+
+
+class Dedupe(Struct, forbid_unknown_fields=True):
+    """Options of `dedupe`."""
+
+    documents: _Documents = []
+    dedupe: DedupeGroup = msgspec.field(default_factory=DedupeGroup)
+    bloom_filter: BloomFilter = msgspec.field(default_factory=BloomFilter)
+    processes: _Processes = None
+    compression: Compression = msgspec.field(default_factory=Compression)
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    dryrun: _DryRun = False
+    is_s3_volume: Annotated[bool, _idle("files are written whole or not at all, as the place allows")] = False
+
+
+# ------------------------------------------------------------------------------------------------ mix
+
+
+class StreamOutput(Struct, forbid_unknown_fields=True):
+    """Files of a stream."""
+
+    path: Annotated[str, Row("the folder of the new documents; journals lie beside it")]
+    max_size_in_bytes: Annotated[
+        int | None,
+        Row(
+            "stored size of an output file, by default 2 GiB; there the stored sizes of its inputs (`--compat dolma-1.2`)"
+        ),
+    ] = None
+    discard_fields: Annotated[list[str], Row("the same")] = []
+    min_text_length: Annotated[int, Row("the same, in bytes")] = 0
+
+
+class StreamFilter(Struct, forbid_unknown_fields=True):
+    """Documents that a stream keeps."""
+
+    include: Annotated[list[str], Row("the same, but that numbers compare as numbers")] = []
+    exclude: Annotated[list[str], Row("the same, but that numbers compare as numbers")] = []
+    syntax: Annotated[str, Row("jsonpath or jq")] = "jsonpath"
+
+
+class Span(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Spans of an attribute to replace."""
+
+    span: Annotated[str, Row("the same")]
+    min_score: Annotated[float | None, Row("the same")] = None
+    max_score: Annotated[float | None, Row("the same: exclusive")] = None
+    replacement: Annotated[str | None, Row("the same; other spans move with their text (`--keep-spans`)")] = (
+        None
+    )
+    syntax: Annotated[str | None, Row("jsonpath or jq")] = None
+
+
+class StreamConfig(Struct, forbid_unknown_fields=True):
+    """One stream."""
+
+    name: Annotated[str, Row("files are `<name>-0000.jsonl.gz`, the last one too")]
+    documents: Annotated[list[str], Row("the same; a file that is damaged fails")]
+    output: StreamOutput
+    attributes: Annotated[list[str], Row("the same; a set that is missing or short fails")] = []
+    filter: StreamFilter = msgspec.field(default_factory=StreamFilter)
+    span_replacement: list[Span] = []
+    compression: Compression = msgspec.field(default_factory=Compression)
+    sample_rate: Annotated[float | None, Row("not of the toolkit: takes this share of the documents")] = None
+
+
+class Mix(Struct, forbid_unknown_fields=True):
+    """Options of `mix`."""
+
+    streams: list[StreamConfig] = []
+    processes: _Processes = None
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    shuffle: Annotated[
+        bool,
+        Row("the same: true cuts files by size, false writes a file per input file, and neither shuffles"),
+    ] = True
+    dryrun: _DryRun = False
+    seed: Annotated[int | None, Row("not of the toolkit: shuffles the documents of each stream")] = None
+
+
+CONFIGS: Mapping[str, type[Struct]] = {"tag": Tag, "dedupe": Dedupe, "mix": Mix, "list": List}
+"""Records of the commands, by name."""
+
+
+def asks(name: str, words: Sequence[str], ours: Collection[str]) -> bool:
+    """Tell whether an option among the words of a command is one of the toolkit's alone, and none of `ours`."""
+    options = {word.partition("=")[0] for word in words if OPTION.match(word)}
+    alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
+    return name in CONFIGS and any(find_leaf(CONFIGS[name], option) is not None for option in alone)

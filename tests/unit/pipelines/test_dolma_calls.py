@@ -1,0 +1,191 @@
+"""Commands of the Dolma toolkit run here by their own words and files, and what cannot be done is refused with its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dolma_dask.cli import main
+from dolma_dask.pipelines.dolma_options import CONFIGS, leaves
+from dolma_dask.registry import COMMANDS, TOOLKIT
+
+QUIET = ["--scheduler", "synchronous", "--no-progress"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("v0/documents/wiki/a", "v0/documents/b", "v0/documents/wiki/b", "v1/documents/c"):
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {"id": f"{name}{i}", "source": "s", "text": "same text", "metadata": {"page": {"hash": f"h{i}"}}}
+            for i in range(3)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return the answer of a call that succeeds, as JSON."""
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_tag(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "tag --documents v0/documents/wiki/*.jsonl --taggers char_length_v1 --experiment e --processes=1 --profile.enable --no-debug"
+    made = called(capsys, *words.split(), "--destination", "./v0/attributes/e", *QUIET)
+    assert files_in(corpus / "v0/attributes") == ["e/wiki/a.jsonl", "e/wiki/b.jsonl"]
+    assert [note.partition(":")[0] for note in made["notes"]] == ["profile.enable"]
+    again = called(capsys, *words.split(), *QUIET, "--documents", "v?/documents/**", "none/documents/*")
+    assert [part["done"] for part in again["datasets"]] == [1, 1], (
+        "all shards of both, but two that are finished"
+    )
+    assert again["notes"][1:] == ["documents: no file matches none/documents/*"]
+
+
+@pytest.mark.slow
+def test_dedupe_and_mix_by_files(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """References, options beside the file that count more, flags under the names that the mix asks for."""
+    Path("dedupe.yaml").write_text("""\
+documents: ["${oc.env:ROOT_OF_TEST,v0}/documents/**/*.jsonl"]
+processes: ${d.processes:100}
+bloom_filter: {file: b, read_only: false, size_in_bytes: 1000}
+dedupe: {name: same, skip_empty: false, documents: {attribute_name: dup, key: "$.metadata['page'].hash"}}
+""")
+    made = called(capsys, "-c", "dedupe.yaml", "dedupe", "--dedupe.num_partitions", "2", *QUIET)
+    assert [note.partition(":")[0] for note in made["notes"]] == [
+        "bloom_filter.size_in_bytes",
+        "dedupe.num_partitions",
+    ]
+    rows = map(json.loads, (corpus / "v0/attributes/same_0/wiki/b.jsonl").read_text().splitlines())
+    assert [row["attributes"] for row in rows] == [{"dup": [[0, 9, 1]]}] * 3
+    other = ["--dedupe.num_partitions", "2", "--dedupe.partition_index", "1"]
+    assert called(capsys, "-c", "dedupe.yaml", "dedupe", *other)["done"] == 0
+    stream = {
+        "name": "m",
+        "documents": "${d.glob:v0/documents/**/*.jsonl}",
+        "attributes": ["same_0"],
+        "output": {"path": "nowhere"},
+        "filter": {"include": ["$.text"]},
+    }
+    Path("mix.json").write_text(json.dumps({"streams": [stream]}))
+    beside = [
+        "--streams.0.output.path",
+        "out/${streams.0.name}",
+        "--streams.0.filter.exclude",
+        "$.attributes[?(@.dup && @.dup[0])]",
+    ]
+    mixed = called(capsys, "-c", "mix.json", "mix", *beside, *QUIET)
+    assert (mixed["counts"]["documents_out"], mixed["target"]) == (3, str(corpus / "out/m"))
+
+
+SHOWN = {
+    "tag --documents v0/documents/*.jsonl v1/documents/**/*.jsonl --taggers char_length_v1 --debug --dryrun": [
+        "dolma-dask tag ROOT/v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
+        "dolma-dask tag ROOT/v1 --taggers char_length_v1 --scheduler synchronous",
+    ],
+    "tag v0 --taggers char_length_v1 --processes 3 --ignore-existing --dryrun": [
+        "dolma-dask tag v0 --taggers char_length_v1 --workers 3 --overwrite"
+    ],
+    "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
+        "dolma-dask dedupe ROOT/v0 --key d --by text --name d --format jsonl.zst --others ROOT/v1"
+    ],
+}
+
+
+@pytest.mark.parametrize("words", SHOWN)
+def test_a_rehearsal_prints_what_would_be_called(
+    words: str, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of it is YAML that the command takes again."""
+    assert main([*words.split(), "--no-progress"]) == 0
+    text = capsys.readouterr().out
+    lines = [line[2:] for line in text.splitlines() if line.startswith("# dolma-dask")]
+    assert sorted(lines) == sorted(line.replace("ROOT", str(corpus)) for line in SHOWN[words])
+    assert not (corpus / "v0/attributes").exists()
+    (corpus / "again.yaml").write_text(text)
+    name, *places = words.partition(" --")[0].split()
+    assert main(["-c", "again.yaml", name, *places]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(text)
+
+
+FILES = {
+    "tag {documents: [v0/documents/*], taggers: [char_lenth_v1]}": "column 40: taggers: there is no tagger 'char_lenth_v1'; did you mean 'char_length_v1'",
+    "tag {documents: [v0/documents/*], tagers: []}": "column 31: tagers: there is no such key; did you mean 'taggers'?",
+    "tag {processes: many, profile: {enabel: 1}}": "profile.enabel: there is no such key; did you mean 'enable'?",
+    "tag {documents: v0/documents/*}": "documents: v0/documents/*; expected a list",
+    "tag {documents: [v0/documents/*]}": "taggers: there are none",
+    "tag {documents: [dedupe.yaml], taggers: [char_length_v1]}": "no file matches dedupe.yaml",
+    "tag {documents: [file.yaml], taggers: [char_length_v1]}": "does not lie below a folder 'documents'",
+    "tag {documents: [v0/documents/*], taggers: [char_length_v1], destination: [else]}": "destination: else; expected",
+    "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
+    "dedupe {documents: [v0/documents/*]}": "dedupe.documents.attribute_name: it is missing",
+    "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
+    "dedupe {dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
+    "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
+    "mix {processes: 3}": "has no streams",
+}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, _, text = command.partition(" ")
+    (corpus / "file.yaml").write_text(text)
+    assert FILES[command] in refused(capsys, "-c", "file.yaml", name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "tag --documnts x --taggers y --processes 1",
+            "unknown option --documnts; did you mean '--documents'?",
+        ),
+        ("tag --documents x --taggers y --processes 1 2", "--processes takes one value"),
+        ("tag --documents x --on-bad-recrd y", "did you mean '--on-bad-record'?"),
+        ("tag --documents x --on-bad-record y", "on-bad-record"),
+        ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
+        ("mix --processes 4", "has no streams"),
+        ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
+        ("stat --attributes a/attributes/e/*.gz", "dolma-dask quantiles a --attributes e"),
+    ],
+)
+def test_mistakes_of_words(
+    words: str, message: str, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(capsys, *words.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["tag --taggers a", "tag v0 --taggrs a", "dedupe v0 --bye x", "mix", "tokns", "run --documents x"],
+)
+def test_mistakes_in_our_own_words_stay_such(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, *words.split())
+    assert "toolkit" not in text
+    assert "dolma-dask tag: unknown" not in text
+
+
+def test_every_option_says_what_it_does_here(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what it becomes is an option of the command here."""
+    for name, kind in CONFIGS.items():
+        known = COMMANDS[name].load().command.fields
+        for leaf in leaves(kind):
+            assert leaf.row.here, f"{name}: {leaf.name}"
+            assert leaf.row.to in ("", *(field.name for field in known)) or name == "mix", leaf.name
+    for name in TOOLKIT:
+        assert main(["-c", "FILE", name, "--help"]) == 0
+        assert name in capsys.readouterr().out
