@@ -2546,6 +2546,10 @@ def tag(
     tagger_modules: Sequence[str] | str | None = None,
     tokenizer: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
+    against: Sequence[str] | str | None = None,
+    against_text: Sequence[str] | str | None = None,
+    against_by: str | None = None,
+    ngram: int | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -2586,6 +2590,15 @@ def tag(
         EleutherAI/pythia-70m, with a revision behind @.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
         Format of the attribute files; by default that of the document file.
+    against : list of str, optional
+        Benchmarks that documents are compared with, for the tagger contamination: files, folders or globs of JSON lines, Parquet, or text with
+        an item in each line. Each file is one.
+    against_text : list of str, optional
+        Fields of an item that are compared, each by itself; dots lead into objects, and of a list all texts are taken. By default text.
+    against_by : str, optional
+        Field of an item with the name of its benchmark, where a file holds several.
+    ngram : int, optional
+        Words of the n-grams by which documents are compared. By default 13.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional

@@ -69,9 +69,10 @@ VERBS = _by_name(
         "tag",
         "dolma_dask.verbs.tag.verb:tag",
         "Run taggers over every document, in one pass.",
-        reads=("dataset", "artifacts"),
+        reads=("dataset", "artifacts", "against"),
         files=("tokenizer",),
         writes=("dataset",),
+        tables="dolma_dask.verbs.tag.recorded:recorded_tables",
     ),
     Verb(
         "attach",

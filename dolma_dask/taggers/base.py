@@ -25,6 +25,8 @@ from dolma_dask.text.units import Cut, Unit, cut, repeated
 from dolma_dask.text.view import TextView
 
 if TYPE_CHECKING:
+    from dolma_dask.results.table import Table
+    from dolma_dask.taggers.contamination import Against
     from dolma_dask.tokens.engine import TokenEngine
 
 Kind = Literal["document", "spans", "scalar", "dict", "labels"]
@@ -76,6 +78,30 @@ class Tagger(Protocol):
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Tag `batch` (columns `reads`, large_string, no nulls); return columns `types` of equal length and order."""
+        ...
+
+
+class Tally(Protocol):
+    """Counts of what a tagger has found in a shard, for summaries and reports; made of what the tagger scores with."""
+
+    def __init__(self, scorer: "Scorer") -> None: ...
+
+    def add(self, columns: Mapping[str, pa.Array], rows: int) -> None:
+        """Count rows by their attributes, as they are written, by type or label."""
+        ...
+
+    def info(self) -> Any:
+        """Return the counts as the journal keeps them."""
+        ...
+
+    @staticmethod
+    def merged(shards: Iterable[Any]) -> Sequence[Any]:
+        """Return the sums over the counts of shards, a record for each row of a table."""
+        ...
+
+    @staticmethod
+    def table(rows: Sequence[Any]) -> "Table":
+        """Return the table of the sums."""
         ...
 
 
@@ -200,7 +226,8 @@ class ViewTagger:
 
     `function` gets the view, and each other column of `reads`; without ``text`` there it leaves the view alone, which may be of any column. It returns a column for each of `types`, a value for each text. Its docstring
     describes the tagger, `meanings` its types. With `files`, patterns of names in a folder of the user's, `load` makes another function of those
-    that are there: `with_files`. With `tokenize`, which makes a function of a tokenizer of the user's, `with_tokenizer` does.
+    that are there: `with_files`. With `tokenize`, which makes a function of a tokenizer of the user's, `with_tokenizer` does, and with `against`, which makes the fields that depend on
+    benchmarks of the user's, `with_against`.
     """
 
     name: str
@@ -226,6 +253,8 @@ class ViewTagger:
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
     note: Callable[[Scorer], str] | None = None  # what people should know of what was loaded, if anything
     tokenize: "Callable[[TokenEngine], Scorer] | None" = None
+    against: "Callable[[Against], Mapping[str, Any]] | None" = None
+    tally: type[Tally] | None = None
     cost: str = ""  # for `dolma_dask.placement`, if it is much dearer than others
 
     @classmethod
@@ -252,6 +281,8 @@ class ViewTagger:
             return None
         if self.tokenize is not None:
             return f"{what} counts tokens of a tokenizer, and none was given; expected --tokenizer, {self.source}."
+        if self.against is not None:
+            return f"{what} compares texts with benchmarks, and none were given; expected --against, {self.source}."
         if not self.files:
             return f"{what} cannot be used: {self.source}"
         return f"{what} needs a file of yours: found none, expected {' or '.join(self.files)} in the folder of --artifacts. {self.source}"
@@ -264,6 +295,14 @@ class ViewTagger:
         return dataclasses.replace(
             self, function=self.tokenize(tokenizer), params=params, cost=tokenizer.cost, source=""
         )
+
+    def with_against(self, given: "Against") -> "ViewTagger":
+        """Return the tagger that compares texts with these benchmarks, which are its parameters."""
+        if self.against is None:
+            return self
+        params = json.dumps(given.params, sort_keys=True, separators=(",", ":"))
+        fields: dict[str, Any] = {**self.against(given), "params": params, "source": ""}
+        return dataclasses.replace(self, **fields)
 
     def of_view(self, view: TextView, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of the texts of a view, which are those of a batch.

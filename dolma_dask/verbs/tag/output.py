@@ -27,9 +27,10 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
-from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
 from dolma_dask.taggers.labels import by_label
 from dolma_dask.text.view import TextView
+from dolma_dask.verbs.tag.recorded import FOUND
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
@@ -144,6 +145,11 @@ class TagSink(AttributeSink):
             tagger.name: _known_labels(tagger) if self._is_table else {} for tagger in self._taggers
         }
         self._kinds: dict[str, str | None] = {}
+        self._tallies: dict[str, Tally] = {
+            tagger.name: tagger.tally(tagger.function)
+            for tagger in self._taggers
+            if isinstance(tagger, ViewTagger) and tagger.tally
+        }
 
     def write(self, rows: TagRows) -> list[BadRecord]:
         """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`. A document whose attributes no reader would take has none, and is refused."""
@@ -159,6 +165,10 @@ class TagSink(AttributeSink):
         large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
         if large:
             columns = [without_values(column, large) for column in columns]
+        for name, tally in self._tallies.items():
+            prefix = attribute_key(self._name, name, "")
+            own = [column for column in columns if column.key.startswith(prefix)]
+            tally.add({column.key.removeprefix(prefix): column.values for column in own}, len(ids))
         self.writer.write(ids, sources, rows.view.lengths, columns, rows.errors)
         refused = {row: (TAGGER_FAILED, why) for row, why in failed.items()}
         refused |= {row: (TOO_LARGE, self._too_large(size)) for row, size in large.items()}
@@ -220,6 +230,7 @@ class TagSink(AttributeSink):
         info: dict[str, Any] = {
             "reads": list(self._reads),
             "taggers": [tagger.name for tagger in self._taggers],
+            **without_empty({FOUND: {name: tally.info() for name, tally in self._tallies.items()}}),
         }
         return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
 

@@ -27,7 +27,9 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.lifting import as_tagger
 from dolma_dask.taggers.registry import get_tagger, register_toolkit
+from dolma_dask.verbs.tag.against import AgainstOptions
 from dolma_dask.verbs.tag.output import TagOutput, TagStage
+from dolma_dask.verbs.tag.recorded import summarize
 
 ALWAYS_READ = ("id", "text", "source")
 """Columns that the digests of a record are of."""
@@ -37,7 +39,7 @@ TaggerLike = str | Tagger | Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(DatasetOptions, RecordOptions):
+class TagOptions(AgainstOptions, DatasetOptions, RecordOptions):
     """Options of `tag`."""
 
     experiment: Annotated[
@@ -109,8 +111,14 @@ def tag(
     register_toolkit(options.tagger_modules)
     objects = [_tagger(item) for item in given]
     _check_tokenizer(objects, options.tokenizer)
+    comparison = options.comparison(objects)
+    if comparison is not None:
+        objects = [
+            item.with_against(comparison) if isinstance(item, ViewTagger) else item for item in objects
+        ]
+    notes = tuple(comparison.notes()) if comparison else ()
     if options.tokenizer is None:
-        return _tag(dataset, objects, options)
+        return _tag(dataset, objects, options, notes)
     from dolma_dask.outputs.tokenizing import CountingOptions, by_definition_if_engines_differ
 
     counting = CountingOptions(tokenizer=options.tokenizer)
@@ -120,7 +128,7 @@ def tag(
         tokenizing = [
             item.with_tokenizer(engine) if isinstance(item, ViewTagger) else item for item in objects
         ]
-        return _tag(dataset, tokenizing, options, engine.notes)
+        return _tag(dataset, tokenizing, options, (*notes, *engine.notes))
 
     return by_definition_if_engines_differ([counting], with_tokenizer)
 
@@ -167,7 +175,8 @@ def _tag(
             f"{opened.root}/{path} holds the attributes of {', '.join(names)}, which are not requested now, and {len(lost) - 1} more; expected "
             "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
         )
-    return engine.run(plan, options).summary
+    outcome = engine.run(plan, options)
+    return summarize(outcome.summary, objects, outcome.records.values())
 
 
 def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:

@@ -1,0 +1,71 @@
+"""Where the tokens of `dolma_dask.minhash.tokens` stand in their texts, in code points; for the few texts of which that is asked."""
+
+import numpy as np
+import pyarrow as pa
+
+from dolma_dask.minhash.tokens import Tables, compose_hangul
+from dolma_dask.text.columns import string_parts
+from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
+from dolma_dask.text.tables import (
+    ALONE,
+    FOLDED,
+    FOLDS,
+    TOKEN,
+    char_class,
+    decode,
+    entry_of,
+    load_folds,
+    load_tables,
+)
+
+_FIRST_LEAD, _LAST_LEAD = 0x1100, 0x1112
+_FOLDED = np.uint64(FOLDED)
+
+
+def token_places(texts: pa.LargeStringArray) -> tuple[Counts, Counts, Counts]:
+    """Return the tokens of texts without nulls (n,) as words: ``bounds`` as from `dolma_dask.minhash.ngrams.hash_tokens`, and where each begins and ends in its text, in code points.
+
+    Marks behind a token that vanish from it belong to it. A character that becomes several tokens is the place of each.
+    """
+    offsets, data = string_parts(texts)
+    bounds = np.zeros(len(texts) + 1, np.int64)
+    # a character of two bytes may become three tokens
+    starts, ends = (np.empty(2 * int(offsets[-1] - offsets[0]), np.int64) for _ in range(2))
+    _place_tokens(data, offsets, Tables(*load_tables(), *load_folds()), bounds, starts, ends)
+    return bounds, starts[: bounds[-1]], ends[: bounds[-1]]
+
+
+@kernel
+def _place_tokens(
+    data: Bytes, offsets: Counts, tables: Tables, bounds: Counts, starts: Counts, ends: Counts
+) -> None:
+    """Go through all texts character by character, by the rules of `dolma_dask.minhash.tokens.scan_tokens`."""
+    count: Int = 0
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        place: Int = 0
+        inside = False
+        while at < end:
+            code, width = decode(data, at)
+            chars: Int = 1
+            if _FIRST_LEAD <= code <= _LAST_LEAD:
+                code, width = compose_hangul(data, at, end, code, width)
+                chars = width // 3
+            at += width
+            kind = char_class(tables.numbers, tables.blocks, code)
+            alone = kind & ALONE != 0
+            inside = inside and kind & TOKEN != 0 and not alone
+            if kind & TOKEN != 0:
+                folded = np.uint64(code)
+                if kind & FOLDS:
+                    folded = tables.folds[entry_of(code, tables.fold_numbers)]
+                # what vanishes belongs to the token that ends before it
+                if count > bounds[row] and ends[count - 1] == place and (inside or folded == 0):
+                    ends[count - 1] = place + chars
+                while folded and not inside:
+                    starts[count], ends[count] = place, place + chars
+                    count += 1
+                    inside = not alone
+                    folded >>= _FOLDED
+            place += chars
+        bounds[row + 1] = count

@@ -1,0 +1,203 @@
+"""A table of the n-grams of some texts, in which those of others are looked up.
+
+Words come as 64-bit hashes. An n-gram is the polynomial of its words modulo 2**64, mixed with their number, so that n-grams of several sizes share a table. Keys are sorted, and found by
+their first bits. Against 2.5 million keys one word in 7 * 10**12 begins an n-gram that is taken for another by chance (2**64 / 2.5e6).
+
+Most words of a text begin nothing that is known. So the first pass rolls one polynomial, of as many words as the shortest n-gram has, over a text and looks at one bit of a
+bitmap that stays in the cache; what is left is hashed for each size and looked up.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from dolma_dask.text.bits import ONE, mix
+from dolma_dask.text.columns import for_kernel
+from dolma_dask.text.kernels import Counts, Int, Words, kernel
+
+Numbers = npt.NDArray[np.uint32]
+
+_FACTOR, _MARK_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_SIX, _SIXTY_THREE = np.uint64(6), np.uint64(63)
+_FEWEST_BITS, _MOST_BITS = 9, 24
+"""Bits of the bitmap: 2**24 are 2 MB."""
+_ROOM = 8
+"""Bits of the bitmap for each key, at least, until it has the largest size."""
+
+
+class Matches(Struct, frozen=True):
+    """N-grams of texts that are in a table, by their place; one that several groups have stands there for each."""
+
+    places: Counts  # (m,) first word, among the words of all texts
+    sizes: Counts  # (m,) words
+    items: Counts  # (m,) what it belongs to
+
+
+class NgramTable(Struct, frozen=True, eq=False):
+    """N-grams by their hashes; `items` says what each belongs to."""
+
+    keys: Words  # (entries,) rising
+    items: Numbers  # (entries,)
+    starts: Numbers  # (2**bits + 1,) the first entry of those whose keys begin with these bits
+    marks: Words  # the bitmap
+    sizes: Counts  # (sizes,) words that n-grams have, rising
+
+    @classmethod
+    def of(
+        cls, words: Words, bounds: Counts, owners: Counts, groups: Counts, *, ngram: int, least: int
+    ) -> "NgramTable":
+        """Make the table of some texts; text ``i`` has the words from ``bounds[i]`` to ``bounds[i + 1]`` and belongs to the item ``owners[i]``.
+
+        One of fewer words than an n-gram is one of all its words, if they are `least` or more. Of the items of a group (items,) that have an n-gram, the first one keeps it.
+        """
+        places, sizes, texts = _places(np.diff(bounds), bounds, ngram, least)
+        shortest = int(sizes.min(initial=ngram))
+        keys, heads = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
+        _hash_ngrams(for_kernel(words), for_kernel(places), for_kernel(sizes), shortest, keys, heads)
+        items = owners[texts]
+        order = np.lexsort((items, groups[items], keys))
+        keys, items = keys[order], items[order]
+        same = (keys[1:] == keys[:-1]) & (groups[items][1:] == groups[items][:-1])
+        kept = np.append(True, ~same)[: len(keys)]
+        keys, items = keys[kept], items[kept]
+        bits = max(len(keys).bit_length() - 1, 1)
+        starts = np.searchsorted(keys >> np.uint64(64 - bits), np.arange((1 << bits) + 1, dtype=np.uint64))
+        return cls.mapped(
+            {
+                "keys": keys,
+                "items": items.astype(np.uint32),
+                "starts": starts.astype(np.uint32),
+                "marks": _marks(heads),
+                "sizes": np.unique(sizes),
+            }
+        )
+
+    @classmethod
+    def mapped(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "NgramTable":
+        """Return the table of its arrays by name, as `arrays` has them."""
+        return cls(*(for_kernel(arrays[name]) for name in cls.__struct_fields__))
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all that a table is, by name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    def find(self, words: Words, bounds: Counts) -> Matches:
+        """Return the n-grams of texts that the table has."""
+        if not len(self.keys):
+            return Matches(*(np.empty(0, np.int64) for _ in range(3)))
+        shortest = int(self.sizes[0])
+        candidates = np.empty(len(words) + 1, np.int64)
+        power = np.uint64(pow(int(_FACTOR), shortest - 1, 1 << 64))
+        count = _find_candidates(for_kernel(words), bounds, shortest, power, self.marks, candidates)
+        places, sizes, firsts, lasts = (np.empty(count * len(self.sizes), np.int64) for _ in range(4))
+        found = _look_up(
+            for_kernel(words), bounds, for_kernel(candidates[:count]), self.sizes, self.keys, self.starts,
+            places, sizes, firsts, lasts,
+        )  # fmt: skip
+        counts = lasts[:found] - firsts[:found]
+        entries = np.repeat(firsts[:found] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        repeated = np.repeat(np.arange(found), counts)
+        return Matches(places[repeated], sizes[repeated], self.items[entries].astype(np.int64))
+
+
+def _places(lengths: Counts, bounds: Counts, ngram: int, least: int) -> tuple[Counts, Counts, Counts]:
+    """Return the first word, the words and the text of every n-gram."""
+    counts = np.where(lengths >= ngram, lengths - ngram + 1, lengths >= least)
+    texts = np.repeat(np.arange(len(lengths)), counts)
+    inside = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return bounds[texts] + inside, np.minimum(lengths, ngram)[texts], texts
+
+
+def _marks(heads: Words) -> Words:
+    bits = min(max((_ROOM * len(heads)).bit_length(), _FEWEST_BITS), _MOST_BITS)
+    marked = np.zeros(1 << bits, np.bool_)
+    marked[(heads * _MARK_FACTOR) >> np.uint64(64 - bits)] = True
+    return np.packbits(marked, bitorder="little").view(np.uint64)
+
+
+@kernel
+def _polynomial(words: Words, at: Int, size: Int) -> np.uint64:
+    state = np.uint64(0)
+    for place in range(np.uint64(at), np.uint64(at + size)):
+        state = state * _FACTOR + words[place]
+    return state
+
+
+@kernel
+def _key(words: Words, at: Int, size: Int) -> np.uint64:
+    return mix(_polynomial(words, at, size) + np.uint64(size))
+
+
+@kernel
+def _hash_ngrams(
+    words: Words, places: Counts, sizes: Counts, shortest: Int, keys: Words, heads: Words
+) -> None:
+    """Set the keys of n-grams, and the polynomials of their first words."""
+    for ngram in range(keys.size):
+        keys[ngram] = _key(words, places[ngram], sizes[ngram])
+        heads[ngram] = _polynomial(words, places[ngram], shortest)
+
+
+@kernel
+def _find_candidates(
+    words: Words, bounds: Counts, size: Int, power: np.uint64, marks: Words, candidates: Counts
+) -> Int:
+    """Set the places at which so many words begin as an n-gram of the table may; return how many there are."""
+    count: Int = 0
+    # a power of two of bits
+    shift = np.uint64(64)
+    slots = marks.size * 64
+    while slots > 1:
+        shift -= ONE
+        slots >>= 1
+    for row in range(bounds.size - 1):
+        first, last = bounds[row], bounds[row + 1]
+        if last - first < size:
+            continue
+        state = _polynomial(words, first, size - 1)
+        for at in range(np.uint64(first), np.uint64(last - size + 1)):
+            state = state * _FACTOR + words[at + np.uint64(size - 1)]
+            bit = (state * _MARK_FACTOR) >> shift
+            # without a branch: a place that is none is overwritten by the next
+            candidates[np.uint64(count)] = np.int64(at)
+            count += np.int64((marks[bit >> _SIX] >> (bit & _SIXTY_THREE)) & ONE)
+            state -= words[at] * power
+    return count
+
+
+@kernel
+def _look_up(
+    words: Words, bounds: Counts, candidates: Counts, sizes: Counts, keys: Words, starts: Numbers,
+    places: Counts, found_sizes: Counts, firsts: Counts, lasts: Counts,
+) -> Int:  # fmt: skip
+    """Set place, words and entries (from the first to before the last) of the n-grams that begin at candidates, which rise; return how many there are."""
+    found: Int = 0
+    row: Int = 0
+    shift = np.uint64(64)
+    slots = starts.size - 1
+    while slots > 1:
+        shift -= ONE
+        slots >>= 1
+    for candidate in range(candidates.size):
+        at = candidates[candidate]
+        while bounds[row + 1] <= at:
+            row += 1
+        for number in range(sizes.size):
+            size = sizes[number]
+            if at + size > bounds[row + 1]:
+                break
+            key = _key(words, at, size)
+            slot = key >> shift
+            entry, stop = np.int64(starts[slot]), np.int64(starts[slot + ONE])
+            while entry < stop and keys[entry] < key:
+                entry += 1
+            first = entry
+            while entry < stop and keys[entry] == key:
+                entry += 1
+            if entry > first:
+                places[found], found_sizes[found], firsts[found], lasts[found] = at, size, first, entry
+                found += 1
+    return found

@@ -1,0 +1,68 @@
+"""What taggers have found in all shards, by those that count it: tables of the summary and of reports."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from dolma_dask.display import shown_name
+from dolma_dask.errors import UsageError
+from dolma_dask.journal import Record
+from dolma_dask.results.summary import Recorded, Summary
+from dolma_dask.results.table import Table
+from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.registry import get_tagger
+
+FOUND = "found"
+"""Name of the counts in what records tell."""
+
+
+class TagSummary(Summary, frozen=True):
+    """The outcome of `tag` with taggers that count what they find.
+
+    Attributes
+    ----------
+    found : Mapping
+        By tagger: a record for each row of its table.
+    """
+
+    found: Mapping[str, Sequence[Any]] = {}
+
+    def tables(self) -> list[Table]:
+        return list(_tables(self.found))
+
+
+def summarize(summary: Summary, taggers: Iterable[Tagger], records: Iterable[Record]) -> Summary:
+    """Return a summary with what these taggers have found, if one of them counts it."""
+    known = list(records)
+    names = [item.name for item in taggers if isinstance(item, ViewTagger) and item.tally]
+    found = {name: _merged(name, known) for name in names}
+    return TagSummary(**asdict(summary), found=found) if found else summary
+
+
+def _merged(name: str, records: Iterable[Record]) -> Sequence[Any]:
+    tally = _tally(name)
+    shards = (record.info[FOUND][name] for record in records if name in record.info.get(FOUND, {}))
+    return tally.merged(shards) if tally else ()
+
+
+def _tally(name: str) -> Any:
+    with suppress(UsageError):  # of a plug-in that is not there any more
+        known = get_tagger(name)
+        return known.tally if isinstance(known, ViewTagger) else None
+    return None
+
+
+def _tables(found: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
+    for name, rows in found.items():
+        tally = _tally(name)
+        if tally and rows:
+            yield tally.table(rows)
+
+
+def recorded_tables(step: Recorded) -> Iterator[Table]:
+    """Yield the tables of what taggers have found, for a report."""
+    names = {name for record in step.records for name in record.info.get(FOUND, {})}
+    for table in _tables({name: _merged(name, step.records) for name in sorted(names)}):
+        yield replace(table, section="Found by taggers", title=f"{table.title} in {shown_name(step.root)}")
