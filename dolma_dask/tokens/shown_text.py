@@ -29,7 +29,9 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray
     if not isinstance(tokenizer.decoder, decoders.ByteLevel):
         return None
     # the characters that show bytes become these bytes in Latin-1, all others what Latin-1 lacks
-    table = dict.fromkeys(range(256), "\uffff") | {ord(char): chr(byte) for char, byte in shown_bytes().items()}
+    table = dict.fromkeys(range(256), "\uffff") | {
+        ord(char): chr(byte) for char, byte in shown_bytes().items()
+    }
     texts = [b""] * (max_id + 1)
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
         try:

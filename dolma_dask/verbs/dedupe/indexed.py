@@ -153,7 +153,7 @@ class Indexed(Deduplication):
 # ------------------------------------------------------------------------------------------------ equal values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NewKeys(KeyEmitter):
     """Emits keys as `KeyEmitter` does, with the locations that the documents have in the index."""
 
@@ -209,7 +209,7 @@ class IndexedExact(Indexed, ExactDeduplication):
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
         first = self.index.first_shard
-        emitter = NewKeys(self.policy, self.verb, self.column, self.choice, first)
+        emitter = NewKeys(self.policy, self.verb, self.column, self.choice, first=first)
         new = yield from scatter(work, emitter, self.tasks())
         reducer = KnownReducer(first << ROW_BITS)
         every = replace(new, others=tuple(self._old(new)))

@@ -172,7 +172,7 @@ class Deduplication(Exchange):
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
         compared = None if self.compared is None else sorted(self.compared)
-        more = {"compared": compared, "flag": self.own_key}
+        more: dict[str, Any] = {"compared": compared, "flag": self.own_key}
         more |= {"bloom": None if self.ordered is None else asdict(self.ordered)}
         more |= {"seen": None if self.seen is None else asdict(self.seen.head)}
         own = {name: value for name, value in more.items() if value is not None}

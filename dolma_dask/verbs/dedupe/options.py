@@ -331,6 +331,8 @@ def check_indexed(options: DedupeOptions) -> None:
         "others": (options.others, "one dataset at a time: each gets a segment of its own, and is compared with those before it"),
         "audit": (options.audit, "no index: an audit is of how documents are compared"),
         "shuffle": (options.shuffle != "files", "shuffle='files': the keys of an index are read beside those of the dataset"),
+        "unit": (options.unit == "paragraph", "documents: paragraphs are compared within the datasets of one call"),
+        "bloom": (options.bloom is not None, "one of the two: an index tells exactly what a filter of its keys would"),
         "verify": (options.verify == "ngrams", "verify='signatures' or 'none': an index has no texts, by which n-grams could be compared"),
         "only, share or prune": (
             any(getattr(options, name, None) for name in ("only", "share", "prune")),
