@@ -2,7 +2,7 @@
 
 Layout::
 
-    segments/000002-<id>/keys/000000.bin     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
+    segments/000002-<id>/keys/000000.keys     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
     segments/000002-<id>/shards.json         path and stored bytes of each shard of the dataset
     segments/000002-<id>/merges.parquet      which documents have a survivor in an earlier dataset, and which
     segments/000002-<id>/segment.json        all of these, and with what the segment was compared; written last
