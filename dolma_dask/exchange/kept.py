@@ -125,19 +125,18 @@ class KeepStage(Struct, frozen=True):
 
     def _in_order(self, span: BucketRange) -> Iterator[Words]:
         """Yield the records of buckets, as many at a time as fit in memory."""
-        counts = np.zeros(self.staged.bucketing.count, np.int64)
-        counts[span.first : span.last] = span.counts
-        for part in buckets.choose_ranges(counts, self.limits.records(self.limits.range, self.staged.dtype)):
-            yield from self.staged.sorted(part, self.limits)
+        most = self.limits.records(self.limits.range, self.staged.dtype)
+        for part in buckets.choose_ranges(np.array(span.counts), most):
+            moved = BucketRange(part.first + span.first, part.last + span.first, part.counts)
+            yield from self.staged.sorted(moved, self.limits)
 
 
-def keep_tasks(staged: Staged, path: str, part_bytes: int = PART_BYTES) -> list[Task]:
+def keep_tasks(staged: Staged, path: str) -> list[Task]:
     """Return the tasks of `KeepStage`: files below `path`, none where there are no records."""
-    limits = Limits(range=part_bytes)
     tasks = []
-    for number, span in enumerate(staged.ranges(limits)):
+    for number, span in enumerate(staged.ranges(Limits(range=PART_BYTES))):
         size = span.records * staged.dtype.itemsize
         source = FileInfo(f"buckets {span.first} to {span.last - 1}", size, "")
-        work = f"{path}/{number:06d}.bin", span
+        work = f"{path}/{number:06d}.keys", span
         tasks.append(Task(f"{path} {number}", (), (Input(source.path, source),), work))
     return tasks

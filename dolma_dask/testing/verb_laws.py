@@ -181,6 +181,7 @@ def removals(world: Path) -> Iterator[set[str]]:
         root, journal = folder.parent.parent, Journal(str(folder.parent.parent), folder.name)
         announced = (prefix for run in journal.runs for prefix in run.writes)  # some are whole names of files
         named |= {root / path for path in (*journal.by_file(), *announced)}
+    named |= set(world.rglob("segments/*/segment.json"))  # of an index, which name themselves
 
     def watched(url: str) -> None:
         path = Path(url)

@@ -157,6 +157,8 @@ class Verbs(VerbLaws):
         "paragraphs": Case("dedupe WORLD/v0 --unit paragraph --ngram 2 --overlap 0.5 --bloom WORLD/seen.bloom", ["v0/attributes/paragraphs", "seen.bloom"], others=["--overlap 0.2"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
+        "indexed": Case("dedupe WORLD/indexed/b --how fuzzy --index WORLD/indexed/index", ["indexed/b/attributes", "indexed/b/clusters", "indexed/index"], others=["--keep longest"], passes=True),
+        "known": Case("dedupe WORLD/known/b --index WORLD/known/index", ["known/b/attributes", "known/index"], others=["--keep longest"], passes=True, repeats=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True, repeats=True),
         "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),
         "tables": Case("sign WORLD/published WORLD/resigned --signatures WORLD/tables", ["resigned"], others=["""--where 'source == "web"'"""], asks=True, redone=2, repeats=True),
@@ -215,6 +217,9 @@ class Verbs(VerbLaws):
             world / "pair/b",
             ignore=shutil.ignore_patterns("2019-0[0-2]", "2019-0[5-7]", "zzz*"),
         )
+        for name, how in (("indexed", ["--how", "fuzzy"]), ("known", [])):
+            shutil.copytree(world / "pair", world / name)
+            assert run_here(["dedupe", f"{world}/{name}/a", *how, "--index", f"{world}/{name}/index"]) == 0
         padding = {
             "id": "p",
             "text": "padding",
@@ -243,7 +248,18 @@ class Verbs(VerbLaws):
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
-        for root in ("untagged", "v0", "chat", "near", "chosen", "published", "pair/a", "pair/b"):
+        for root in (
+            "untagged",
+            "v0",
+            "chat",
+            "near",
+            "chosen",
+            "published",
+            "pair/a",
+            "pair/b",
+            "indexed/b",
+            "known/b",
+        ):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")

@@ -2,7 +2,7 @@
 
 Layout::
 
-    segments/000002-<id>/keys/000000.bin     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
+    segments/000002-<id>/keys/000000.keys     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
     segments/000002-<id>/shards.json         path and stored bytes of each shard of the dataset
     segments/000002-<id>/merges.parquet      which documents have a survivor in an earlier dataset, and which
     segments/000002-<id>/segment.json        all of these, and with what the segment was compared; written last
@@ -32,7 +32,7 @@ from dolma_dask.exchange.kept import KeptPart
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal
 from dolma_dask.results.table import Column, Table
@@ -59,7 +59,6 @@ class Segment(Struct, frozen=True, kw_only=True):
     id: str  # digest of all that decides it
     number: int  # place among all that were appended
     after: str = ""  # name of the segment before it
-    replaces: str = ""  # name of one of the same dataset, which counts no more
     params: dict[str, Any]  # of the index
     chosen: str  # digest of the other options
     dataset: str  # as seen from the index
@@ -183,10 +182,9 @@ def open_index(url: str) -> Index:
     listed = files.list_files(files.join(root, FOLDER)) if FOLDER in folders else []
     sizes = {f"{FOLDER}/{info.path}": info.bytes for info in listed}
     found = [_read(files.join(root, path)) for path in sizes if path.endswith(f"/{MANIFEST}")]
-    replaced = {one.replaces for one in found}
-    counted = sorted((one for one in found if one.name not in replaced), key=lambda one: (one.number, one.id))
-    _check_chain(root, counted)
-    return Index(root, tuple(counted), sizes)
+    segments = sorted(found, key=lambda one: (one.number, one.id))
+    _check_chain(root, segments)
+    return Index(root, tuple(segments), sizes)
 
 
 def _read(url: str) -> Segment:
@@ -261,6 +259,7 @@ def draft(index: Index, segment: str, params: Mapping[str, Any], **known: Any) -
         **known,
         "format": FORMAT,
         "id": segment,
+        "number": len(before) + 1,
         "after": before[-1].name if before else "",
         "params": dict(params),
         "dataset": index.dataset,
@@ -273,11 +272,10 @@ def draft(index: Index, segment: str, params: Mapping[str, Any], **known: Any) -
         "files": (),
     }
     if own is not None and own.id == segment:
-        return Segment(**{**common, "dataset": own.dataset}, number=own.number, replaces=own.replaces)
+        return Segment(**{**common, "dataset": own.dataset})
     if own is not None:
         check_replaceable(index)
-    number = max((one.number for one in index.segments), default=0) + 1
-    return Segment(**common, number=number, replaces=own.name if own else "")
+    return Segment(**common)
 
 
 def check_replaceable(index: Index) -> None:
@@ -306,28 +304,43 @@ def write_small(root: str, path: str, data: bytes) -> FileRecord:
     return FileRecord(path, out.bytes, out.checksum)
 
 
+def prepare(index: Index, segment: Segment) -> None:
+    """Clear away what a killed run has left where a segment will be."""
+    folder = files.join(index.root, segment.path)
+    if index.own is not None and index.own.name == segment.name:  # it is written again
+        sweep(folder)
+    else:
+        files.remove_tree(folder)
+
+
 def commit(index: Index, segment: Segment) -> Segment:
     """Let a segment count, whose other files are there, and remove what does not count any more.
 
+    One that is replaced goes before: a run that is killed in between has appended nothing, and the next one is compared with all that there is then.
+
     Raises `UsageError`: another run has appended meanwhile, as its lease was lost; this one has appended nothing then.
     """
+    own = index.own
+    if own is not None and own.name != segment.name:
+        files.remove(_manifest(index, own.name))
     data = msgspec.json.encode(segment)
-    path = f"{segment.path}/{MANIFEST}"
-    others = {one.name for one in index.segments}
-    write_small(index.root, path, b'{"digest":"%s","segment":%s}\n' % (_digest(data).encode(), data))
-    names = set(files.list_folders(files.join(index.root, FOLDER))) - {segment.name} - others
-    for name in sorted(names):
-        if files.stat(files.join(index.root, f"{FOLDER}/{name}/{MANIFEST}")) is not None:
-            files.remove(files.join(index.root, path))
+    stored = b'{"digest":"%s","segment":%s}\n' % (_digest(data).encode(), data)
+    write_small(index.root, f"{segment.path}/{MANIFEST}", stored)
+    kept = {segment.name, *(one.name for one in index.segments if one != own)}
+    names = [one for one in files.list_folders(files.join(index.root, FOLDER)) if one not in kept]
+    for name in names:
+        if files.stat(_manifest(index, name)) is not None:
+            files.remove(_manifest(index, segment.name))
             raise UsageError(
                 f"another run has appended {name} to {index.root} meanwhile; expected one at a time. Run the same command again."
             )
-    gone = {segment.replaces} & others
-    for name in sorted(names | gone):  # of runs that were killed, and the segment that is replaced
-        folder = files.join(index.root, f"{FOLDER}/{name}")
-        files.remove(files.join(folder, MANIFEST))
-        files.remove_tree(folder)
+    for name in names:  # of runs that were killed, and the segment that is replaced
+        files.remove_tree(files.join(index.root, f"{FOLDER}/{name}"))
     return segment
+
+
+def _manifest(index: Index, name: str) -> str:
+    return files.join(index.root, f"{FOLDER}/{name}/{MANIFEST}")
 
 
 # ------------------------------------------------------------------------------------------------ shown

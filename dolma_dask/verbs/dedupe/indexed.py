@@ -38,6 +38,7 @@ from dolma_dask.verbs.dedupe.index import (
     commit,
     draft,
     index_for,
+    prepare,
     write_small,
 )
 from dolma_dask.verbs.dedupe.index_kernels import flag_known
@@ -118,9 +119,7 @@ class Indexed(Deduplication):
         more: Sequence[FileRecord] = (),
         merges: Callable[[MergeTable], MergeTable] = lambda table: table,
     ) -> Generator[Step, Any, None]:
-        """Write what is missing of a segment, and let it count; `merges` may put another table in the place of that of locations."""
-        if self.has(segment):
-            return
+        """Write the rest of a segment, and let it count; `merges` may put another table in the place of that of locations."""
         root = self.index.root
         listing = msgspec.json.encode([(shard.path, shard.bytes) for shard in self.dataset.shards])
         shards = yield lambda options: write_small(root, f"{segment.path}/{SHARDS}", listing)
@@ -130,6 +129,10 @@ class Indexed(Deduplication):
         parts = yield Gather(stage, keep_tasks(keys, f"{segment.path}/keys"))
         segment = replace(segment, keys=tuple(parts), files=(*segment.files, merged), known=known)
         yield lambda options: commit(self.index, segment)
+
+    def prepared(self, segment: Segment) -> Step:
+        """Return the step that makes a free place for a segment."""
+        return lambda options: prepare(self.index, segment)
 
     def has(self, segment: Segment) -> bool:
         """Tell whether the index has a segment, and need not get it again."""
@@ -221,7 +224,9 @@ class IndexedExact(Indexed, ExactDeduplication):
         rows = sum(record.rows for record in new.emitted.values())
         kept_ = reduced.beside.all.records
         segment = replace(self.draft(found), documents=rows, kept=kept_)
-        yield from self.appended(segment, reduced.beside, records)
+        if not self.has(segment):
+            yield self.prepared(segment)
+            yield from self.appended(segment, reduced.beside, records)
         return replace(found, info={**found.info, "segment": segment.id})
 
     def _old(self, new: Staged) -> Iterator[Kept]:

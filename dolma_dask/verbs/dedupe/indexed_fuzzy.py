@@ -136,6 +136,7 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
     def _append(
         self, work: WorkDir, found: Found, shards: Sequence[SignedShard], segment: Segment
     ) -> Generator[Step, Any, None]:
+        yield self.prepared(segment)
         tasks = self._tasks(work, shards)
         stage = KeptDocuments(
             self.index.root,

@@ -180,6 +180,20 @@ def test_one_of_equal_documents_survives_whatever_decides_among_new_ones(world):
     assert found == sorted(found)
 
 
+def test_a_segment_of_many_parts_and_one_of_nothing(world, monkeypatch):
+    monkeypatch.setattr("dolma_dask.exchange.kept.PART_BYTES", 24 * 9)
+    shutil.copytree(world / "a", world / "d")
+    for name in (*NAMES, "d"):
+        add(world, name)
+    parts = [len(list((one / "keys").glob("*"))) for one in segments(world)]
+    assert parts[0] > 4
+    assert parts[3] == 0
+    found = [flagged(world / name) for name in NAMES]
+    assert len(flagged(world / "d")) == 90
+    dk.dedupe(str(world / "a"), others=[str(world / "b"), str(world / "c")], **HERE, overwrite=True)
+    assert found == [flagged(world / name) for name in NAMES]
+
+
 def test_the_same_command_changes_nothing_wherever_all_is(world, tmp_path):
     for name in NAMES:
         add(world, name)
@@ -209,10 +223,10 @@ def test_a_changed_dataset_is_appended_anew_unless_others_count_on_it(world):
     path = world / "b/documents/0.jsonl"
     path.write_text(path.read_text().replace("text 1", "text 9"))
     add(world, "b")
-    assert [one.name[:6] for one in segments(world)] == ["000001", "000003"]
+    assert [one.name[:6] for one in segments(world)] == ["000001", "000002"]
     again = flagged(world / "b")
     add(world, "b", keep="longest")
-    assert [one.name[:6] for one in segments(world)] == ["000001", "000004"]
+    assert [one.name[:6] for one in segments(world)] == ["000001", "000002"]
     add(world, "b")
     assert flagged(world / "b") == again
     before = tree(world)
@@ -275,7 +289,7 @@ def test_a_second_run_waits_for_its_turn(world):
 
 
 FILES = {
-    "keys/000000.bin": {},
+    "keys/000000.keys": {},
     "shards.json": {},
     "segment.json": {},
     "documents/000000.parquet": {"how": "fuzzy"},
