@@ -68,7 +68,6 @@ def ragged(
     """Tokenize documents into files of token ids for a trainer; by default ragged NumPy arrays: <name>.<i>-of-<n>.data.npy with the ids, .len.npy with tokens per document.
 
     Example: dolma-dask ragged corpus/wiki/v1 out/ragged --tokenizer t5.json --eos "</s>"
-    Example: dolma-dask ragged corpus/wiki/v1 out/wiki --tokenizer t5.json --format dolma --shuffle --max-size 1000000000
 
     Returns
     -------
