@@ -40,8 +40,9 @@ def _host(host: str) -> str:
     if ":" in host:
         return f"[{host}]"
     name = host.removesuffix(".")
-    with suppress(UnicodeError):
-        name = name.encode("idna").decode()
+    if not name.isascii():
+        with suppress(UnicodeError):
+            name = name.encode("idna").decode()
     return name
 
 
