@@ -458,7 +458,7 @@ def dedupe(
     num_bands: int | None = None,
     rows_per_band: int | None = None,
     ngram: int | None = None,
-    unit: Literal["word", "char"] | None = None,
+    unit: Literal["document", "paragraph", "word", "char"] | None = None,
     num_perm: int | None = None,
     seed: int | None = None,
     scheme: Literal["dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"] | None = None,
@@ -470,6 +470,14 @@ def dedupe(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     attributes: Sequence[str] = (),
     shuffle: Literal["files", "dask"] = "files",
+    separator: str = "\n",
+    skip_empty: bool = False,
+    min_length: int = 0,
+    min_words: int = 0,
+    stride: int = 1,
+    overlap: float = 1.0,
+    skip_short: bool = False,
+    min_copies: int | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -532,10 +540,11 @@ def dedupe(
     rows_per_band : int, optional
         Shape of the bands (fuzzy), both or none; by default 14 bands of 8 rows, or what fits `similarity`.
     ngram : int, optional
-        Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.
-    unit : {"word", "char"}, optional
-        Tokens are words (by default; in scripts without spaces, characters) or characters (fuzzy). Words of the other schemes are what stands
-        between white space, in all scripts.
+        Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13. Words of an n-gram (unit="paragraph"), by the rules of Unicode
+        and without white space; by default paragraphs are compared as they are.
+    unit : {"document", "paragraph", "word", "char"}, optional
+        What is compared: "document" (by default) or "paragraph", each by itself (exact). Or the tokens of n-grams (fuzzy): "word" (by default;
+        in scripts without spaces, characters) or "char". Words of the other schemes are what stands between white space, in all scripts.
     num_perm : int, optional
         Values of a signature (fuzzy); by default 128.
     seed : int, optional
@@ -555,7 +564,7 @@ def dedupe(
         Further datasets whose documents are compared with these and with each other; they come behind these in the listing, and each gets flags
         of its own. Flags hold while none of the datasets changes or is gone.
     name : str, optional
-        Attribute set to write, and its key; by default "exact" or "fuzzy".
+        Attribute set to write, and its key; by default "exact", "fuzzy" or "paragraphs".
     key : str, optional
         Key of the flags, and beginning of the others; by default the name of the set.
     format : {"jsonl.gz", "jsonl.zst", "jsonl", "parquet"}, optional
@@ -564,6 +573,25 @@ def dedupe(
         Attribute sets to look for `by`, `rank`, `within` and the names in `where` in; by default all.
     shuffle : {"files", "dask"}
         How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+    separator : str
+        What stands between paragraphs, of any length; by default a newline, for blank lines $'\\n\\n' in a shell.
+    skip_empty : bool, optional
+        Paragraphs with nothing but white space take no part.
+    min_length : int, optional
+        Shorter paragraphs take no part; in characters (code points).
+    min_words : int, optional
+        Paragraphs of fewer words take no part; words by the rules of Unicode, signs included, white space left out.
+    stride : int
+        With `ngram`: words from one n-gram to the next, behind the first two, which always count.
+    overlap : float
+        With `ngram`: share of the n-grams of a paragraph that are there before, from which it is flagged, with this share as its score. 0 flags
+        all that are compared.
+    skip_short : bool, optional
+        With `ngram`: paragraphs of fewer words take no part, and those with one n-gram are compared by it; else all with fewer than two n-grams
+        are compared with each other as they are.
+    min_copies : int, optional
+        Flag only what occurs in at least so many different documents, and then all of it, the first included: menus, cookie notes and other
+        boilerplate. By default all but the first of equal paragraphs are flagged.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional

@@ -23,6 +23,8 @@ class Verb(NamedTuple):
     needs: str = ""  # package that only it needs; see `dolma_dask.extras`
     # what it adds to a report: "module:function", from what its journal tells (`results.summary.Recorded`) to `Table`s
     tables: str = ""
+    # of `writes`: an option that names a file which is read, where the other option is given
+    read_where: tuple[str, str] = ("", "")
     # the command goes over all datasets below a root that is none itself
     over_all: bool = False
 
@@ -83,7 +85,8 @@ VERBS = _by_name(
         "dolma_dask.verbs.dedupe.verb:dedupe",
         "Flag all but one of the documents that are equal or similar.",
         reads=("dataset", "others", "signatures"),
-        writes=("dataset", "others"),
+        writes=("dataset", "others", "bloom"),
+        read_where=("bloom", "read_only"),
         tables="dolma_dask.verbs.dedupe.summary:recorded_tables",
     ),
     Verb(

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -58,6 +58,7 @@ class FlagRows(Struct, frozen=True):
     lengths: Counts  # (n,) code points of the texts
     sizes: Counts  # (n,) UTF-8 bytes of the texts
     errors: Mapping[int, str]  # index in these rows to why the document could not be read
+    more: Mapping[str, pa.Array] = {}  # (n,) each: what an emitter stages besides
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,11 +115,13 @@ def _flag_rows(block: Block, first: int) -> FlagRows:
 
 
 @dataclass(frozen=True)
-class DocumentEmitter(ABC):
-    """Reads shards once: records of their documents into the exchange, what flags need besides into staging files; see `Emitter`."""
+class StagingEmitter(ABC):
+    """Reads shards once: records into the exchange, what flags need besides into staging files; see `Emitter`."""
 
     policy: RecordPolicy
     verb: str  # bad records go to its quarantine
+
+    staged: ClassVar[pa.Schema] = STAGED
 
     @property
     @abstractmethod
@@ -126,10 +129,18 @@ class DocumentEmitter(ABC):
         """Type of the records."""
 
     @abstractmethod
-    def records(
-        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
-    ) -> Iterable[Records]:
-        """Return the records of some rows of shard `number`, of which `batch` has all columns that are read; count what a summary shows."""
+    def give(
+        self,
+        rows: FlagRows,
+        batch: pa.RecordBatch,
+        number: int,
+        counts: Counter[str],
+        out: Callable[[Records], None],
+    ) -> FlagRows:
+        """Give out the records of some rows of shard `number`, of which `batch` has all columns that are read; count what a summary shows.
+
+        Returns the rows as they are staged: with `more` where the emitter's schema `staged` has more columns.
+        """
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Read the shards of a task (a tuple of `ShardKeys`); ``info`` holds a `StagedShard` for each, see `staged_shards`."""
@@ -148,18 +159,41 @@ class DocumentEmitter(ABC):
         with stage(files.join(folder, path)) as published:
             sink = pa.PythonFile(ArrowSink(published), mode="w")
             options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-            with pa.ipc.new_stream(sink, STAGED, options=options) as stream:
+            with pa.ipc.new_stream(sink, self.staged, options=options) as stream:
                 for rows, batch in document_rows(work, self.policy, quarantine, facts):
                     if shard.takes_part:
-                        for records in self.records(rows, batch, shard.number, counts):
-                            out(records)
+                        rows = self.give(rows, batch, shard.number, counts, out)
                     else:
                         counts["documents_excluded"] += len(rows) - len(rows.errors)
-                    stream.write_batch(to_batch(rows))
+                    stream.write_batch(to_batch(rows, self.staged))
                     count += len(rows)
             kept = quarantine.publish(work.root, self.verb, work.name)
         record = facts.record(Unit("", ""), kept, count, counts=counts)
         return StagedShard(shard.number, record, FileRecord(path, published.bytes, published.checksum))
+
+
+@dataclass(frozen=True)
+class DocumentEmitter(StagingEmitter):
+    """Emits records of documents one by one."""
+
+    @abstractmethod
+    def records(
+        self, rows: FlagRows, batch: pa.RecordBatch, number: int, counts: Counter[str]
+    ) -> Iterable[Records]:
+        """Return the records of some rows, see `give`."""
+
+    def give(
+        self,
+        rows: FlagRows,
+        batch: pa.RecordBatch,
+        number: int,
+        counts: Counter[str],
+        out: Callable[[Records], None],
+    ) -> FlagRows:
+        """See `StagingEmitter`."""
+        for records in self.records(rows, batch, number, counts):
+            out(records)
+        return rows
 
 
 def staged_shards(record: Record) -> list[StagedShard]:
@@ -167,13 +201,15 @@ def staged_shards(record: Record) -> list[StagedShard]:
     return msgspec.convert(record.info["shards"], list[StagedShard])
 
 
-def to_batch(rows: FlagRows) -> pa.RecordBatch:
-    """Return rows as a batch with the schema `STAGED`."""
+def to_batch(rows: FlagRows, schema: pa.Schema = STAGED) -> pa.RecordBatch:
+    """Return rows as a batch with the schema `STAGED`, or one that has more columns behind: null where the rows have none."""
     errors = pa.nulls(len(rows), pa.large_string())
     if rows.errors:
         errors = pa.array([rows.errors.get(row) for row in range(len(rows))], pa.large_string())
     arrays = [rows.ids, rows.sources, pa.array(rows.lengths), pa.array(rows.sizes), errors]
-    return pa.RecordBatch.from_arrays(arrays, schema=STAGED)
+    more = [field for field in schema if field.name not in STAGED.names]
+    arrays += [rows.more.get(field.name, pa.nulls(len(rows), field.type)) for field in more]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
@@ -192,4 +228,5 @@ def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:
     errors = batch.column("error")
     bad = np.flatnonzero(np.asarray(errors.is_valid())).tolist() if errors.null_count < len(errors) else []
     known = {row: errors[row].as_py() for row in bad}
-    return FlagRows(first, batch.column("id"), batch.column("source"), lengths, sizes, known)
+    more = {name: batch.column(name) for name in batch.schema.names if name not in STAGED.names}
+    return FlagRows(first, batch.column("id"), batch.column("source"), lengths, sizes, known, more)

@@ -54,12 +54,16 @@ class ShardCursor:
 
     def beside(self, rows: FlagRows) -> FoundRows:
         """Return rows, which come after those of the last call, with the records about them."""
-        first = (self._number << ROW_BITS) + rows.first
-        parts = list(self._until(first + len(rows)))
+        return FoundRows(rows, *self.between(rows.first, len(rows)))
+
+    def between(self, first: int, count: int) -> tuple[Counts, Records | None]:
+        """Return the records of `count` places of the shard from `first` on, and the index of each; they come after those of the last call."""
+        first += self._number << ROW_BITS
+        parts = list(self._until(first + count))
         if not parts:
-            return FoundRows(rows, np.empty(0, np.int64))
+            return np.empty(0, np.int64), None
         inside = np.concatenate(parts)
-        return FoundRows(rows, (inside["location"] - np.uint64(first)).astype(np.int64), inside)
+        return (inside["location"] - np.uint64(first)).astype(np.int64), inside
 
     def _until(self, end: int) -> Iterator[Records]:
         while self._held is not None:
@@ -90,12 +94,15 @@ class StagedSource(Struct, frozen=True):
         """Yield the rows as they were staged."""
         return read_staged(self.folder, self.staged)
 
+    def found(self, cursor: ShardCursor) -> Iterator[Any]:
+        """Yield the rows with the records about them."""
+        return map(cursor.beside, self.rows())
+
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
-    ) -> Iterator[FoundRows]:
+    ) -> Iterator[Any]:
         """Yield the rows with what is known of them; facts and bad records are those of the pass that has read them."""
-        cursor = ShardCursor(self.records, self.staged.number)
-        yield from map(cursor.beside, self.rows())
+        yield from self.found(ShardCursor(self.records, self.staged.number))
         known = self.staged.record
         quarantine.adopt(known.files)
         facts.inputs, facts.counts, facts.info = known.inputs, known.counts, known.info

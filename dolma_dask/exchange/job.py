@@ -105,6 +105,7 @@ class Exchange(ABC):
     verb: ClassVar[str]
     version: ClassVar[int]  # raised whenever other attributes are written for the same documents
     depends_on: ClassVar[str] = "documents"  # of all shards, besides the own one
+    source: ClassVar[type[StagedSource]] = StagedSource  # of a shard that was read
 
     # what a verb declares
 
@@ -273,17 +274,21 @@ class Exchange(ABC):
     def exchanged(self, work: WorkDir, emitter: Emitter, reducer: Reducer) -> Generator[Step, Any, Found]:
         """Read all shards, and return what the reducer says of their documents.
 
-        The emitter is a `dolma_dask.exchange.flag_rows.DocumentEmitter`; the reducer gives out records with locations.
+        The emitter is a `dolma_dask.exchange.flag_rows.StagingEmitter`; the reducer gives out records with locations.
         """
         exchanged: Exchanged = yield from exchange(
             work, emitter, self.tasks(), reducer, shards=self.shard_count, shuffle=self.shuffle
         )
+        return self.found_in(work, exchanged)
+
+    def found_in(self, work: WorkDir, exchanged: Exchanged) -> Found:
+        """Return what an exchange says of the documents."""
         records = exchanged.by_shard
         assert records is not None, "the reducer gives out records"
         held = [one for record in exchanged.emitted.values() for one in staged_shards(record)]
         staged = {one.number: one for one in held}
         sources = [
-            part.sources(staged, first, partial(StagedSource, folder=work.url, records=records))
+            part.sources(staged, first, partial(self.source, folder=work.url, records=records))
             for part, first in self.numbered()
         ]
         seconds = sum(record.seconds for record in exchanged.emitted.values())

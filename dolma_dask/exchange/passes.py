@@ -245,7 +245,7 @@ def _reduced(
     shared = None if part else reducer
     stage = _Reduce(f"{work.verb}-{name}", reducer.dtype, shared, staged.without_records, cut, limits)
     read = [record for one in staged.parts for record in one.records]
-    ran = yield Pass(stage, _range_tasks(name, staged, limits, key, part), reads=read)
+    ran = yield Pass(stage, range_tasks(name, staged, limits, key, part), reads=read)
     for one in staged.parts:
         yield one.free()
     return tuple(ran.records.values())
@@ -374,7 +374,7 @@ def _refuse(records: Records) -> None:
     )
 
 
-def _range_tasks(name: str, staged: Staged, limits: Limits, key: str, part: Part | None) -> list[Task]:
+def range_tasks(name: str, staged: Staged, limits: Limits, key: str, part: Part | None = None) -> list[Task]:
     """Return a task per range; the size of what it reads tells the engine which are large.
 
     Its slices are one input; the key, made from the checksums of all files, is their stamp.

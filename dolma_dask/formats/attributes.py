@@ -64,7 +64,7 @@ class AttributeColumn(Struct, frozen=True):
     # null members. Null leaves the key out, for every kind; an empty list is written ``[]``.
     kind: AttributeKind
     values: pa.Array  # (n,)
-    whole: bool = False  # of kind ``document``: whole numbers, written as integers, as the Dolma toolkit writes its flags
+    whole: bool = False  # of kinds ``document`` and ``spans``: whole numbers, written as integers, as the Dolma toolkit writes its flags
     decimals: int = DECIMALS  # of kinds ``document`` and ``spans``: 5, or 8 for signals that are published so
 
 
@@ -113,7 +113,7 @@ def encode_rows(
     heads, tails = _frames(ids, sources, errors or {})
     numbers = _document_numbers([c for c in columns if c.kind == "document"], readable)
     texts = [
-        column_texts(c.key, c.kind, _blank(c.values, readable), c.decimals)
+        column_texts(c.key, c.kind, _blank(c.values, readable), 0 if c.whole else c.decimals)
         for c in columns
         if c.kind != "document"
     ]

@@ -83,7 +83,7 @@ class StagePlan(Struct, frozen=True, dict=True):
     @property
     def reads(self) -> list[str]:
         """Inputs of the stage, as absolute paths or URLs."""
-        return list(map(absolute, self.given((*self.entry.reads, *self.entry.files))))
+        return list(map(absolute, self.given((*self.entry.reads, *self.entry.files, *self._read_only))))
 
     @property
     def writes(self) -> list[str]:
@@ -99,7 +99,14 @@ class StagePlan(Struct, frozen=True, dict=True):
     def _written(self) -> tuple[str, ...]:
         """Arguments that name what it writes: `mix` flags the documents that lists name."""
         lists = any(self.given(self.entry.writes_with))
-        return (*self.entry.writes, "dataset") if lists else self.entry.writes
+        written = tuple(name for name in self.entry.writes if name not in self._read_only)
+        return (*written, "dataset") if lists else written
+
+    @property
+    def _read_only(self) -> tuple[str, ...]:
+        """Arguments that name what it writes, unless another one says that it is read."""
+        name, where = self.entry.read_where
+        return (name,) if where and self.arguments.get(where) else ()
 
     def needs(self, other: "StagePlan") -> bool:
         """Tell whether it reads what `other` writes."""

@@ -80,12 +80,19 @@ def columns_of(keys: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]
     return columns | {full: place for place in places if (full := "/".join(place)) not in columns}
 
 
+def share_key(flag: str) -> str:
+    """Return the key of the share of a document that flagged paragraphs are, beside their spans under `flag`."""
+    return f"{flag}__share"
+
+
 def flag_key(name: str, keys: Collection[str], maker: str | None) -> str | None:
     """Return the key of the flags in an attribute set of duplicates or listed documents that `maker` made; None: it has no flags."""
     if maker not in ("dedupe", "attach", "block"):
         return None
     whole = main_keys(keys) if maker == "dedupe" else ()
-    return name if name in keys else next(iter(whole), None)
+    key = name if name in keys else next(iter(whole), None)
+    # spans of paragraphs are no flags of documents
+    return None if maker == "dedupe" and key and share_key(key) in keys else key
 
 
 class AttributeSets(Struct, frozen=True, dict=True):

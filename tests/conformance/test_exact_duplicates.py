@@ -85,3 +85,58 @@ def test_the_same_documents_as_the_dolma_toolkit(shared, tmp_path, folder, by, k
         if expected["attributes"]:  # their end is the length of the key, in bytes
             span = [[0, len((text if by == "text" else url).encode()), 1]]
             assert json.dumps(expected["attributes"][key]) == json.dumps(span)
+
+
+PARAGRAPHS = {
+    "par": {},
+    "par_min_length": {"min_length": 6},
+    "par_skip_empty": {"skip_empty": True},
+    "par_ngram": {"ngram": 4, "stride": 2, "overlap": 0.5},
+    "par_ngram0": {"ngram": 4, "stride": 2, "overlap": 0.0, "skip_short": True},
+}
+
+
+def flagged(root: Path, **options) -> list[list]:
+    dedupe(str(root), unit="paragraph", name="dup_pars", **options, **HERE)
+    return [row["attributes"].get("dup_pars", []) for row in read_rows(root / "attributes/dup_pars")]
+
+
+@pytest.mark.parametrize("folder", PARAGRAPHS)
+def test_the_same_paragraphs_as_the_dolma_toolkit(shared, tmp_path, folder):
+    """But for its spans that end behind the text, or have no width."""
+    reference = shared / "conformance/dolma/in/dedupe"
+    root = linked(tmp_path / "v0", reference / "documents")
+    texts = [document["text"] for document in read_rows(root / "documents")]
+    for text, ours, row in zip(
+        texts, flagged(root, **PARAGRAPHS[folder]), read_rows(reference / "attributes" / folder), strict=True
+    ):
+        theirs = row["attributes"].get("dup_pars", [])
+        sane = [[s, min(e, len(text)), round(score, 5)] for s, e, score in theirs if s < len(text)]
+        assert json.dumps(ours) == json.dumps(sane)
+
+
+def test_paragraphs_for_which_the_dolma_toolkit_has_no_sane_answer(shared, tmp_path):
+    """Its places drift by a character for each separator of two, and with a least number of words it flags nothing."""
+    reference = shared / "conformance/dolma/in/dedupe"
+    root = linked(tmp_path / "v0", reference / "documents")
+    texts = [document["text"] for document in read_rows(root / "documents")]
+    theirs = [row["attributes"].get("dup_pars", []) for row in read_rows(reference / "attributes/par_sep")]
+    ours = flagged(root, separator=". ")
+    assert list(map(len, ours)) == list(map(len, theirs))
+    before: set[str] = set()
+    for text, spans in zip(texts, ours, strict=True):
+        places, start = {}, 0
+        for part in text.split(". ") if text else []:
+            places[start] = (min(start + len(part) + 2, len(text)), part)
+            start += len(part) + 2
+        expected = []
+        for start, (end, part) in places.items():
+            expected += [[start, end, 1]] if part in before else []
+            before.add(part)
+        assert spans == expected
+    assert not any(
+        row["attributes"].get("dup_pars") for row in read_rows(reference / "attributes/par_min_words")
+    )
+    few, every = flagged(root, min_words=3), flagged(root)
+    assert 0 < sum(map(len, few)) < sum(map(len, every))
+    assert all(span in whole for some, whole in zip(few, every, strict=True) for span in some)

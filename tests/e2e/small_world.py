@@ -154,6 +154,7 @@ class Verbs(VerbLaws):
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "filter": Case("filter WORLD/v0 --thresholds WORLD/v0/bounds.json", ["v0/attributes/quality"], others=["--nulls keep"], passes=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
+        "paragraphs": Case("dedupe WORLD/v0 --unit paragraph --ngram 2 --overlap 0.5 --bloom WORLD/seen.bloom", ["v0/attributes/paragraphs", "seen.bloom"], others=["--overlap 0.2"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True, repeats=True),

@@ -103,9 +103,9 @@ def span_texts(
     scores: NDArray[np.float64],
     decimals: int = DECIMALS,
 ) -> pa.LargeStringArray:
-    """Lists of spans as ``[[start,end,score],...]``; list i is ``bounds[i]:bounds[i + 1]`` of the flat columns."""
+    """Lists of spans as ``[[start,end,score],...]``; list i is ``bounds[i]:bounds[i + 1]`` of the flat columns. No `decimals`: whole scores, as integers."""
     inside = np.repeat(valid, np.diff(bounds))
-    numbers = prepare_numbers(scores, inside, decimals)
+    numbers = prepare_numbers(scores, inside, decimals or DECIMALS)
     out = np.empty(len(scores) * (2 * MAX_INTEGER + MAX_NUMBER + 5) + 2 * len(valid), np.uint8)
     offsets = np.empty(len(valid) + 1, np.int64)
     bounds, starts, ends = for_kernel(bounds), for_kernel(starts), for_kernel(ends)
@@ -266,7 +266,9 @@ def _write_spans(bounds, starts, ends, scores, state, hard_offsets, hard, decima
             p = put_integer(out, p + 1, ends[k])
             out[p] = COMMA
             p += 1
-            if state[k] == HARD:
+            if decimals == 0:
+                p = put_integer(out, p, int(scores[k]))
+            elif state[k] == HARD:
                 p = put_piece(out, p, hard, hard_offsets, next_hard)
                 next_hard += 1
             else:

@@ -12,16 +12,22 @@ from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.exchange.flagging import check_written
 from dolma_dask.formats import layout
+from dolma_dask.io import files
 from dolma_dask.journal import journals
+from dolma_dask.options.base import without_empty
+from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
+from dolma_dask.verbs.dedupe.bloom import open_filter
+from dolma_dask.verbs.dedupe.bloom_pass import Ordered
 from dolma_dask.verbs.dedupe.carried import find_carried
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
+from dolma_dask.verbs.dedupe.paragraphs import ParagraphDeduplication
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
@@ -54,6 +60,10 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "params": options.params_of(others),
         "choice": choice,
     }
+    if options.bloom is not None:
+        common |= _filters(dataset, options, column, choice)
+    if options.is_by_paragraph:
+        return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
         return ExactDeduplication(**common, column=column)
     comparison, url, published, carried = options.comparison, options.signatures, None, None
@@ -63,6 +73,18 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
             paths = (shard.path for shard in dataset.shards)
             published = find_tables(dataset.root, url, comparison.minhash, paths)
     return FuzzyDeduplication(**common, comparison=comparison, published=published, carried=carried)
+
+
+def _filters(dataset: Dataset, options: DedupeOptions, column: str, choice: Choice) -> dict[str, Any]:
+    """Return the filter to write, or to read."""
+    assert options.bloom is not None
+    url = files.normalize(options.bloom)
+    keys = {"unit": options.unit or "document", "of": column, "ngram": options.ngram, "within": choice.within}
+    keys = without_empty(keys)
+    if options.read_only:
+        return {"seen": open_filter(url, keys)}
+    check_outside(url, dataset.root)
+    return {"ordered": Ordered(files.relative(dataset.root, url), url, options.wanted, keys)}
 
 
 def _compared(dataset: Dataset, options: DedupeOptions) -> frozenset[str] | None:

@@ -27,6 +27,9 @@ MAX_SOURCES = 200
 TALLIED = ("documents", "duplicates", "bytes", "clusters", "largest")
 """Counts for each source: clusters are those of its survivors."""
 
+FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
+"""Flag of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
+
 LARGEST = 20
 """Clusters whose survivors are shown, the largest first."""
 

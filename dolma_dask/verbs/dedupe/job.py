@@ -7,36 +7,51 @@ or else the exchange. When everything is finished, nothing is started. Several d
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dolma_dask.dataset import Shard
 from dolma_dask.display import counted
-from dolma_dask.engine import Ran, Step, Unit, WorkDir
+from dolma_dask.engine import Plan, Ran, Step, Unit, WorkDir
+from dolma_dask.exchange import Emitter, Reducer
 from dolma_dask.exchange.contract import Records, key_dtype, keyed, locations, to_records, to_words
 from dolma_dask.exchange.flag_rows import DocumentEmitter, FlagRows
+from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.exchange.job import Exchange, Found
 from dolma_dask.formats.digests import keys128, word_keys
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Record
+from dolma_dask.journal import Journal, Record
 from dolma_dask.reading.together import COMPARED
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Int, Words, kernel
+from dolma_dask.verbs.dedupe.bloom import BloomFilter
+from dolma_dask.verbs.dedupe.bloom_pass import (
+    FilteredFound,
+    FoundReducer,
+    Ordered,
+    exchange_with_filter,
+    head_in,
+)
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
-from dolma_dask.verbs.dedupe.flags import DuplicateOutput, largest_clusters, largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.flags import (
+    FLAGS,
+    DuplicateOutput,
+    largest_clusters,
+    largest_of,
+    largest_survivors,
+)
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
 
-FLAGS = np.dtype([("location", "<u8"), ("size", "<u8")])
-"""Flag of a document that is not alone: 0 for one that another stands for, else the size of the cluster it stands for."""
-
 _STATE = 4  # key (two words), location of the survivor, size; a size of 0 means that no cluster is open
+
+Outcome = TypeVar("Outcome", bound=DedupeSummary)
 
 _DOCUMENT_READS = ("id", "source", "added", "created", "text")
 
@@ -50,6 +65,7 @@ class KeyEmitter(DocumentEmitter):
 
     column: str  # full name of the column; "id" means source and id
     choice: Choice
+    seen: BloomFilter | None = None  # only documents whose keys are in it have records
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -64,9 +80,11 @@ class KeyEmitter(DocumentEmitter):
         valid, keys = self._keys(batch)
         if chosen.salts is not None:
             keys = word_keys(*keys, chosen.salts)
-        ranks = {} if self.choice.keep == "first" else {"rank": _ranks(chosen, rows)}
+        ranks = {} if self.choice.keep == "first" else {"rank": ranks_of(chosen, rows)}
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         kept = chosen.kept & valid
+        if self.seen is not None:
+            kept &= self.seen.contains(*keys)
         yield records if kept.all() else records[kept]
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[Bools, tuple[Words, Words]]:
@@ -76,7 +94,8 @@ class KeyEmitter(DocumentEmitter):
         return value_keys(batch.column(self.column))
 
 
-def _ranks(chosen: Chosen, rows: FlagRows) -> Words:
+def ranks_of(chosen: Chosen, rows: FlagRows) -> Words:
+    """Return what decides who survives among equals: the lowest; by default the longest text."""
     if chosen.ranks is not None:
         return chosen.ranks
     longest_first: Words = ~rows.lengths.astype(np.uint64)
@@ -143,6 +162,8 @@ class Deduplication(Exchange):
     choice: Choice
     own_key: str | None = None  # of the flags; None: the name of the set
     compared: frozenset[str] | None = None  # paths of the shards whose documents take part; None: all
+    ordered: Ordered | None = None  # the filter to write
+    seen: BloomFilter | None = None  # a filter that says what is flagged; None: other documents do
 
     verb = "dedupe"
     version = VERSION
@@ -152,6 +173,8 @@ class Deduplication(Exchange):
         """See `Exchange`."""
         compared = None if self.compared is None else sorted(self.compared)
         more = {"compared": compared, "flag": self.own_key}
+        more |= {"bloom": None if self.ordered is None else asdict(self.ordered)}
+        more |= {"seen": None if self.seen is None else asdict(self.seen.head)}
         own = {name: value for name, value in more.items() if value is not None}
         return {**super().requested, **self.choice.params(), **own}
 
@@ -159,6 +182,31 @@ class Deduplication(Exchange):
     def flag(self) -> str:
         """Key of the flags."""
         return self.own_key or self.name
+
+    def outputs(self, known: Record | None, overwrite: bool) -> Plan | None:
+        """Return the plan of the flags, all of them to be made where the filter is not; refuse a file in its place that this set has not made."""
+        if self.ordered is None or self.number > 0:
+            return super().outputs(known, overwrite)
+        of_old = Journal(self.root, self.verb).records.get(dataset_unit(self.name))
+        is_there = self.ordered.check_place(of_old.info if of_old else {}, known, overwrite=overwrite)
+        return super().outputs(known if is_there else None, overwrite)
+
+    def exchanged(self, work: WorkDir, emitter: Emitter, reducer: Reducer) -> Generator[Step, Any, Found]:
+        """See `Exchange`; with a filter of all keys, if one was ordered, or with all that one has found."""
+        if self.seen is not None:
+            return (yield from super().exchanged(work, emitter, FoundReducer()))
+        if self.ordered is None:
+            return (yield from super().exchanged(work, emitter, reducer))
+        exchanged, join = yield from exchange_with_filter(
+            work, emitter, self.tasks(), reducer, self.shard_count, self.ordered
+        )
+        return FilteredFound.of(self.found_in(work, exchanged), join, self.ordered.file)
+
+    def announce(self, key: str, found: Found) -> Generator[Step, Any, None]:
+        """Say which flags hold, and which filter is beside them; then write it."""
+        yield from super().announce(key, found)
+        if isinstance(found, FilteredFound):
+            yield found.join.step()
 
     def dataset_record(
         self, unit: Unit, inputs: Sequence[InputRecord] = (), made: Sequence[FileRecord] = (), **info: Any
@@ -178,7 +226,13 @@ class Deduplication(Exchange):
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """Return the summary, with the tables that the records of all shards make."""
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
-        summary = summarize(ran.summary, tuple(ran.records.values()), listing)
+        return self._told(summarize(ran.summary, tuple(ran.records.values()), listing), known)
+
+    def _told(self, summary: Outcome, known: Record | None) -> Outcome:
+        """Return a summary with what it says of filters, and of shards that were left out."""
+        head = head_in(known.info if known else {}) if self.seen is None else self.seen.head
+        if head is not None and (self.ordered or self.seen):
+            summary = replace(summary, bloom=head)
         if self.compared is None:
             return summary
         return replace(
@@ -199,7 +253,7 @@ class ExactDeduplication(Deduplication):
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
-        emitter = KeyEmitter(self.policy, self.verb, self.column, self.choice)
+        emitter = KeyEmitter(self.policy, self.verb, self.column, self.choice, self.seen)
         return (yield from self.exchanged(work, emitter, SurvivorReducer()))
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:

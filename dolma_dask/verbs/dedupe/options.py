@@ -11,7 +11,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
-from dolma_dask.minhash.schemes import Scheme, Unit
+from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
 from dolma_dask.options.kept import RuleLike, rule_of
@@ -19,6 +19,17 @@ from dolma_dask.options.records import RecordOptions
 from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
+from dolma_dask.verbs.dedupe.paragraph_options import (
+    BLOOM_OPTIONS,
+    LONGEST_NGRAM,
+    PARAGRAPH_OPTIONS,
+    BloomOptions,
+    ParagraphOptions,
+    Unit,
+    check_bloom,
+    check_unit,
+)
+from dolma_dask.verbs.dedupe.paragraphs import Paragraphs
 
 _COMPARED = (
     "similarity",
@@ -61,7 +72,7 @@ def _datasets(others: object) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DedupeOptions(DatasetOptions, RecordOptions):
+class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOptions):
     """Options of `dedupe`."""
 
     unrecorded = frozenset({"audit", "attributes", "shuffle", "others"})
@@ -138,16 +149,17 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     ngram: Annotated[
         int | None,
         Opt(
-            'Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13.',
+            'Tokens of an n-gram (fuzzy); by default 5, with scheme="redpajama_v2" 13. Words of an n-gram (unit="paragraph"), by the rules of Unicode and without '
+            "white space; by default paragraphs are compared as they are.",
             min=1,
-            max=65_535,
+            max=LONGEST_NGRAM,
         ),
     ] = None
     unit: Annotated[
         Unit | None,
         Opt(
-            "Tokens are words (by default; in scripts without spaces, characters) or characters (fuzzy). Words of the other schemes are what "
-            "stands between white space, in all scripts."
+            'What is compared: "document" (by default) or "paragraph", each by itself (exact). Or the tokens of n-grams (fuzzy): "word" (by default; in scripts '
+            'without spaces, characters) or "char". Words of the other schemes are what stands between white space, in all scripts.'
         ),
     ] = None
     num_perm: Annotated[int | None, Opt("Values of a signature (fuzzy); by default 128.")] = None
@@ -187,7 +199,10 @@ class DedupeOptions(DatasetOptions, RecordOptions):
         ),
     ] = ()
     name: Annotated[
-        str | None, Opt('Attribute set to write, and its key; by default "exact" or "fuzzy".', group=OUTPUT)
+        str | None,
+        Opt(
+            'Attribute set to write, and its key; by default "exact", "fuzzy" or "paragraphs".', group=OUTPUT
+        ),
     ] = None
     key: Annotated[
         str | None,
@@ -242,8 +257,11 @@ class DedupeOptions(DatasetOptions, RecordOptions):
 
     def _check_how(self) -> None:
         """Refuse options that the way to compare documents does not have."""
-        given = self.given()
-        compared = [name for name in (*_COMPARED, "signatures", "audit") if name in given]
+        check_unit(self)
+        check_bloom(self)
+        given, of_paragraphs = self.given(), ("unit", "ngram") if self.is_by_paragraph else ("unit",)
+        names = (name for name in (*_COMPARED, "signatures", "audit") if name not in of_paragraphs)
+        compared = [name for name in names if name in given]
         if self.how == "exact" and compared:
             raise UsageError(
                 f"{', '.join(compared)} with how='exact'; expected how='fuzzy' for documents that are similar."
@@ -257,7 +275,20 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     @property
     def set_name(self) -> str:
         """Attribute set to write."""
-        return self.how if self.name is None else self.name
+        if self.name is not None:
+            return self.name
+        return "paragraphs" if self.is_by_paragraph else self.how
+
+    @property
+    def is_by_paragraph(self) -> bool:
+        """Whether paragraphs are compared."""
+        return self.unit == "paragraph"
+
+    @property
+    def paragraphs(self) -> Paragraphs:
+        """What is compared of which paragraphs."""
+        given = {name: getattr(self, name) for name in PARAGRAPH_OPTIONS}
+        return Paragraphs(**{**given, "ngram": self.ngram or 0, "min_copies": self.min_copies or 0})
 
     @property
     def own_key(self) -> str | None:
@@ -280,4 +311,6 @@ class DedupeOptions(DatasetOptions, RecordOptions):
     def params_of(self, others: Sequence[str]) -> dict[str, Any]:
         """Return what was given, for journals and reports; `others`: roots of the other datasets."""
         compared = {"by": None, **self.comparison.params()} if self.how == "fuzzy" else {}
-        return self.params(name=self.set_name, key=self.own_key, others=list(others), **compared)
+        given = self.given()
+        unused = {name: None for name in (*PARAGRAPH_OPTIONS, *BLOOM_OPTIONS) if name not in given}
+        return self.params(name=self.set_name, key=self.own_key, others=list(others), **compared, **unused)

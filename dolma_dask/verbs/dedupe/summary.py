@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -19,6 +19,7 @@ from dolma_dask.journal import Record
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
+from dolma_dask.verbs.dedupe.bloom import FilterHead
 from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
 from dolma_dask.verbs.dedupe.flags import (
     LARGEST,
@@ -32,13 +33,17 @@ from dolma_dask.verbs.dedupe.flags import (
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
 
-_COUNTS = (
+COUNTS = (
     "documents_in",
     "text_bytes",
     *LEFT_OUT,
     "documents_without_rank",
+    "paragraphs",
+    "compared",
     "duplicates",
     "text_bytes_marked",
+    "characters",
+    "characters_marked",
     "clusters",
     "short_texts",
     "empty_texts",
@@ -146,13 +151,18 @@ class DedupeSummary(Summary, frozen=True):
         Roots of further datasets whose documents are counted too.
     sizes : tuple of int
         Clusters by their size, in bins of 2, 3, 4 to 5, 6 to 7, 8 to 11 and so on documents; see `plot`.
+    bloom : FilterHead or None
+        Facts about the Bloom filter that was written, or that was read.
     """
 
-    sources: tuple[SourceDuplicates, ...] = ()
+    row: ClassVar[type] = SourceDuplicates  # of the table by source
+
+    sources: tuple[Any, ...] = ()
     clusters: tuple[ClusterRow, ...] = ()
     comparison: Comparison | None = None
     beside: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    bloom: FilterHead | None = None
 
     def plot(self) -> Figure:
         """Return the sizes of all clusters as a figure: how many have 2 documents, 3, 4 to 5, and so on.
@@ -191,14 +201,22 @@ class DedupeSummary(Summary, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         known = super().to_json()
-        return {name: value for name, value in known.items() if value or name not in ("comparison", "beside")}
+        return {
+            name: value
+            for name, value in known.items()
+            if value or name not in ("comparison", "beside", "bloom")
+        }
 
     def facts(self) -> list[Fact]:
         return [*super().facts(), *(Fact("and", root) for root in self.beside)]
 
     def own_facts(self) -> list[Fact]:
         largest = [Fact("largest cluster", counted(one.size, "document")) for one in self.clusters[:1]]
-        return [*largest, *(self.comparison.facts() if self.comparison else [])]
+        return [*largest, *(self.comparison.facts() if self.comparison else []), *self.filter_facts()]
+
+    def filter_facts(self) -> list[Fact]:
+        """Return what is to be known of the Bloom filter."""
+        return [Fact("Bloom filter", self.bloom.text)] if self.bloom else []
 
     def tables(self) -> list[Table]:
         return [self.by_source(), self.largest()]
@@ -223,26 +241,25 @@ class DedupeSummary(Summary, frozen=True):
 
 def summarize(summary: Summary, records: Sequence[Record], listing: Mapping[str, int]) -> DedupeSummary:
     """Return a summary with the tables of the records of all shards, finished now or before; `listing` numbers the shards."""
-    counts = {name: summary.counts[name] for name in _COUNTS if name in summary.counts}
+    counts = {name: summary.counts[name] for name in COUNTS if name in summary.counts}
     known = {**asdict(summary), "counts": counts}
-    sources = _by_source(records)
+    sources = sums_by_source(records)
     if sources is None:
         known["notes"] = (*summary.notes, f"there are more than {MAX_SOURCES} sources: no table by source")
     sizes = tuple(add_sizes(record.info.get("sizes", ()) for record in records))
-    return DedupeSummary(**known, sources=sources or (), clusters=_largest(records, listing), sizes=sizes)
+    rows = tuple(SourceDuplicates(name, *numbers) for name, numbers in (sources or {}).items())
+    return DedupeSummary(**known, sources=rows, clusters=_largest(records, listing), sizes=sizes)
 
 
-def _by_source(records: Sequence[Record]) -> tuple[SourceDuplicates, ...] | None:
-    """Return the counts of each source, or nothing if there are too many."""
+def sums_by_source(records: Sequence[Record], of: str = "sources") -> dict[str, list[int]] | None:
+    """Return the counts of each source by name, or nothing if there are too many; `of` says where records have them."""
     totals: dict[str, list[int]] = {}
     for record in records:
         if record.info.get("many_sources") or len(totals) > MAX_SOURCES:
             return None
-        for name, numbers in record.info.get("sources", {}).items():
+        for name, numbers in record.info.get(of, {}).items():
             totals[name] = merged_counts(totals.get(name), numbers)
-    if len(totals) > MAX_SOURCES:
-        return None
-    return tuple(SourceDuplicates(name, *totals[name]) for name in sorted(totals))
+    return None if len(totals) > MAX_SOURCES else dict(sorted(totals.items()))
 
 
 def _largest(records: Sequence[Record], listing: Mapping[str, int]) -> tuple[ClusterRow, ...]:
@@ -277,11 +294,11 @@ def joined(summaries: Sequence[DedupeSummary]) -> DedupeSummary:
         first,
         done=sum(one.done for one in summaries),
         skipped=sum(one.skipped for one in summaries),
-        counts={name: counts[name] for name in _COUNTS if name in counts},
+        counts={name: counts[name] for name in COUNTS if name in counts},
         notes=tuple(dict.fromkeys(note for one in summaries for note in one.notes)),
         planned=(*first.planned, *(f"{place}: {shard}" for place, one in beside for shard in one.planned)),
         lost=any(one.lost for one in summaries),
-        sources=tuple(SourceDuplicates(name, *sources[name]) for name in sorted(sources)),
+        sources=tuple(first.row(name, *sources[name]) for name in sorted(sources)),
         clusters=tuple(sorted(clusters, key=lambda cluster: -cluster.size)[:LARGEST]),
         beside=tuple(one.target for one in others),
         sizes=tuple(add_sizes(one.sizes for one in summaries)),

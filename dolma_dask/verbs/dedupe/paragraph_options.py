@@ -1,0 +1,206 @@
+"""Options of `dedupe` among paragraphs."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from dolma_dask.errors import UsageError
+from dolma_dask.minhash.schemes import Unit as FuzzyUnit
+from dolma_dask.options.base import ABOVE_0, Opt, Options
+from dolma_dask.verbs.dedupe.bloom import RATE, Wanted
+
+Unit = Literal["document", "paragraph", "word", "char"]
+
+LONGEST_NGRAM = 65_535
+
+
+def _separator(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"separator={value!r}; expected one character or more, by default a newline.")
+    if any(escape in value for escape in (r"\n", r"\r", r"\t")):
+        raise UsageError(
+            f"separator={value!r} has a backslash and a letter; expected the characters themselves, in a shell written --separator $'\\n\\n'."
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParagraphOptions(Options):
+    """Options for the paragraphs that are compared, and what of them."""
+
+    group = "Paragraphs (unit paragraph)"
+
+    separator: Annotated[
+        str,
+        Opt(
+            r"What stands between paragraphs, of any length; by default a newline, for blank lines $'\n\n' in a shell.",
+            convert=_separator,
+        ),
+    ] = "\n"
+    skip_empty: Annotated[
+        bool,
+        Opt("Paragraphs with nothing but white space take no part.", is_flag=True),
+    ] = False
+    min_length: Annotated[
+        int, Opt("Shorter paragraphs take no part; in characters (code points).", min=0)
+    ] = 0
+    min_words: Annotated[
+        int,
+        Opt(
+            "Paragraphs of fewer words take no part; words by the rules of Unicode, signs included, white space left out.",
+            min=0,
+        ),
+    ] = 0
+    stride: Annotated[
+        int,
+        Opt(
+            "With `ngram`: words from one n-gram to the next, behind the first two, which always count.",
+            min=1,
+        ),
+    ] = 1
+    overlap: Annotated[
+        float,
+        Opt(
+            "With `ngram`: share of the n-grams of a paragraph that are there before, from which it is flagged, with this share as its score. 0 flags all that are compared.",
+            min=0,
+            max=1,
+        ),
+    ] = 1.0
+    skip_short: Annotated[
+        bool,
+        Opt(
+            "With `ngram`: paragraphs of fewer words take no part, and those with one n-gram are compared by it; else all with fewer than two n-grams are compared with "
+            "each other as they are.",
+            is_flag=True,
+        ),
+    ] = False
+    min_copies: Annotated[
+        int | None,
+        Opt(
+            "Flag only what occurs in at least so many different documents, and then all of it, the first included: menus, cookie notes and other boilerplate. "
+            "By default all but the first of equal paragraphs are flagged.",
+            min=2,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BloomOptions(Options):
+    """Options for a Bloom filter."""
+
+    group = "Bloom filter"
+
+    bloom: Annotated[
+        str | None,
+        Opt(
+            "File or URL of a Bloom filter to write, of the keys of all documents or paragraphs that were compared, one of each kept: what is in it was here. "
+            "Flags are exact, they do not come from it."
+        ),
+    ] = None
+    read_only: Annotated[
+        bool,
+        Opt(
+            "Flag what is in the filter, and leave it as it is: what an earlier crawl had, or the documents of a benchmark. Documents here are not compared with "
+            "each other.",
+            is_flag=True,
+        ),
+    ] = False
+    bloom_bytes: Annotated[
+        int | None, Opt("Size of the filter, rounded down to half a mebibyte or more.", min=1)
+    ] = None
+    bloom_keys: Annotated[
+        int | None,
+        Opt(
+            "Keys that the filter is made for; by default as many as there are, equal ones counted each.",
+            min=1,
+        ),
+    ] = None
+    bloom_rate: Annotated[
+        float | None,
+        Opt(
+            "Share of other keys that the filter may find wrongly; by default 0.000001. It decides the size with `bloom_keys`.",
+            min=ABOVE_0,
+            max=0.5,
+            expected="a number above 0, up to 0.5",
+        ),
+    ] = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """The filter as it is ordered."""
+        return Wanted(self.bloom_bytes, self.bloom_keys, self.bloom_rate or RATE)
+
+
+BLOOM_OPTIONS = ("bloom", "read_only", "bloom_bytes", "bloom_keys", "bloom_rate")
+
+
+def check_bloom(options: Any) -> None:
+    """Refuse options of filters that do not go together."""
+    named = [name for name in BLOOM_OPTIONS if name in options.given()]
+    if not named:
+        return
+    if options.bloom is None:
+        raise UsageError(f"{', '.join(named)} without bloom; expected the file of the filter, --bloom FILE.")
+    shapes = [name for name in named if name not in ("bloom", "read_only")]
+    if options.read_only and shapes:
+        raise UsageError(f"{', '.join(shapes)} with read_only; expected the filter as it is.")
+    if options.bloom_bytes is not None and options.bloom_rate is not None:
+        raise UsageError(
+            "bloom_bytes and bloom_rate were both given; expected one of them: the other follows."
+        )
+    senseless = [name for name in ("min_copies",) if getattr(options, name) is not None]
+    senseless += ["how='fuzzy'"] * (options.how == "fuzzy") + ["shuffle='dask'"] * (
+        options.shuffle != "files"
+    )
+    senseless += ["keep"] * (options.read_only and options.keep != "first")
+    if senseless:
+        raise UsageError(
+            f"bloom with {', '.join(senseless)}; expected neither: a filter is of keys of which one survives, or of those that were here before."
+        )
+
+
+PARAGRAPH_OPTIONS = (
+    "separator",
+    "skip_empty",
+    "min_length",
+    "min_words",
+    "stride",
+    "overlap",
+    "skip_short",
+    "min_copies",
+)
+
+_OF_NGRAMS = ("stride", "overlap", "skip_short")
+
+
+def check_unit(options: Any) -> None:
+    """Refuse options of paragraphs for documents, and the other way round."""
+    given, unit = options.given(), options.unit
+    if options.how == "fuzzy" and unit in ("document", "paragraph"):
+        raise UsageError(
+            f"unit={unit!r} with how='fuzzy'; expected 'word' or 'char', of which n-grams are made: similar documents are found, not paragraphs."
+        )
+    if options.how == "exact" and unit in get_args(FuzzyUnit):
+        raise UsageError(f"unit={unit!r} with how='exact'; expected 'document' or 'paragraph'.")
+    named = [name for name in PARAGRAPH_OPTIONS if name in given]
+    if unit != "paragraph" and named:
+        raise UsageError(
+            f"{', '.join(named)} without unit='paragraph'; expected unit='paragraph', which alone has them."
+        )
+    if unit == "paragraph":
+        _check_paragraphs(options, given)
+
+
+def _check_paragraphs(options: Any, given: dict[str, Any]) -> None:
+    if options.by != "text":
+        raise UsageError(
+            f"by={options.by!r} with unit='paragraph'; expected by='text': paragraphs are of texts."
+        )
+    named = [name for name in _OF_NGRAMS if name in given]
+    if named and options.ngram is None:
+        raise UsageError(
+            f"{', '.join(named)} without ngram; expected ngram, the words of an n-gram, such as ngram=13."
+        )
+    if options.min_copies is not None and options.keep != "first":
+        raise UsageError(
+            f"keep={options.keep!r} with min_copies; expected one of them: with min_copies no paragraph survives."
+        )

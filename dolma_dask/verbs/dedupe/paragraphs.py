@@ -1,0 +1,250 @@
+"""Duplicates among paragraphs: the job of `dedupe` with the unit paragraph.
+
+A paragraph that takes part has an item, the hash of its bytes, or with n-grams one for each of them; items go through the exchange as documents do. An item is named by
+its number among those of its shard, which stands where documents have their row: records are no larger, and the first of equal items is the first in the listing.
+How wide paragraphs are, and how many items each has, waits in the staging files.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from dolma_dask.engine import Ran, Step, WorkDir
+from dolma_dask.errors import DataError
+from dolma_dask.exchange import Reducer
+from dolma_dask.exchange.contract import ROW_BITS, Records, key_dtype, keyed, locations
+from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagingEmitter
+from dolma_dask.exchange.job import Found
+from dolma_dask.formats.digests import word_keys
+from dolma_dask.journal import Record, work_key
+from dolma_dask.text.columns import code_point_lengths, string_parts, validity
+from dolma_dask.text.kernels import Bools, Counts, Words
+from dolma_dask.text.tables import load_tables
+from dolma_dask.text.word_breaks import load_word_breaks
+from dolma_dask.text.xxh3 import hash_strings
+from dolma_dask.verbs.dedupe.bloom import BloomFilter
+from dolma_dask.verbs.dedupe.choice import Choice
+from dolma_dask.verbs.dedupe.copies import CopiesReducer
+from dolma_dask.verbs.dedupe.job import Deduplication, SurvivorReducer, document_columns, ranks_of
+from dolma_dask.verbs.dedupe.paragraph_flags import ParagraphOutput, ParagraphSource
+from dolma_dask.verbs.dedupe.paragraph_summary import ParagraphSummary, summarize
+from dolma_dask.verbs.dedupe.word_ngrams import find_ngrams, powers
+
+VERSION = 1
+"""Raised whenever other paragraphs are flagged, or in another way, for the same input and arguments."""
+
+PART_BYTES = 4 << 20
+"""Bytes of paragraphs whose n-grams are held at once, or those of one paragraph."""
+
+
+class Paragraphs(Struct, frozen=True):
+    """How texts are cut into paragraphs, which of them take part, and what is compared of each."""
+
+    separator: str = "\n"
+    skip_empty: bool = False  # those with nothing but white space take no part
+    min_length: int = 0  # code points of one that does
+    min_words: int = 0  # words of one that does
+    ngram: int = 0  # words of an n-gram; 0: paragraphs are compared as they are
+    stride: int = 1
+    overlap: float = 1.0  # share of the n-grams from which a paragraph is flagged
+    skip_short: bool = (
+        False  # those without an n-gram take no part; else those with fewer than two are compared as they are
+    )
+    min_copies: int = 0  # documents in which an item is flagged wherever it is; 0: all but the first are
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether words are looked for."""
+        return self.ngram > 0 or self.min_words > 0
+
+    def params(self) -> dict[str, Any]:
+        """Return everything that decides."""
+        return {"unit": "paragraph", **asdict(self)}
+
+
+class Pieces(Struct, frozen=True):
+    """Paragraphs of some texts, back to back: text ``i`` has those from ``bounds[i]`` to ``bounds[i + 1]``."""
+
+    bounds: Counts  # (texts + 1,)
+    widths: Counts  # (pieces,) code points, with the separator behind
+    items: Counts  # (pieces,) 1 for those that take part, as far as no words are looked for
+    texts: pa.LargeStringArray  # (pieces,) without the separator
+
+
+def cut(texts: pa.LargeStringArray, kept: Bools, how: Paragraphs) -> Pieces:
+    """Return the paragraphs of texts, as ``text.split(separator)`` makes them; those of an empty text, or one that is not `kept`, take no part."""
+    lists = pc.split_pattern(texts, how.separator)
+    bounds = np.asarray(lists.offsets, np.int64)
+    pieces = lists.values.slice(bounds[0], bounds[-1] - bounds[0])
+    bounds = bounds - bounds[0]
+    lengths = code_point_lengths(pieces)
+    widths = lengths + len(how.separator)
+    widths[bounds[1:] - 1] -= len(how.separator)  # every text has a piece
+    takes_part = np.repeat(kept & np.asarray(pc.not_equal(texts, "")), np.diff(bounds))
+    if how.min_length:
+        takes_part &= lengths >= how.min_length
+    if how.skip_empty:
+        takes_part &= ~(np.asarray(pc.utf8_is_space(pieces)) | (lengths == 0))
+    return Pieces(bounds, widths, takes_part.astype(np.int64), pieces)
+
+
+def item_keys(pieces: Pieces, how: Paragraphs) -> Iterator[tuple[int, int, Words, Words]]:
+    """Yield runs of paragraphs, from one to before another, with both halves of the keys of their items; sets how many items each has."""
+    offsets, data = string_parts(pieces.texts)
+    for first, last in pairwise(_cuts(offsets) if how.needs_words else [0, len(pieces.texts)]):
+        items, own = pieces.items[first:last], offsets[first : last + 1]
+        is_whole, keys = items > 0, (np.empty(0, np.uint64),) * 2
+        if how.needs_words:
+            is_whole, keys = _ngrams(data, own, items, how)
+        if is_whole.any():
+            whole = hash_strings(data, own)
+            keys = whole if is_whole.all() and not how.ngram else _joined(keys, whole, items, is_whole)
+        yield first, last, *keys
+
+
+def _cuts(offsets: Counts) -> list[int]:
+    """Return where runs of paragraphs of about `PART_BYTES` begin, and where the last one ends."""
+    starts = [0]
+    while starts[-1] < len(offsets) - 1:
+        end = int(np.searchsorted(offsets, offsets[starts[-1]] + PART_BYTES, "right")) - 1
+        starts.append(max(end, starts[-1] + 1))
+    return starts
+
+
+def _ngrams(data: Any, offsets: Counts, items: Counts, how: Paragraphs) -> tuple[Bools, tuple[Words, Words]]:
+    """Set how many items each paragraph has; return which are compared as they are, and the keys of n-grams, with room for theirs."""
+    is_whole = np.zeros(len(items), np.bool_)
+    room = int(offsets[-1] - offsets[0]) if how.ngram else 0  # address space: a word has a byte or more
+    high, low = (np.empty(room + len(items), np.uint64) for _ in range(2))
+    window = np.empty(2 * max(how.ngram, 1), np.uint64)
+    numbers, blocks, machine = load_word_breaks()
+    count = find_ngrams(
+        data, np.ascontiguousarray(offsets), how.ngram, how.stride, how.min_words, how.skip_short, *powers(how.ngram),
+        *load_tables(), numbers, blocks, machine, window, items, is_whole, high, low,
+    )  # fmt: skip
+    return is_whole, (high[:count], low[:count])
+
+
+def _joined(
+    keys: tuple[Words, Words], whole: tuple[Words, Words], items: Counts, is_whole: Bools
+) -> tuple[Words, Words]:
+    """Return the keys of all items: of n-grams where they are, of whole paragraphs at their place."""
+    at = (np.cumsum(items) - items)[is_whole]
+    joined = []
+    for ngrams, paragraphs in zip(keys, whole, strict=True):
+        column = ngrams if len(ngrams) else np.empty(int(items.sum()), np.uint64)
+        column[at] = paragraphs[is_whole]
+        joined.append(column)
+    return joined[0], joined[1]
+
+
+LISTS = pa.large_list(pa.int64())
+
+
+@dataclass(frozen=True)
+class ParagraphEmitter(StagingEmitter):
+    """Emits the items of paragraphs: 24 bytes, or 32 with a rank or the place of their document."""
+
+    how: Paragraphs
+    choice: Choice
+    seen: BloomFilter | None = None  # only items that are in it have records
+
+    staged: ClassVar[pa.Schema] = pa.schema([*STAGED, ("widths", LISTS), ("items", LISTS)])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the records."""
+        if self.how.min_copies:
+            return key_dtype("document")
+        return key_dtype() if self.choice.keep == "first" else key_dtype("rank")
+
+    def give(
+        self,
+        rows: FlagRows,
+        batch: pa.RecordBatch,
+        number: int,
+        counts: Counter[str],
+        out: Callable[[Records], None],
+    ) -> FlagRows:
+        """See `StagingEmitter`."""
+        chosen = self.choice.of(batch, validity(rows.ids), counts)
+        texts = batch.column("text")
+        pieces = cut(pc.fill_null(texts, "") if texts.null_count else texts, chosen.kept, self.how)
+        more = {} if self.choice.keep == "first" else {"rank": ranks_of(chosen, rows)}
+        if self.how.min_copies:
+            more = {"document": locations(number, rows.first, len(rows))}
+        if chosen.salts is not None:
+            more["salt"] = chosen.salts
+        document = np.repeat(np.arange(len(rows)), np.diff(pieces.bounds))
+        for first, last, *keys in item_keys(pieces, self.how):
+            row = np.repeat(document[first:last], pieces.items[first:last])
+            out(
+                self._records(
+                    keys[0], keys[1], {name: words[row] for name, words in more.items()}, number, counts
+                )
+            )
+        lists = (
+            pa.LargeListArray.from_arrays(pieces.bounds, column) for column in (pieces.widths, pieces.items)
+        )
+        return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
+
+    def _records(
+        self, high: Words, low: Words, more: dict[str, Words], number: int, counts: Counter[str]
+    ) -> Records:
+        """Return the records of items, which are numbered on in their shard."""
+        first = counts["compared"]
+        counts["compared"] += len(high)
+        if counts["compared"] > 1 << ROW_BITS:
+            raise DataError(
+                f"shard {number} has more than {1 << ROW_BITS:,} paragraphs or n-grams to compare; expected fewer in one file. Cut it into several: "
+                "dolma-dask mix ... --max-size."
+            )
+        keys = (high, low) if (salts := more.pop("salt", None)) is None else word_keys(high, low, salts)
+        records = keyed(keys, locations(number, first, len(high)), **more)
+        return records if self.seen is None else records[self.seen.contains(*keys)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParagraphDeduplication(Deduplication):
+    """Paragraphs are duplicates if they are equal, or enough of their n-grams are."""
+
+    how: Paragraphs = field(default_factory=Paragraphs)
+
+    source = ParagraphSource
+
+    @property
+    def requested(self) -> Mapping[str, Any]:
+        """See `Exchange`."""
+        return {**super().requested, **self.how.params()}
+
+    @property
+    def key(self) -> str:
+        """Digest of what was requested."""
+        return work_key("dedupe-paragraphs", VERSION, self.described)
+
+    def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
+        """See `Exchange`."""
+        emitter = ParagraphEmitter(self.policy, self.verb, self.how, self.choice, self.seen)
+        least = self.how.min_copies
+        reducer: Reducer = CopiesReducer(least) if least else SurvivorReducer()
+        return (yield from self.exchanged(work, emitter, reducer))
+
+    def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> ParagraphOutput:
+        """See `Exchange`."""
+        reads = document_columns(("text", *self.choice.names))
+        share = self.how.overlap if self.how.ngram else None
+        return ParagraphOutput(
+            self.root, self.flag, reads=reads, overlap=share, longest=self.policy.max_record_bytes
+        )
+
+    def summarize(self, ran: Ran, known: Record | None) -> ParagraphSummary:
+        """See `Deduplication`."""
+        return self._told(summarize(ran.summary, tuple(ran.records.values())), known)
