@@ -25,6 +25,7 @@ from dolma_dask.questions.lengths import Lengths
 from dolma_dask.questions.look.question import Look
 from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.show_tokenizer import TokenizerAnswer
+from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
@@ -1709,10 +1710,16 @@ def ragged(
     to: str,
     /,
     *,
+    shuffle: bool = False,
+    seed: int = 0,
+    max_size: int | None = None,
+    id_key: str | None = None,
     tokenizer: str,
     bos: str | int | None = None,
     eos: str | int | None = None,
     format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
+    compat: Literal["dolma-1.2"] | None = None,
+    segment_before_tokenization: bool = False,
     name: str | None = None,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
@@ -1745,6 +1752,17 @@ def ragged(
         Folder or URL with documents/ in it.
     to : str
         Flat output folder.
+    shuffle : bool, optional
+        Write the documents of all shards in an order drawn by the seed, in the formats dolma, megatron and datatrove.
+    seed : int, optional
+        Seed of the order.
+    max_size : int, optional
+        Bytes of ids in a file at most, 2 GiB with `shuffle`. With it, or with `shuffle`, documents of all shards go to files part-0-00000,
+        -00001 and so on (`name` stands for part-0): each is whole in one file, and one that is larger has a file of its own. Without, there is
+        one per shard.
+    id_key : str, optional
+        Column whose value stands for the id of each document in the files that have ids, such as metadata.url; where it is missing, the id
+        itself.
     tokenizer : str
         A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind
         @.
@@ -1756,6 +1774,12 @@ def ragged(
     format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
         Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
         (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
+    compat : {"dolma-1.2"}, optional
+        dolma-1.2: encode texts as the Dolma toolkit's tokens. White space around a text goes, documents of nothing else are left out and
+        counted, special tokens that a text spells out are control tokens (unless `special_tokens_in_text` says otherwise), and a document that
+        begins with `bos` or ends in `eos` gets no second one.
+    segment_before_tokenization : bool, optional
+        Encode each paragraph by itself, with the line ends before it: no token goes over a line end. As the option of the Dolma toolkit.
     name : str, optional
         Beginning of the file names; by default the dataset's folder. Shards that are numbered already, as C4's, keep their names.
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
@@ -2381,6 +2405,84 @@ def signals(
     Notes
     -----
     Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
+    """
+
+def stat(
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    attributes: Sequence[str] = (),
+    regex: str | None = None,
+    bins: int = 1000,
+    report: str | None = None,
+    source: str | None = None,
+    version: str | None = None,
+    ids_as_text: bool = False,
+    skip: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Stat:
+    """Count the scores and lengths of attributes: quantiles, and the bins of the Dolma toolkit's stat.
+
+    Example: dolma-dask stat corpus/wiki/v0 --attributes gopher_v2 --report out/stat
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ and attributes/ in it.
+    attributes : list of str, optional
+        Attribute sets to look at; by default all.
+    regex : str, optional
+        Only attribute keys in which this regular expression is found.
+    bins : int
+        Bins of a series in the report at most.
+    report : str, optional
+        Folder for summaries.jsonl.gz, as the Dolma toolkit writes it: name, counts, bins, total and sum of each series.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Stat
+
+    Raises
+    ------
+    UsageError
+        There is no such attribute set, no key that fits, or the regular expression cannot be read.
+    StageError
+        Some shards could not be read, for example because attributes do not line up with their documents.
     """
 
 def status(
@@ -3232,6 +3334,8 @@ def write_ragged(
     bos: str | int | None = None,
     eos: str | int | None = None,
     format: Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"] = "numpy",
+    compat: Literal["dolma-1.2"] | None = None,
+    segment_before_tokenization: bool = False,
     special_tokens_in_text: Literal["text", "encode", "refuse"] | None = None,
     engine: Literal["auto", "tokenizers", "fastokens"] = "auto",
     source: str | None = None,
@@ -3264,6 +3368,12 @@ def write_ragged(
     format : {"numpy", "parquet", "dolma", "megatron", "datatrove", "mds"}
         Format of the files: numpy (ids and lengths), parquet (a row per document), dolma (as the Dolma toolkit's tokens, for OLMo), megatron
         (.bin and .idx), datatrove (.ds) or mds (MosaicML's streaming datasets).
+    compat : {"dolma-1.2"}, optional
+        dolma-1.2: encode texts as the Dolma toolkit's tokens. White space around a text goes, documents of nothing else are left out and
+        counted, special tokens that a text spells out are control tokens (unless `special_tokens_in_text` says otherwise), and a document that
+        begins with `bos` or ends in `eos` gets no second one.
+    segment_before_tokenization : bool, optional
+        Encode each paragraph by itself, with the line ends before it: no token goes over a line end. As the option of the Dolma toolkit.
     special_tokens_in_text : {"text", "encode", "refuse"}, optional
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.

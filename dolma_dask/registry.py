@@ -214,6 +214,11 @@ COMMANDS = VERBS | _by_name(
         "Count the values of a signal in bins, and draw them.",
     ),
     Verb(
+        "stat",
+        "dolma_dask.questions.stat:stat",
+        "Count the scores and lengths of attributes, as the Dolma toolkit's stat does, with quantiles.",
+    ),
+    Verb(
         "rule-overlap",
         "dolma_dask.questions.rule_overlap:rule_overlap",
         "Tell which conditions of a rule drop the same documents.",

@@ -93,12 +93,17 @@ def part_of(suffix: str) -> str:
 
 
 def dolma_rows(
-    ids: pa.Array, lengths: NDArray[np.int32], start: int, source: str, rows: NDArray[np.int64]
+    ids: pa.Array,
+    lengths: NDArray[np.int32],
+    start: int,
+    source: str | pa.LargeStringArray,
+    rows: NDArray[np.int64],
 ) -> pa.LargeStringArray:
-    """Return the lines of documents in ``.csv.gz``: `start` is the first token, `rows` are the lines of `source` from 0."""
+    """Return the lines of documents in ``.csv.gz``: `start` is the first token, `rows` are the lines of `source`, one file or that of each, from 0."""
     ends = start + np.cumsum(lengths, dtype=np.int64)
     columns = (_as_text(ends - lengths), _as_text(ends), _quoted(ids.cast(pa.large_string())))
-    (path,) = _quoted(pa.array([source], pa.large_string()))
+    paths = pa.array([source], pa.large_string()) if isinstance(source, str) else source
+    path = _quoted(paths)[0] if isinstance(source, str) else _quoted(paths)
     end = pa.scalar("\r\n", pa.large_string())
     fields = pc.binary_join_element_wise(
         *columns, path, _as_text(rows + 1), pa.scalar(",", pa.large_string())

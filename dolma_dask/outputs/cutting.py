@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from isal import isal_zlib
@@ -53,6 +53,7 @@ class FilePacking(Struct, frozen=True):
     max_bytes: int = DEFAULT_SIZE  # stored bytes of a file at most
     seed: int | None = None  # of a shuffle; None: in the order of shards and rows
     count: int | None = None  # of files of about the same size, in place of `max_bytes`
+    reads: ClassVar[tuple[str, ...]] = DOCUMENT_SUFFIXES
     by_inputs: bool = False
     """Cut as the Dolma toolkit does: by the stored sizes of the inputs, which are not divided, with
     another suffix for the last file."""

@@ -14,7 +14,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import work_key
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.outputs.cutting import FilePacking
-from dolma_dask.outputs.packed import Packed, Part
+from dolma_dask.outputs.packed import PackedDocuments, Part
 from dolma_dask.reading.kept import transform
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.documents import DocumentOutput
@@ -42,8 +42,17 @@ def documents_job(
     `is_narrowed` tells whether options leave shards out; `all_shards` are those of the dataset if the folder is for its documents alone.
     """
     if packing is not None:
-        known = (output.root, tuple(parts), packing, policy, params, notes)
-        return Packed(*known, is_narrowed, bool(all_shards), output.verb)
+        return PackedDocuments(
+            root=output.root,
+            parts=tuple(parts),
+            packing=packing,
+            policy=policy,
+            params=params,
+            notes=notes,
+            is_narrowed=is_narrowed,
+            owns_folder=bool(all_shards),
+            quarantine=output.verb,
+        )
     paths = [output.path(part.shard) for part in parts]
     every = [output.path(shard) for shard in all_shards]
     layout.check_no_collision(every or paths)

@@ -1,6 +1,6 @@
 """The documents of a dataset that a rule keeps, for outputs of a file for each shard, and the run that makes the files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.kept import KeptOptions
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.ownership import dataset_notes
+from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import rule_notes, select
@@ -24,9 +25,11 @@ from dolma_dask.results.summary import Summary
 class FileOptions(KeptOptions, RecordOptions):
     """Options of commands that write something of the documents that a rule keeps."""
 
-    def documents(self, dataset: Dataset) -> DocumentList:
-        """Return the documents of a dataset that are to be written."""
-        mixture = make_mixture(select(self.selected(dataset), self.where, self.attributes))
+    def documents(self, dataset: Dataset, beside: Sequence[str] = ()) -> DocumentList:
+        """Return the documents of a dataset that are to be written; `beside` names columns that the output takes besides those of all documents."""
+        part = self.selected(dataset)
+        columns = find_columns(part, beside, self.attributes) if beside else None
+        mixture = make_mixture(select(part, self.where, self.attributes), beside=columns)
         shown = {"where": None if self.where is None else str(self.where), **dataset.params}
         return documents_of(mixture, dataset, mixture.params(), shown)
 

@@ -8,14 +8,27 @@ a dataset-wide record holds all inputs and outputs, and as long as these are as 
 import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Announce, Input, Pass, Passes, Plan, Ran, Step, Task, Unit, WorkDir, resume
-from dolma_dask.engine.documents import DocumentStage
+from dolma_dask.engine import (
+    Announce,
+    Input,
+    Pass,
+    Passes,
+    Plan,
+    Ran,
+    Stage,
+    Step,
+    Task,
+    Unit,
+    WorkDir,
+    resume,
+)
+from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -35,6 +48,7 @@ from dolma_dask.outputs.cutting import (
 from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
 from dolma_dask.reading.kept.transform import MixSource, Mixture
 from dolma_dask.results.summary import Summary
+from dolma_dask.sinks.sink import DocumentRows, Output
 
 _PIECES = "pieces"
 _SORTED = "sorted"
@@ -52,13 +66,54 @@ class Part(Struct, frozen=True):
         """Its documents; if the run reads several datasets, paths are known with their roots."""
         return self.mixture.source(self.shard, self.name)
 
+    @property
+    def bytes(self) -> int:
+        """Stored bytes of the documents."""
+        return self.shard.bytes
+
+
+class PackedPart(Protocol):
+    """Documents of one shard that are packed."""
+
+    @property
+    def name(self) -> str: ...  # in this run
+    @property
+    def source(self) -> DocumentSource: ...
+    @property
+    def bytes(self) -> int: ...  # stored
+
+
+class Packing(Protocol):
+    """Rule by which output files are cut and named."""
+
+    @property
+    def prefix(self) -> str: ...  # of their paths, with the folder and the name
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def seed(self) -> int | None: ...  # of a shuffle; None: in the order of shards and rows
+    @property
+    def count(self) -> int | None: ...  # of files of about the same size, in place of `max_bytes`
+    @property
+    def by_inputs(self) -> bool: ...  # files are cut by the stored sizes of the inputs
+    @property
+    def piece_format(self) -> str: ...  # suffix of pieces
+    @property
+    def reads(self) -> tuple[str, ...]: ...  # suffixes of files that later stages take for outputs
+    def path(self, number: int, count: int) -> str: ...
+    def is_output(self, path: str) -> bool: ...
+    def params(self) -> dict[str, Any]: ...
+
 
 class Packed(Struct, frozen=True, dict=True):
-    """A call of mix with packed output; see `dolma_dask.engine.Job`."""
+    """Documents that become files by their size, or in a random order; see `dolma_dask.engine.Job`.
+
+    What the files hold is said by `PackedDocuments`, and by `dolma_dask.outputs.packed_tokens`.
+    """
 
     root: str
-    parts: tuple[Part, ...]  # all shards, in order
-    packing: FilePacking  # how files are cut
+    parts: tuple[PackedPart, ...]  # all shards, in order
+    packing: Packing  # how files are cut
     policy: RecordPolicy
     params: Mapping[str, Any]
     notes: tuple[str, ...]
@@ -66,7 +121,34 @@ class Packed(Struct, frozen=True, dict=True):
     owns_folder: bool  # everything in the folder of the output files is ours
     quarantine: str  # folder of bad records below `_quarantine`
 
-    verb: ClassVar[str] = "mix"
+    verb: ClassVar[str]
+    version: ClassVar[int]  # raised whenever the files get other bytes for the same documents and options
+
+    @property
+    def request(self) -> str:
+        """Digest of what decides the documents and their bytes, but for the cut."""
+        raise NotImplementedError
+
+    @property
+    def origin(self) -> str:
+        """Root of what is read, the first of several."""
+        raise NotImplementedError
+
+    def piece_output(self, work: WorkDir) -> Output[DocumentRows]:
+        """Return what makes a piece of each shard in a work folder."""
+        raise NotImplementedError
+
+    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> Stage:
+        """Return the stage that sorts buckets of scattered pieces: paths, and checksums of their indexes."""
+        raise NotImplementedError
+
+    def joining(self, folder: str) -> Stage:
+        """Return the stage that makes an output file of members of the pieces in a folder."""
+        raise NotImplementedError
+
+    def groups(self, pieces: Sequence[Record]) -> list[list[PieceMember]]:
+        """Return what each output file is put together from."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -89,10 +171,8 @@ class Packed(Struct, frozen=True, dict=True):
         """Digest of what was requested."""
         names = [part.name for part in self.parts]
         depends_on_sizes = self.packing.by_inputs or self.packing.count is not None
-        listing = [list(one) for one in zip(names, self._sizes, strict=True)] if depends_on_sizes else names
-        mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
-        keys = ",".join(mixture.key(self.policy) for mixture in mixtures)
-        return self._digest({"key": keys, **self.packing.params(), "listing": listing})
+        listing = [list(one) for one in zip(names, self.sizes, strict=True)] if depends_on_sizes else names
+        return self._digest({"key": self.request, **self.packing.params(), "listing": listing})
 
     @cached_property
     def inputs(self) -> tuple[Input, ...]:
@@ -113,13 +193,7 @@ class Packed(Struct, frozen=True, dict=True):
         if self.packing.seed is not None:
             pieces = list((yield self._sort(work, records)).records.values())
             made += pieces
-        limit = self.packing.max_bytes
-        if self.packing.by_inputs:
-            groups = cut_by_inputs(pieces, self._sizes, limit)
-        elif self.packing.count is not None:
-            groups = spread_files(pieces, self.packing.count)
-        else:
-            groups = fill_files(pieces, limit)
+        groups = self.groups(pieces)
         checksums = [item.checksum for record in records for item in record.inputs]
         plan = self._join(work, groups, self._digest({"whole": self.key, "inputs": checksums}))
         yield from self._retire(plan)
@@ -132,10 +206,10 @@ class Packed(Struct, frozen=True, dict=True):
         summary = ran.summary
         if known is None:
             planned = tuple(part.name for part in self.parts)
-            return Summary("mix", self.root, planned=planned, notes=self.notes)
+            return Summary(self.verb, self.root, planned=planned, notes=self.notes)
         skipped = summary.skipped if summary.done else len(self.parts)
         return replace(
-            summary, verb="mix", target=self.root, skipped=skipped, counts=known.counts, rules=known.rules
+            summary, verb=self.verb, target=self.root, skipped=skipped, counts=known.counts, rules=known.rules
         )
 
     def _check_free(self, overwrite: bool) -> None:
@@ -147,7 +221,7 @@ class Packed(Struct, frozen=True, dict=True):
             left = [Task(self.name, units_left, ())]
             resume.check_replaceable(self._plan(), replace(state, left=left))
             record = state.journal.records.get(self.record)
-            resume.check_inputs(self.root, record, self._origin, self.inputs, self.is_narrowed)
+            resume.check_inputs(self.root, record, self.origin, self.inputs, self.is_narrowed)
         # files named as ours that no run of ours can have left would be removed with these
         made = outputs if state.journal.may_lack_records else state.journal.by_file().keys() & set(outputs)
         named_so = "" if self.owns_folder else rf"{re.escape(self.packing.prefix)}-\d+\."
@@ -158,49 +232,35 @@ class Packed(Struct, frozen=True, dict=True):
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""
         every = None if tasks is None else frozenset(task.shard for task in tasks)
         return Plan(
-            stage=JoinStage(self.root, folder),
+            stage=self.joining(folder),
             root=self.root,
             tasks=[Task(self.name, (Unit(self.record, self.key),), self.inputs)] if tasks is None else tasks,
             params=self.params,
             writes=self.writes,
-            origin=self._origin,
-            reads=layout.DOCUMENT_SUFFIXES,
+            origin=self.origin,
+            reads=self.packing.reads,
             all_units=every if self.owns_folder else None,
             max_bad_fraction=budget(self.policy),
             notes=self.notes if tasks is None else (),
         )
 
     def _digest(self, params: Mapping[str, Any]) -> str:
-        return work_key("mix", PACKING_VERSION, params)
+        return work_key(self.verb, self.version, params)
 
     @property
-    def _origin(self) -> str:
-        """Root of what is read, the first of several."""
-        return self.parts[0].mixture.dataset.root
-
-    @property
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """Stored bytes of all shards."""
-        return [part.shard.bytes for part in self.parts]
+        return [part.bytes for part in self.parts]
 
     @property
-    def _member_bytes(self) -> int:
-        """Text of a member of a piece."""
-        shares = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
-        kept = max((1.0 if cuts is None else cuts.share for cuts in shares), default=1.0)
-        return self.packing.member_bytes(int(sum(self._sizes) * TEXT_PER_STORED * kept))
-
-    @property
-    def _buckets(self) -> int:
-        """Buckets of the rows of a shuffle."""
-        return bucket_count(sum(self._sizes))
+    def buckets(self) -> int:
+        """Buckets of the rows of a shuffle; 1 without one."""
+        return 1 if self.packing.seed is None else bucket_count(sum(self.sizes))
 
     def _read(self, work: WorkDir) -> Pass:
-        packing, buckets = self.packing, 1 if self.packing.seed is None else self._buckets
-        output = PieceOutput(self.root, work.url, self._member_bytes, packing.seed, buckets, self.quarantine)
-        stage = DocumentStage((output,), self.policy, verb="mix")
-        suffix = packing.piece_format if packing.seed is None else "rows"
-        key = self._digest({"whole": self.key, "buckets": buckets})
+        stage = DocumentStage((self.piece_output(work),), self.policy, verb=self.verb)
+        suffix = self.packing.piece_format if self.packing.seed is None else "rows"
+        key = self._digest({"whole": self.key, "buckets": self.buckets})
         tasks = [
             stage.task(part.source, Unit(f"{_PIECES}/{number:08d}.{suffix}", key))
             for number, part in enumerate(self.parts)
@@ -216,9 +276,9 @@ class Packed(Struct, frozen=True, dict=True):
     def _sort(self, work: WorkDir, read: Sequence[Record]) -> Pass:
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
         pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
-        stage = SortStage(work.url, pieces, self._member_bytes)
-        names = [f"{_SORTED}/{number:08d}.{self.packing.piece_format}" for number in range(self._buckets)]
-        share = sum(file.bytes for record in read for file in record.files) // self._buckets
+        stage = self.sorting(work, pieces)
+        names = [f"{_SORTED}/{number:08d}.{self.packing.piece_format}" for number in range(self.buckets)]
+        share = sum(file.bytes for record in read for file in record.files) // self.buckets
         tasks = [
             Task(f"bucket {number}", (Unit(name, key),), (), number, share)
             for number, name in enumerate(names)
@@ -268,3 +328,53 @@ class Packed(Struct, frozen=True, dict=True):
             seconds=sum(record.seconds for record in made),
             finished=max(record.finished for record in made),
         )
+
+
+class PackedDocuments(Packed, frozen=True, dict=True):
+    """Documents of a mix in files by their size, or in a random order."""
+
+    parts: tuple[Part, ...]
+    packing: FilePacking
+
+    verb = "mix"
+    version = PACKING_VERSION
+
+    @property
+    def request(self) -> str:
+        """See `Packed`."""
+        mixtures = {id(part.mixture): part.mixture for part in self.parts}.values()
+        return ",".join(mixture.key(self.policy) for mixture in mixtures)
+
+    @property
+    def origin(self) -> str:
+        """See `Packed`."""
+        return self.parts[0].mixture.dataset.root
+
+    @property
+    def _member_bytes(self) -> int:
+        """Text of a member of a piece."""
+        shares = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
+        kept = max((1.0 if cuts is None else cuts.share for cuts in shares), default=1.0)
+        return self.packing.member_bytes(int(sum(self.sizes) * TEXT_PER_STORED * kept))
+
+    def piece_output(self, work: WorkDir) -> PieceOutput:
+        """See `Packed`."""
+        place = (self.root, work.url, self._member_bytes)
+        return PieceOutput(*place, self.packing.seed, self.buckets, self.quarantine)
+
+    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> SortStage:
+        """See `Packed`."""
+        return SortStage(work.url, pieces, self._member_bytes)
+
+    def joining(self, folder: str) -> JoinStage:
+        """See `Packed`."""
+        return JoinStage(self.root, folder)
+
+    def groups(self, pieces: Sequence[Record]) -> list[list[PieceMember]]:
+        """See `Packed`."""
+        limit = self.packing.max_bytes
+        if self.packing.by_inputs:
+            return cut_by_inputs(pieces, self.sizes, limit)
+        if self.packing.count is not None:
+            return spread_files(pieces, self.packing.count)
+        return fill_files(pieces, limit)

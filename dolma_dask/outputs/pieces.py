@@ -6,9 +6,9 @@ workers. Disk: the stored size of what is kept, once (twice while a shuffle is s
 scattered, three times `BUCKET_BYTES` while a bucket is sorted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +108,8 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
     The index beside it has the suffix ``.index``: uint64[segments, 4], bucket, first byte, bytes and xxh3-64.
     """
 
+    pack: Callable[[Hashes, Any], bytes] = staticmethod(lambda hashes, rows: pack_rows(hashes, rows))
+
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
         self._path, self._shard, self._seed = path, shard, seed
         self._shift = 64 - (buckets.bit_length() - 1)
@@ -115,10 +117,10 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         self._hashes: list[Hashes] = []
         self._held = 0
         self._index: list[tuple[int, int, int, int]] = []
-        super().__init__(self._files(files.join(root, path)))
+        super().__init__(self._opened(files.join(root, path)))
 
     @contextmanager
-    def _files(self, url: str) -> Iterator[None]:
+    def _opened(self, url: str) -> Iterator[None]:
         with stage(f"{url}.index") as self._index_out, publish(url, synced=False) as self._out:
             yield
             self._flush()
@@ -126,21 +128,28 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
 
     def write(self, rows: DocumentRows) -> None:
         """Hold rows until there are many."""
-        if not rows.lines:
-            return
-        self._hashes.append(order_hashes(self._seed, self._shard, rows.numbers))
-        self._lines.append(pa.concat_arrays([rows.lines]))
-        self._held += rows.lines.nbytes
+        if rows.lines:
+            self.hold(rows.numbers, pa.concat_arrays([rows.lines]))
+
+    def hold(self, numbers: npt.NDArray[np.int64], rows: pa.Array) -> None:
+        """Hold what is scattered of rows (n,), by their numbers in the shard."""
+        self._hashes.append(order_hashes(self._seed, self._shard, numbers))
+        self._lines.append(rows)
+        self._held += rows.nbytes
         if self._held >= RUN_BYTES:
             self._flush()
 
-    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
-        """See `dolma_dask.sinks.sink.Sink`."""
-        written = tuple(
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """The piece and its index, after a clean exit."""
+        return tuple(
             FileRecord(path, out.bytes, out.checksum)
             for path, out in ((self._path, self._out), (f"{self._path}.index", self._index_out))
         )
-        return piece_record(unit, facts, written, 0, quarantined)
+
+    def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
+        """See `dolma_dask.sinks.sink.Sink`."""
+        return piece_record(unit, facts, self.files, 0, quarantined)
 
     def _flush(self) -> None:
         """Write what is held, a segment for each bucket."""
@@ -153,9 +162,8 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         bucket = (hashes >> np.uint64(1) >> np.uint64(self._shift - 1)).astype(np.int64)  # 64 in two steps
         firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
         for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
-            segment = igzip.compress(
-                pack_rows(hashes[first:stop], lines.slice(first, stop - first)), GZIP_LEVEL, mtime=0
-            )
+            rows = self.pack(hashes[first:stop], lines.slice(first, stop - first))
+            segment = igzip.compress(rows, GZIP_LEVEL, mtime=0)
             digest = xxhash.xxh3_64_intdigest(segment)
             self._index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
             self._out.write(segment)
@@ -210,21 +218,32 @@ class SortStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Sort one bucket; see `dolma_dask.engine.Stage`."""
-        bucket: int = task.work
-        parts = [part for piece in self.pieces for part in _segments(self.folder, *piece, bucket)]
         with JsonlWriter(self.folder, task.unit.name, self.member_bytes, stage) as writer:
-            if parts:
-                hashes = np.concatenate([part[0] for part in parts])
-                lines = pa.concat_arrays([part[1] for part in parts])
-                order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
-                writer.write(lines.take(pa.array(order)))
+            for lines in sorted_rows(self.folder, self.pieces, task.work, unpack_rows):
+                writer.write(lines)
         file = writer.record
         return [task.record([file], rows=file.rows, info={"text_bytes": writer.text_bytes})]
 
 
+Unpack = Callable[[bytes], tuple[Hashes, pa.Array]]
+"""Returns hashes and rows of a segment, as they were packed."""
+
+
+def sorted_rows(
+    folder: str, pieces: Sequence[tuple[str, str]], bucket: int, unpack: Unpack
+) -> Iterator[pa.Array]:
+    """Yield the rows of a bucket from all pieces, sorted: one array, none if there are no rows."""
+    parts = [part for piece in pieces for part in _segments(folder, *piece, bucket, unpack)]
+    if parts:
+        hashes = np.concatenate([part[0] for part in parts])
+        rows = pa.concat_arrays([part[1] for part in parts])
+        order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
+        yield rows.take(pa.array(order))
+
+
 def _segments(
-    folder: str, path: str, checksum: str, bucket: int
-) -> Iterator[tuple[Hashes, pa.LargeBinaryArray]]:
+    folder: str, path: str, checksum: str, bucket: int, unpack: Unpack
+) -> Iterator[tuple[Hashes, pa.Array]]:
     """Yield the rows of a bucket in one piece, run by run; `checksum` is that of its index."""
     url = files.join(folder, path)
     with StagingReader(f"{url}.index", checksum) as file:
@@ -238,4 +257,4 @@ def _segments(
             files.read_into(handle, first, memoryview(data), url)
             if xxhash.xxh3_64_intdigest(data) != digest:
                 raise files.damaged(url, f"another checksum of bytes {first} to {first + size}")
-            yield unpack_rows(isal_zlib.decompress(data, wbits=31))
+            yield unpack(isal_zlib.decompress(data, wbits=31))

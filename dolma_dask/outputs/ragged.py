@@ -6,8 +6,10 @@ Memory: a few blocks and 256 KB of text being encoded per worker; ids are kept i
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -30,8 +32,14 @@ from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.ragged import TokenWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.sinks.token_files import WRITERS
+from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.specials import Framing
+from dolma_dask.tokens.spelled import InText
+from dolma_dask.tokens.toolkit import encode_by_lines, frame_once, puts_space_first, strip
+
+WITHOUT_TEXT = "documents_without_text"
+"""Count of documents that are left out since they have no text but white space."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,19 @@ class ArrayOptions(TokenizingOptions):
             group=OUTPUT,
         ),
     ] = "numpy"
+    compat: Annotated[
+        Literal["dolma-1.2"] | None,
+        Opt(
+            "dolma-1.2: encode texts as the Dolma toolkit's tokens. White space around a text goes, documents of nothing else are left out and counted, special tokens that a text "
+            "spells out are control tokens (unless `special_tokens_in_text` says otherwise), and a document that begins with `bos` or ends in `eos` gets no second one."
+        ),
+    ] = None
+    segment_before_tokenization: Annotated[
+        bool,
+        Opt(
+            "Encode each paragraph by itself, with the line ends before it: no token goes over a line end. As the option of the Dolma toolkit."
+        ),
+    ] = False
     name: Annotated[
         str | None,
         Opt(
@@ -71,12 +92,40 @@ class ArrayOptions(TokenizingOptions):
         ),
     ] = None
 
+    @property
+    def in_text(self) -> InText:
+        """See `TokenizingOptions`."""
+        return self.special_tokens_in_text or ("text" if self.compat is None else "encode")
+
     def output(self, to: str) -> "RaggedOutput":
         """Return what makes token shards in the folder `to`."""
         engine, is_stream = self.opened(), FORMATS[self.format].is_stream
         framing = Framing.of(engine, self.bos, self.eos, has_end=is_stream)
         FORMATS[self.format].dtype(engine.max_id)
-        return RaggedOutput(files.normalize(to), engine, framing, self.format)
+        how = Preparation(self.compat is not None, self.segment_before_tokenization)
+        return RaggedOutput(files.normalize(to), engine, framing, self.format, how)
+
+
+class Preparation(Struct, frozen=True):
+    """Treatment of texts before they are encoded, and of their bounds; see `dolma_dask.tokens.toolkit`."""
+
+    as_toolkit: bool = False  # texts are stripped, special tokens put only where they are not there yet
+    by_lines: bool = False  # paragraphs are encoded one by one
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the ids, for keys."""
+        compat = {"compat": "dolma-1.2"} if self.as_toolkit else {}
+        return {**compat, **({"segment_before_tokenization": True} if self.by_lines else {})}
+
+    def encode(self, engine: TokenEngine, texts: pa.LargeStringArray) -> Tokens:
+        """Return the ids of texts."""
+        if not self.by_lines:
+            return engine.encode(texts)
+        return encode_by_lines(engine.encode, texts, has_prefix=puts_space_first(engine))
+
+    def frame(self, tokens: Tokens, framing: Framing) -> Tokens:
+        """Put special tokens around documents."""
+        return frame_once(tokens, framing) if self.as_toolkit else framing.apply(tokens)
 
 
 class RaggedOutput(Struct, frozen=True):
@@ -86,6 +135,8 @@ class RaggedOutput(Struct, frozen=True):
     engine: TokenEngine
     framing: Framing  # special tokens around each document
     format: FormatName = "numpy"
+    how: Preparation = Preparation()
+    id_key: str | None = None  # column with what stands for the id of each document
     verb: ClassVar[str] = "ragged"
 
     @property
@@ -96,7 +147,7 @@ class RaggedOutput(Struct, frozen=True):
     @property
     def columns(self) -> tuple[str, ...]:
         """See `dolma_dask.sinks.sink.Output`."""
-        return self.files.columns
+        return (*self.files.columns, *([self.id_key] if self.id_key else []))
 
     @property
     def cost(self) -> str:
@@ -105,32 +156,49 @@ class RaggedOutput(Struct, frozen=True):
 
     def open(self, unit: Unit, shard: str) -> "RaggedSink":
         """See `dolma_dask.sinks.sink.Output`."""
-        return RaggedSink(self, shard, RaggedNames(unit.name.removesuffix(self.files.data)))
+        names = RaggedNames(unit.name.removesuffix(self.files.data))
+        source = SourceRecord(layout.document_path(shard), {})
+        return RaggedSink(self, shard, self.writer(names, source))
+
+    def writer(self, names: RaggedNames, source: SourceRecord | None = None) -> TokenWriter:
+        """Return the writer of a token shard."""
+        return WRITERS[self.format](self.root, names, self.framing.record(self.engine), source=source)
+
+    def params(self) -> dict[str, Any]:
+        """Return what decides the bytes besides the documents, for keys."""
+        bos, eos = self.framing.bos, self.framing.eos
+        return {
+            **self.engine.params(),
+            "bos": bos and bos.id,
+            "eos": eos and eos.id,
+            **({} if self.format == "numpy" else {"format": self.format}),
+            **self.how.params(),
+            **({"id_key": self.id_key} if self.id_key else {}),
+        }
+
+    def shown(self) -> dict[str, Any]:
+        """Return the same for people, in place of it."""
+        bos, eos = self.framing.bos, self.framing.eos
+        return {
+            "tokenizer": self.engine.file_name,
+            "tokenizer_fingerprint": self.engine.fingerprint,
+            "distrusts": self.engine.distrusts or None,
+            "special_tokens_in_text": None if self.engine.in_text == "text" else self.engine.in_text,
+            "bos": bos and bos.token,
+            "eos": eos and eos.token,
+        }
 
     def plan(self, documents: DocumentList, name: str | None, policy: RecordPolicy) -> Plan:
         """Return the plan of a token shard for each shard, whose names begin with `name`, by default that of the folder of documents."""
         names = names_of(documents.shards, name or files.normalize(documents.origin).rsplit("/", 1)[-1])
-        bos, eos = self.framing.bos, self.framing.eos
         plan = file_plan(
             self,
             documents,
             {shard: item.stem + self.files.data for shard, item in names.items()},
             policy,
-            {
-                **self.engine.params(),
-                "bos": bos and bos.id,
-                "eos": eos and eos.id,
-                **({} if self.format == "numpy" else {"format": self.format}),
-            },
+            self.params(),
             version=self.files.version,
-            shown={
-                "tokenizer": self.engine.file_name,
-                "tokenizer_fingerprint": self.engine.fingerprint,
-                "distrusts": self.engine.distrusts or None,
-                "special_tokens_in_text": None if self.engine.in_text == "text" else self.engine.in_text,
-                "bos": bos and bos.token,
-                "eos": eos and eos.token,
-            },
+            shown=self.shown(),
         )
         others, index = tuple(self._others(names)), self.files.index
         if index and others:
@@ -180,26 +248,34 @@ def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
 class RaggedSink(WriterSink[TokenWriter]):
     """Writes the token shard of one shard of documents."""
 
-    def __init__(self, output: "RaggedOutput", shard: str, names: RaggedNames) -> None:
+    def __init__(self, output: "RaggedOutput", shard: str, writer: TokenWriter) -> None:
         self._output = output
-        source = SourceRecord(layout.document_path(shard), {})
-        tokenizer = output.framing.record(output.engine)
-        super().__init__(WRITERS[output.format](output.root, names, tokenizer, source=source))
+        super().__init__(writer)
         self._findings = TextFindings(shard, output.engine.in_text)
+        self._without_text = 0
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
-        engine, writer = self._output.engine, self.writer
+        output, writer = self._output, self.writer
+        if output.id_key is not None:
+            rows = _named(rows, output.id_key)
+        if output.how.as_toolkit:
+            count = rows.batch.num_rows
+            rows = stripped(rows)
+            self._without_text += count - rows.batch.num_rows
         tokens, kept, bad = self._findings.encode(
-            rows, lambda some: (engine.encode(some.batch.column("text")), some)
+            rows, lambda some: (output.how.encode(output.engine, some.batch.column("text")), some)
         )
-        writer.write(self._output.framing.apply(tokens), kept)
+        writer.write(output.how.frame(tokens, output.framing), kept)
         writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy
         return bad
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
-        writer = self.writer
+        writer, sums = self.writer, self._findings.sums(facts)
+        if self._output.how.as_toolkit:
+            kept = {"documents_out": facts.counts["documents_out"], **sums}["documents_out"]
+            sums |= {"documents_out": kept - self._without_text, WITHOUT_TEXT: self._without_text}
         return facts.record(
             unit,
             (*writer.files, *quarantined),
@@ -207,7 +283,7 @@ class RaggedSink(WriterSink[TokenWriter]):
             counts={
                 "tokens": writer.tokens,
                 "bytes_out": sum(file.bytes for file in writer.files),
-                **self._findings.sums(facts),
+                **sums,
             },
             info={
                 "dtype": writer.dtype.str,
@@ -215,3 +291,22 @@ class RaggedSink(WriterSink[TokenWriter]):
                 **self._findings.info,
             },
         )
+
+
+def stripped(rows: DocumentRows) -> DocumentRows:
+    """Return documents without white space around their texts, but those that have no other text."""
+    texts = strip(rows.batch.column("text"))
+    has_text = pc.greater(pc.binary_length(texts), 0)
+    columns = [texts if name == "text" else rows.batch.column(name) for name in rows.batch.schema.names]
+    batch = pa.RecordBatch.from_arrays(columns, rows.batch.schema.names).filter(has_text)
+    mask = has_text.to_numpy(zero_copy_only=False)
+    return DocumentRows(
+        batch, rows.numbers[mask], None if rows.lines is None else rows.lines.filter(has_text)
+    )
+
+
+def _named(rows: DocumentRows, key: str) -> DocumentRows:
+    """Return documents with the values of a column for ids, where it has some."""
+    batch = rows.batch
+    ids = pc.coalesce(batch.column(key).cast(pa.large_string()), batch.column("id").cast(pa.large_string()))
+    return replace(rows, batch=batch.set_column(batch.schema.get_field_index("id"), "id", ids))

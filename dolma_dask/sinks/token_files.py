@@ -35,6 +35,9 @@ from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Tokens
 
+PATH = "path"
+"""Column with the shard of each document, where a file has documents of several."""
+
 
 class DolmaWriter(StagedWriter):
     """Writes ids without a header, and a table of the documents."""
@@ -50,8 +53,10 @@ class DolmaWriter(StagedWriter):
         """Keep ids, and the lines of the table."""
         assert rows is not None
         super().stage(tokens, rows)
-        source = "" if self.source is None else self.source.path
-        lines = dolma_rows(rows.batch.column("id"), tokens.lengths, self.tokens, source, rows.numbers)
+        batch = rows.batch
+        paths = "" if self.source is None else self.source.path
+        paths = batch.column(PATH) if PATH in batch.schema.names else paths
+        lines = dolma_rows(batch.column("id"), tokens.lengths, self.tokens, paths, rows.numbers)
         offsets, text = string_parts(lines)
         self._table.append(text[offsets[0] : offsets[-1]])
 

@@ -173,6 +173,7 @@ class Verbs(VerbLaws):
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{RULE}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
         "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{RULE}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
         "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{RULE}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
+        "ragged shuffled": Case(f"ragged WORLD/v0 WORLD/drawn_tokens {TOKENS} --format dolma --compat dolma-1.2 {SHUFFLE} --where '{RULE}'", ["drawn_tokens"], others=["--seed 4", "--max-size 10000", "--segment-before-tokenization"], asks=True, passes=True, replaces=False),
         "ragged megatron": Case(f"ragged WORLD/v0 WORLD/megatron {TOKENS} --format megatron --where '{RULE}'", ["megatron"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "ragged mds": Case(f"ragged WORLD/v0 WORLD/mds {TOKENS} --format mds --where '{RULE}'", ["mds"], others=["--eos '<|endoftext|>'"], asks=True),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
