@@ -318,6 +318,8 @@ def convert(
     generated_id: str | None = None,
     function: str | Callable[..., Any] | None = None,
     encoding: str | None = None,
+    store_html: bool = False,
+    extractor: Literal["resiliparse", "trafilatura"] = "resiliparse",
     under: str | None = None,
     shard_bytes: int | None = None,
     combine: Literal["language", "bucket"] | None = None,
@@ -339,7 +341,7 @@ def convert(
     progress: bool = True,
     skip: Sequence[str] = (),
 ) -> Summary:
-    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
+    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, WARC, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
@@ -379,6 +381,10 @@ def convert(
     encoding : auto or an encoding, optional
         Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
         ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
+    store_html : bool, optional
+        Keep the HTML of each web page in metadata.html, as taggers of licences (cc_re) read it.
+    extractor : {"resiliparse", "trafilatura"}
+        Package that finds the main text of web pages; each is an extra of its own.
     under : str, optional
         Folder below documents/ to write to, so that several sources can be converted into one dataset; no other convert removes what lies
         there.

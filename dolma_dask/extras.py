@@ -24,6 +24,7 @@ EXTRAS = {
     "s3fs": "s3",
     "sentencepiece": "kenlm",
     "sentencex": "models",
+    "trafilatura": "trafilatura",
 }
 """Extra of dolma-dask that brings a package."""
 

@@ -54,7 +54,8 @@ class BadRecord(Struct, frozen=True):
     row: int  # 0-based line number
     byte_offset: int  # where the line starts, in bytes of decompressed data; -1 if nobody knows any more
     # ``blank_line``, ``invalid_utf8``, ``nul_byte``, ``invalid_json``, ``not_an_object``, ``missing_field``, ``wrong_type``,
-    # ``too_large``, ``wrong_encoding``, ``function_failed``, ``wrong_document``, ``special_tokens``, ``tagger_failed`` or ``unusable_record``
+    # ``too_large``, ``wrong_encoding``, ``damaged_record``, ``function_failed``, ``wrong_document``, ``special_tokens``, ``tagger_failed`` or
+    # ``unusable_record``
     reason: str
     expected: str  # what should have been there
     raw: bytes  # the line without its newline; only its head when it is ``too_large``
@@ -92,6 +93,8 @@ class Block(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
     # encodings other than UTF-8 of the raw files whose rows begin in this block, one for each file
     encodings: tuple[str, ...] = ()
+    # records of an archive that are no documents, and no rows: by what they are, and how many
+    passed: tuple[tuple[str, int], ...] = ()
 
     @property
     def num_rows(self) -> int:

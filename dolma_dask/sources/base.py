@@ -3,6 +3,7 @@
 A source is a description of raw files; `read` does the work, streaming: memory is a few blocks, whatever the size of the file.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES, LineBlock, StoredFile
 from dolma_dask.sources.mapping import FieldMapping
+from dolma_dask.sources.pages import Pages
 
 SCHEMA = schema_of((*REQUIRED, RAW))
 """Columns of every block: the mandatory fields, and the document's complete JSON line with its newline."""
@@ -65,6 +67,7 @@ class RawFile(Struct, frozen=True):
     function: UserFunction | None = None  # that makes documents of records, in place of the mapping
     encoding: str | None = None  # of its text; ``auto``: to be found; None: UTF-8
     skip: tuple[str, ...] = ()  # members of an archive that are left out, by name, folder or pattern
+    pages: Pages = Pages()  # how text is made of web pages
 
 
 class BlockBuilder:
@@ -76,6 +79,7 @@ class BlockBuilder:
         self._rows: list[Sequence[Any] | None] = []
         self._bad: list[BadRecord] = []
         self.encodings: list[str] = []  # other than UTF-8, of files whose rows were added
+        self.passed: Counter[str] = Counter()  # records that are no documents, by what they are
         self.size = 0
 
     @property
@@ -108,13 +112,15 @@ class BlockBuilder:
             for i, field in enumerate(self._schema)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        block = Block(batch, self._first_row, tuple(self._bad), encodings=tuple(self.encodings))
+        encodings, passed = tuple(self.encodings), tuple(self.passed.items())
+        block = Block(batch, self._first_row, tuple(self._bad), encodings=encodings, passed=passed)
         self._first_row = self.row
         self._rows, self._bad, self.encodings, self.size = [], [], [], 0
+        self.passed.clear()
         return block
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
+        return bool(self._rows or self.passed)
 
 
 def finish(stored: StoredFile, path: str, inputs: list[InputRecord] | None) -> None:

@@ -7,9 +7,11 @@ With ``auto`` what is UTF-8 stays so, each line of it. Only the rest of a file i
 
 import codecs
 import string
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
 from itertools import chain
+from typing import NamedTuple
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.json.exact import LineError, Reason
@@ -220,3 +222,64 @@ def _is_western(sample: bytes) -> bool:
     """Tell whether a text of Latin letters has a few others, all of which the encoding of Western Europe has."""
     few = sum(byte > 127 for byte in sample) <= max(_FEW * len(sample), 2)
     return few and b"\0" not in sample and "\ufffd" not in sample.decode(WESTERN, "replace")
+
+
+class PageText(NamedTuple):
+    """Text of a web page, the encoding that it was in if that is not UTF-8, and how many characters stand for bytes that are none in it."""
+
+    text: str
+    encoding: str
+    replaced: int
+
+
+_AS_BROWSERS = {
+    **dict.fromkeys(("iso-8859-1", "latin1", "latin-1", "us-ascii", "ascii"), WESTERN),
+    **dict.fromkeys(("gb2312", "gbk", "x-gbk"), "gb18030"),
+    **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean"), "cp949"),
+    **dict.fromkeys(("shift_jis", "shift-jis", "x-sjis", "sjis"), "cp932"),
+    **dict.fromkeys(("tis-620", "iso-8859-11"), "cp874"),
+    **{"iso-8859-9": "cp1254", "big5": "big5hkscs", "unicode": UTF_8},
+}
+"""Encodings as they are meant on the web, where they are others than of that name (WHATWG, Encoding)."""
+
+_NOT_ON_PAGES = ("utf-7", "unicode-escape", "raw-unicode-escape", *_OF_NAMES)
+_GOOD = 3
+"""Characters outside of ASCII for each byte that is none, from which on an encoding is taken for the right one."""
+
+
+def decode_page(
+    data: bytes, names: Sequence[str], encoding: str | None = None, *, is_cut: bool = False
+) -> PageText:
+    """Return the text of a page from the web: in the `encoding` that the user names; else as its mark, or the first of `names` that fits; else UTF-8, with a few bytes that are none
+    replaced; else what its bytes look like. `is_cut`: it may end within a character.
+
+    Raises `LineError`: it is in none of them.
+    """
+    is_wide = b"\0" in data[:64]  # UTF-16 without a mark
+    if encoding not in (None, AUTO) or mark_of(data) is not None or is_wide:
+        decoder = Decoder(AUTO if encoding is None else encoding)
+        return PageText(decoder.text(data), decoder.found, 0)
+    known = [found for name in names if (found := _on_pages(name))]
+    for name in dict.fromkeys((*known, UTF_8)):
+        with suppress(ValueError):
+            text = codecs.getincrementaldecoder(name)().decode(data, not is_cut)
+            return PageText(text, "" if name == UTF_8 else name, 0)
+    for name in dict.fromkeys((*known, UTF_8)):
+        text = data.decode(name, "replace")
+        bad = text.count("\ufffd")
+        if len(text) - len(text.encode("ascii", "ignore")) >= (1 + _GOOD) * bad:
+            return PageText(text, "" if name == UTF_8 else name, bad)
+    decoder = Decoder(AUTO)
+    return PageText(decoder.text(data), decoder.found, 0)
+
+
+@lru_cache(1024)  # pages may call them anything
+def _on_pages(name: str) -> str:
+    """Return the encoding that a page or server means by a name; empty if that is none."""
+    try:
+        found = codecs.lookup(_AS_BROWSERS.get(name, name))
+    except (LookupError, ValueError):
+        return ""
+    is_text = getattr(found, "_is_text_encoding", True) and found.name.replace("_", "-") not in _NOT_ON_PAGES
+    # who can read that it is UTF-16 does not read UTF-16
+    return "" if not is_text or found.name.startswith(("utf-16", "utf-32")) else found.name

@@ -12,7 +12,7 @@ import msgspec
 from dolma_dask.formats.json.exact import LineError
 from dolma_dask.sources.documents import Record
 from dolma_dask.sources.encoding import Decoder
-from dolma_dask.sources.html import text_of_html
+from dolma_dask.sources.pages import text_of_html
 
 if TYPE_CHECKING:
     from email.message import Message

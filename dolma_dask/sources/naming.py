@@ -93,10 +93,13 @@ def _glob_matches(path: str, pattern: str) -> bool:
     return re.fullmatch(translated.replace(r"\?", "[^/]"), path) is not None
 
 
-Kind = Literal["jsonl", "parquet", "csv", "tsv", "text", "html", "mail", "mbox", "tar"]
+Kind = Literal["jsonl", "parquet", "csv", "tsv", "text", "html", "mail", "mbox", "tar", "warc"]
 
 SINGLE: tuple[Kind, ...] = ("text", "html", "mail")
 """Kinds of files that are one document each."""
+
+OF_KNOWN_FIELDS: tuple[Kind, ...] = (*SINGLE, "mbox", "warc")
+"""Kinds of files whose fields are the same always."""
 
 _NAMED = 8
 """Files of no known kind that an error names."""
@@ -119,6 +122,8 @@ _KINDS: dict[str, Kind] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
     ".tar": "tar",
+    ".warc": "warc",
+    ".wet": "warc",
 }
 _MAILDIR = re.compile(r"(?:.*/)?(?:(?:cur|new)/[0-9]+\.[^/]+|[0-9]+\.[^/]+:2,[A-Za-z]*)")
 """Messages of a maildir have names without a suffix; those that were seen have flags."""

@@ -19,9 +19,11 @@ from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.mbox import Mailbox
 from dolma_dask.sources.naming import SINGLE, Kind, document_path, split_suffix
+from dolma_dask.sources.pages import Pages
 from dolma_dask.sources.parquet import ParquetTable
 from dolma_dask.sources.tar import TarArchive
 from dolma_dask.sources.text import TextFiles
+from dolma_dask.sources.warc import WarcArchive
 
 TEXT_SHARD_BYTES = 64 << 20
 """Stored bytes of text files per shard, about: half a task's worth of work."""
@@ -36,6 +38,7 @@ _SOURCES: dict[Kind, Callable[..., Source]] = {
     "parquet": ParquetTable,
     "tar": TarArchive,
     "tsv": CsvFile,
+    "warc": WarcArchive,
 }
 
 
@@ -112,6 +115,7 @@ def open_sources(
     function: UserFunction | None = None,
     encoding: str | None = None,
     skip: tuple[str, ...] = (),
+    pages: Pages = Pages(),  # noqa: B008 - it cannot change
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
@@ -123,7 +127,7 @@ def open_sources(
         urls = tuple(join(root, path) for path in paths)
         kind = split_suffix(paths[0]).kind
         if kind in SINGLE:
-            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding)
+            yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding, pages)
         else:
-            more = (lines, function, encoding, skip)
+            more = (lines, function, encoding, skip, pages)
             yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, *more)

@@ -27,6 +27,7 @@ from dolma_dask.sources.jsonl import read_json_lines
 from dolma_dask.sources.mbox import read_mbox
 from dolma_dask.sources.naming import SINGLE, RawName, split_suffix
 from dolma_dask.sources.text import add_text
+from dolma_dask.sources.warc import read_warc
 
 _KINDS = {
     tarfile.LNKTYPE: "hard link",
@@ -90,11 +91,13 @@ class TarArchive(RawFile, frozen=True):
             yield from read_csv(self, file, name.compression, file.name)
         elif name.kind == "mbox":
             yield from read_mbox(self, file, name.compression)
+        elif name.kind == "warc":
+            yield from read_warc(self, file, name.compression)
         elif name.kind == "jsonl":
             yield from read_json_lines(self, file, name.compression)
         else:
             raise CorruptFileError(
-                f"{file.url}: {name.kind} inside of a tar archive; expected JSON lines, CSV, text, web pages or mail. Unpack the archive.",
+                f"{file.url}: {name.kind} inside of a tar archive; expected JSON lines, CSV, text, web pages, mail or WARC. Unpack the archive.",
                 url=file.url,
             )
 

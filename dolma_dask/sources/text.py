@@ -33,6 +33,7 @@ from dolma_dask.sources.html import read_html
 from dolma_dask.sources.mail import read_mail
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import split_suffix
+from dolma_dask.sources.pages import Pages
 
 _decode_string = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
@@ -51,6 +52,7 @@ class TextFiles(Struct, frozen=True):
         None  # that makes documents of the text, see `dolma_dask.sources.functions`
     )
     encoding: str | None = None  # of the text; ``auto``: to be found; None: UTF-8
+    pages: Pages = Pages()  # how text is made of web pages
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
@@ -117,7 +119,9 @@ def _read_limited(stored: StoredFile, compression: Compression | None, limit: in
 def _documents(
     data: bytes, path: str, raw: "RawFile | TextFiles", decoder: Decoder
 ) -> Document | RecordDocuments:
-    record = _READERS[split_suffix(path).kind](data, path, decoder)
+    kind = split_suffix(path).kind
+    is_page = kind == "html"
+    record = read_html(data, path, decoder, raw.pages) if is_page else _READERS[kind](data, path, decoder)
     if raw.function is not None:
         converter = FunctionConverter(raw.function, raw.mapping, path)
         return converter.convert(record, 0, identity=_decode_string(record["id"]))
@@ -141,8 +145,7 @@ def _read_text(data: bytes, path: str, decoder: Decoder) -> Record:
 
 
 _READERS: dict[str, Callable[[bytes, str, Decoder], Record]] = {
-    "html": read_html,
     "mail": read_mail,
     "text": _read_text,
 }
-"""Kinds of files with one document, and what makes its fields of their bytes; the path is the id of one without."""
+"""Kinds of files with one document, besides web pages, and what makes its fields of their bytes; the path is the id of one without."""

@@ -11,7 +11,7 @@ import pytest
 from dolma_dask.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"langdetect", "lingua", "presidio", "kenlm"}
+HEAVY = {"langdetect", "lingua", "presidio", "trafilatura", "kenlm"}
 """Extras that `all` leaves out: what is compiled when installed, or takes 100 MB and more."""
 OPTIONAL = (*EXTRAS, "ipykernel", "IPython")
 

@@ -19,7 +19,7 @@ from dolma_dask.formats.exact_numbers import LIMIT, split
 
 Reason = Literal[
     "blank_line", "invalid_utf8", "nul_byte", "invalid_json", "not_an_object", "missing_field", "wrong_type",
-    "wrong_encoding", "function_failed", "wrong_document",
+    "wrong_encoding", "damaged_record", "function_failed", "wrong_document",
 ]  # fmt: skip
 """Why a line is no valid record, or why a function of the user makes no document of it."""
 

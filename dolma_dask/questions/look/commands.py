@@ -11,7 +11,7 @@ from dolma_dask.display import counted
 from dolma_dask.io import files
 from dolma_dask.questions.look.groups import Group
 from dolma_dask.sources import naming
-from dolma_dask.sources.naming import SINGLE, split_suffix
+from dolma_dask.sources.naming import OF_KNOWN_FIELDS, SINGLE, split_suffix
 
 _ABOUT = re.compile(
     r"(?:README|LICEN[CS]E|COPYING|NOTICE|CHANGELOG|CHANGES|CITATION|AUTHORS|CONTRIBUTORS)(?:[._-].*)?", re.I
@@ -95,7 +95,7 @@ def _plain(name: str) -> str:
 
 
 def _go_together(groups: Sequence[Group]) -> bool:
-    choices = {group.choice for group in groups if group.kind not in (*SINGLE, "mbox")}
+    choices = {group.choice for group in groups if group.kind not in OF_KNOWN_FIELDS}
     shards = [
         naming.document_path(path) for group in groups if group.kind not in SINGLE for path in group.paths
     ]

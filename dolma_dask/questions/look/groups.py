@@ -13,13 +13,10 @@ from typing import Any
 from dolma_dask.display import percent
 from dolma_dask.io.files import FileInfo
 from dolma_dask.questions.look.sample import FOLDERS, Choice, FieldRow, Seen, field_rows, flat, look_at
-from dolma_dask.sources.naming import SINGLE, split_suffix
+from dolma_dask.sources.naming import OF_KNOWN_FIELDS, SINGLE, split_suffix
 
 FEW = 0.025
 """The largest share of bad records that a command may set aside; with more of them, something is wrong with the files or the choice of fields."""
-
-_FIXED = ("mbox", *SINGLE)
-"""Kinds of files whose fields are known."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Group:
     @cached_property
     def choice(self) -> Choice:
         """Which field is what."""
-        return Choice() if self.kind in _FIXED else Choice.of(self.rows)
+        return Choice() if self.kind in OF_KNOWN_FIELDS else Choice.of(self.rows)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -68,7 +65,9 @@ class Group:
     @property
     def is_alike(self) -> bool:
         """Whether the choice fits each file."""
-        return self.kind in _FIXED or all(self._fits(one) for one in self.seen if one.records or one.bad)
+        return self.kind in OF_KNOWN_FIELDS or all(
+            self._fits(one) for one in self.seen if one.records or one.bad
+        )
 
     def _fits(self, one: Seen) -> bool:
         texts = (flat(record).get(self.choice.text) for record in one.records)

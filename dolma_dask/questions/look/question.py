@@ -22,7 +22,7 @@ from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Fact, Facts, Listing, Notes, Part, Sentences
 from dolma_dask.results.table import Column, Table
 from dolma_dask.sources import naming
-from dolma_dask.sources.naming import split_suffix
+from dolma_dask.sources.naming import OF_KNOWN_FIELDS, split_suffix
 from dolma_dask.taggers.word_lists import read_stop_words
 
 _MARK = b"<!doctype html><!-- a look by dolma-dask -->"
@@ -127,9 +127,9 @@ def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Seq
 
 
 def _facts(texts: Sequence[str], groups: Sequence[Group]) -> dict[str, str]:
-    having = [group for group in groups if group.rows and group.kind != "mbox"]  # its fields are known
+    having = [group for group in groups if group.rows and group.kind not in OF_KNOWN_FIELDS]
     fields = sorted({f"{group.choice.text} ({group.label})" for group in having})
-    names = {group.choice.id or "id" for group in having}
+    names = {group.choice.id or "id" for group in groups if group.rows}
     found = [str(row[name]) for group in groups for row in group.records for name in names if name in row]
     ids = f"{', '.join(sorted(names))}: {len(set(found)):,} different ones in {counted(len(found), 'record')}"
     lists = {language: frozenset(words) for language, words in read_stop_words().items()}

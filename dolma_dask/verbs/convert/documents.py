@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from dolma_dask.engine import Input, Unit, inputs_of
 from dolma_dask.formats import layout
@@ -23,8 +24,12 @@ from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import place_of
+from dolma_dask.sources.pages import Pages
 from dolma_dask.sources.plan import is_single
 from dolma_dask.sources.text import own_fields
+
+PASSED_NAMES = 40
+"""Kinds of records without documents that the record of a shard names."""
 
 
 class Conversion(Struct, frozen=True):
@@ -36,6 +41,7 @@ class Conversion(Struct, frozen=True):
     is_combined: bool = False  # records tell of which published files a shard was made
     encoding: str | None = None  # of the files' text; ``auto``: to be found; None: UTF-8
     skip: tuple[str, ...] = ()  # members of archives to leave out
+    pages: Pages = Pages()  # how text is made of web pages
 
     @property
     def params(self) -> dict[str, Any]:
@@ -45,6 +51,8 @@ class Conversion(Struct, frozen=True):
             params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}
         if self.encoding is not None:
             params["encoding"] = self.encoding
+        if self.pages != Pages():
+            params["pages"] = asdict(self.pages)
         return params
 
 
@@ -88,8 +96,10 @@ class RawDocuments(Struct, frozen=True):
         names = ["documents_in", "documents_out", "text_bytes_out"]
         names += ["records_dropped", "records_split"] if self.conversion.function else []
         counts, inputs, encodings = dict.fromkeys(names, 0), list[InputRecord](), Counter[str]()
+        passed = Counter[str]()
         for block in self._blocks(policy, inputs):
             encodings.update(block.encodings)
+            passed.update(dict(block.passed))
             quarantine.admit(block)
             batch = self._documents(block, counts)
             counts["documents_in"] += block.num_rows
@@ -102,12 +112,14 @@ class RawDocuments(Struct, frozen=True):
             **counts,
             "bad_records": quarantine.count,
             **({"skipped_members": skipped} if skipped else {}),
+            **({"records_passed_over": passed.total()} if passed else {}),
             "bytes_in": self.shard.bytes,
         }
         facts.info = {
             **({"skipped_members": quarantine.skipped_names} if skipped else {}),
             **({"places": self._places} if self.conversion.is_combined else {}),
             **({"encodings": dict(sorted(encodings.items()))} if encodings else {}),
+            **({"passed_over": _commonest(passed)} if passed else {}),
         }
 
     def _blocks(self, policy: RecordPolicy, inputs: list[InputRecord]) -> Iterator[Block]:
@@ -120,6 +132,7 @@ class RawDocuments(Struct, frozen=True):
             function=how.function,
             encoding=how.encoding,
             skip=how.skip,
+            pages=how.pages,
         )
         for source in sources:
             yield from source.read(inputs)
@@ -131,6 +144,13 @@ class RawDocuments(Struct, frozen=True):
         counts["records_dropped"] += int((sizes == 0).sum())
         counts["records_split"] += int((sizes > 1).sum())
         return documents_of(block.batch)
+
+
+def _commonest(passed: Counter[str]) -> dict[str, int]:
+    """Return how often what was passed over, the rarest of it as one: media types may be called anything."""
+    most = dict(sorted(passed.items(), key=lambda item: (-item[1], item[0]))[:PASSED_NAMES])
+    rest = passed.total() - sum(most.values())
+    return most | ({"others": rest} if rest else {})
 
 
 class PartsOutput(Struct, frozen=True):

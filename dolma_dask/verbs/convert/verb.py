@@ -34,6 +34,7 @@ from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
 from dolma_dask.sources.encoding import known_encoding
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw, sorted_out, unread
+from dolma_dask.sources.pages import Extractor, Pages
 from dolma_dask.sources.plan import combined
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.convert.documents import Conversion, PartsOutput, RawDocuments
@@ -44,6 +45,9 @@ COMBINED_BYTES = 1_000_000_000
 VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
 
+
+_NAMED = 12
+"""Kinds of records without documents that a note names."""
 
 _OF_MAPPING = ("mapping", "id", "text", "source_field", "added", "created", "metadata")
 """Options that say which field is what."""
@@ -120,6 +124,16 @@ class ConvertOptions(RecordOptions, SkipOptions):
             convert=known_encoding,
         ),
     ] = None
+    store_html: Annotated[
+        bool,
+        Opt(
+            "Keep the HTML of each web page in metadata.html, as taggers of licences (cc_re) read it.",
+            is_flag=True,
+        ),
+    ] = False
+    extractor: Annotated[
+        Extractor, Opt("Package that finds the main text of web pages; each is an extra of its own.")
+    ] = "resiliparse"
     under: Annotated[
         str | None,
         Opt(
@@ -194,7 +208,7 @@ def convert(
     *,
     options: ConvertOptions,
 ) -> Summary:
-    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, mail, and tars of them; files, folders and globs.
+    """Turn raw files into documents: JSON lines, Parquet, CSV, text, web pages, WARC, mail, and tars of them; files, folders and globs.
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
@@ -227,7 +241,15 @@ def convert(
     _check_outside(inputs, target)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
-    how = Conversion(base, fields, function, is_combined, options.encoding, tuple(options.skip or ()))
+    how = Conversion(
+        base,
+        fields,
+        function,
+        is_combined,
+        options.encoding,
+        tuple(options.skip or ()),
+        Pages(options.extractor, options.store_html),
+    )
     plan = _plan(target, how, shards, options)
     ran = _all_read(plan, odd, options)
     notes = [*ran.summary.notes, *left_out]
@@ -236,7 +258,8 @@ def convert(
     if bad := ran.summary.counts.get("bad_records"):
         place = files.join(target, f"{layout.QUARANTINE}/convert")
         notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
-    notes += [*skipped_notes(ran.records.values()), *_encoding_notes(ran.records.values())]
+    records = ran.records.values()
+    notes += [*skipped_notes(records), *_encoding_notes(records), *_passed_notes(records)]
     return replace(ran.summary, notes=tuple(notes))
 
 
@@ -248,6 +271,18 @@ def _encoding_notes(records: Iterable[Record]) -> Iterator[str]:
     if files_of:
         names = ", ".join(f"{name} {count:,}" for name, count in files_of.most_common())
         yield f"{counted(files_of.total(), 'file')} not in UTF-8: {names}; metadata.encoding of each document says so"
+
+
+def _passed_notes(records: Iterable[Record]) -> Iterator[str]:
+    """Say which records of archives of the web hold no documents."""
+    passed: Counter[str] = Counter()
+    for record in records:
+        passed.update(record.info.get("passed_over", {}))
+    if passed:
+        names = ", ".join(f"{name} {count:,}" for name, count in passed.most_common(_NAMED))
+        rest = passed.total() - sum(count for _, count in passed.most_common(_NAMED))
+        more = f", others {rest:,}" if rest else ""
+        yield f"{counted(passed.total(), 'record')} of WARC files passed over, which hold no page or text: {names}{more}"
 
 
 def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: ConvertOptions) -> Plan:
@@ -268,6 +303,8 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
         "shard_bytes": options.shard_bytes,
         "combine": options.combine,
         "encoding": options.encoding,
+        "store_html": options.store_html or None,
+        "extractor": None if options.extractor == "resiliparse" else options.extractor,
         "format": options.format,
     }
     plan = document_plan(

@@ -21,6 +21,7 @@ from dolma_dask.sources.naming import SINGLE, document_path, known_suffixes, lis
 from dolma_dask.sources.parquet import ParquetTable
 from dolma_dask.sources.tar import TarArchive
 from dolma_dask.sources.text import TextFiles
+from dolma_dask.sources.warc import WarcArchive
 
 NAMED = FieldMapping(source_name="s")
 
@@ -57,6 +58,7 @@ def test_an_unknown_suffix_is_refused_with_the_known_ones(path: str) -> None:
 def test_every_known_suffix_has_its_source(suffix: str) -> None:
     kinds: dict[str, type] = {"jsonl": JsonLines, "parquet": ParquetTable, "tar": TarArchive, "mbox": Mailbox}
     kinds |= dict.fromkeys(SINGLE, TextFiles) | dict.fromkeys(("csv", "tsv"), CsvFile)
+    kinds["warc"] = WarcArchive
     (source,) = open_sources("s3://b/raw", [FileInfo(f"x{suffix}", 1, "")], NAMED)
     assert type(source) is kinds[split_suffix(suffix).kind]
 

@@ -1,0 +1,222 @@
+"""WARC files, as crawlers write them: a document for each page that was fetched, and for each text of a WET file.
+
+Of responses with status 2xx, and of resources, pages become their main text and plain texts stay as they are; records that are neither are counted by
+what they are. Id and metadata are those of the Dolma toolkit (``dolma warc``): the digest of the payload, ``warc_url``, ``url`` and so on. Cost: that of the
+text of web pages, 1 ms for each; the records themselves are read at the speed of their decompression.
+"""
+
+import base64
+import hashlib
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import xxhash
+from msgspec import Struct
+
+from dolma_dask.errors import UsageError
+from dolma_dask.formats.http_messages import PayloadError, payload_of, split_response
+from dolma_dask.formats.json.exact import LineError
+from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.stream import Compression, StoredFile, compression_of, read_pieces
+from dolma_dask.io.warc import WarcRecord, parse_head, read_records
+from dolma_dask.sources.base import BlockBuilder, RawFile, finish
+from dolma_dask.sources.documents import Record
+from dolma_dask.sources.encoding import decode_page
+from dolma_dask.sources.functions import converter_of
+from dolma_dask.sources.html import declared_encoding
+from dolma_dask.sources.rows import add_row
+from dolma_dask.text.urls import normalized_url
+
+_PAGES = ("text/html", "application/xhtml+xml")
+_TYPES = ("request", "metadata", "revisit", "continuation", "warcinfo")
+"""Types of records that hold no document."""
+
+_NO_TYPES = ("", "unk", "application/octet-stream", "application/unknown")
+"""What servers say that do not know."""
+
+_MIME = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,60}", re.ASCII)
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE | re.ASCII)
+_LOOKS_LIKE_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|title|meta)\b", re.IGNORECASE
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class WarcArchive(RawFile, frozen=True):
+    """The documents of one file."""
+
+    def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
+        """Yield the documents; see `dolma_dask.sources.base.Source`."""
+        with closing(StoredFile(self.url)) as stored:
+            yield from read_warc(self, stored, compression_of(self.url.lower()))
+            finish(stored, self.path, inputs)
+
+
+def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
+    """Yield the documents of an open file, or member of an archive.
+
+    Raises `UsageError`: the mapping has no `source_name`.
+    """
+    if raw.mapping.source_name is None and raw.function is None:
+        raise UsageError(
+            f"{stored.url}: a WARC file does not say what source it is from; expected a name for all of them: --source NAME.",
+            path=raw.path,
+        )
+    converter = converter_of(raw.function, raw.mapping, raw.path, raw.url)
+    builder = BlockBuilder(stored.section.start.row, converter.schema)
+    documents = _Documents(raw)
+    most = raw.max_record_bytes
+    for record in read_records(read_pieces(stored, compression), stored.url, most):
+        try:
+            fetched = documents.fetched(record)
+            if record.size > most:
+                builder.refuse_size(stored.url, record.offset, record.size, most, record.block)
+            else:
+                fields = documents.fields(record, fetched)
+                add_row(builder, raw, converter, fields, stored.url, record.offset)
+        except _NoDocument as passed:
+            builder.passed[str(passed)] += 1
+        except LineError as error:
+            builder.refuse(stored.url, record.offset, error.reason, error.expected, record.block)
+        if builder.size >= raw.block_bytes:
+            yield builder.take()
+    if builder:
+        yield builder.take()
+
+
+class _NoDocument(Exception):  # noqa: N818 - nothing is wrong
+    """A record that holds no document, by what it is."""
+
+
+class _Fetched(Struct, frozen=True):
+    """What a record holds."""
+
+    body: bytes  # as it is stored
+    type: str  # its media type, as the server says it
+    kind: str  # the same, as far as anybody knows: of a page, or of plain text
+    charset: str
+    fields: Mapping[str, str]  # of the response
+
+
+class _Documents:
+    """Makes documents of the records of one file."""
+
+    def __init__(self, raw: RawFile) -> None:
+        self._raw = raw
+        self._name = posixpath.basename(raw.path)
+        self._date = ""  # of the file, as its record ``warcinfo`` says
+        self._seen: Counter[int] = Counter()  # ids
+
+    def fetched(self, record: WarcRecord) -> _Fetched:
+        """Return what a record holds, if that may be a document.
+
+        Raises `LineError`: it is damaged. Raises `_NoDocument`.
+        """
+        if record.damage:
+            raise LineError("damaged_record", record.damage)
+        if record.type == "warcinfo":
+            self._name, self._date = record.head.get("warc-filename") or self._name, record.date
+        if record.type not in ("response", "resource", "conversion"):
+            raise _NoDocument(record.type if record.type in _TYPES else "other types of records")
+        if not record.size:
+            raise _NoDocument("empty")
+        return _fetched(record)
+
+    def fields(self, record: WarcRecord, fetched: _Fetched) -> Record:
+        """Return the fields of a document.
+
+        Raises `LineError`: the payload is damaged, or its text in an encoding that nobody knows. Raises `_NoDocument`: it is empty.
+        """
+        is_cut = "warc-truncated" in record.head
+        try:
+            data = payload_of(fetched.body, fetched.fields, self._raw.max_record_bytes, is_cut=is_cut)
+        except PayloadError as error:
+            raise LineError("damaged_record", str(error)) from error
+        if not data.strip():
+            raise _NoDocument("empty")
+        is_page = fetched.kind in _PAGES
+        names = [fetched.charset, declared_encoding(data) if is_page else ""]
+        found = decode_page(data, names, self._raw.encoding, is_cut=is_cut)
+        values = self._values(record, fetched)
+        if is_page:
+            page = self._raw.pages.read(found.text, alt_texts=False)  # as the Dolma toolkit does
+            values |= {"text": page.text, "title": page.title}
+        else:
+            values |= {"text": _plain(found.text)}
+        values |= {"encoding": found.encoding, "replaced_characters": found.replaced}
+        values |= {"html": found.text} if is_page and self._raw.pages.keeps_html else {}
+        values["id"] = self._id(record, fetched)
+        return {name: _encode(value) for name, value in values.items() if value or name in _ALWAYS}
+
+    def _values(self, record: WarcRecord, fetched: _Fetched) -> dict[str, Any]:
+        """Return what is known without the payload."""
+        head = record.head
+        url = head.get("warc-target-uri", "").strip("<>")
+        if not url:
+            raise LineError("damaged_record", "a field WARC-Target-URI: where it was fetched")
+        return {
+            "created": record.date,
+            "warc_url": url,
+            "url": normalized_url(url),
+            "warc_date": self._date or record.date,
+            "warc_filename": self._name,
+            "content_type": fetched.type,
+            "uncompressed_offset": record.offset,
+            "warc_record_id": head.get("warc-record-id", "").strip("<>"),
+            "warc_refers_to": head.get("warc-refers-to", "").strip("<>"),
+            "warc_languages": head.get("warc-identified-content-language", ""),
+        }
+
+    def _id(self, record: WarcRecord, fetched: _Fetched) -> str:
+        """Return the digest of the payload; behind it a number, if that is not the first of the file."""
+        names = ("warc-payload-digest", *(() if record.type == "response" else ("warc-block-digest",)))
+        digests = (record.head.get(name, "").rpartition(":")[2].strip().lower() for name in names)
+        digest = next(filter(None, digests), "") or _digest(fetched.body)
+        key = xxhash.xxh3_64_intdigest(digest.encode())
+        number = self._seen[key]
+        self._seen[key] += 1
+        return f"{digest}-{number}" if number else digest
+
+
+_ALWAYS = ("text", "uncompressed_offset")
+"""Fields that are there with any value."""
+
+
+def _fetched(record: WarcRecord) -> _Fetched:
+    """Return what a record holds.
+
+    Raises `LineError`: it is damaged. Raises `_NoDocument`: it is no page or text.
+    """
+    body, fields = record.block, record.head
+    if record.type == "response" and (body[:5] == b"HTTP/" or "http" in fields.get("content-type", "")):
+        response = split_response(body)
+        if response is None:
+            raise LineError("damaged_record", "a response that begins with a line such as HTTP/1.1 200 OK")
+        if not 200 <= response.status < 300:
+            raise _NoDocument(f"status {response.status}")
+        body, fields = response.body, parse_head(response.head)
+    full = fields.get("content-type", "")
+    said = full.partition(";")[0].strip()
+    kind = (record.head.get("warc-identified-payload-type") or said).lower()
+    if kind in _NO_TYPES and _LOOKS_LIKE_PAGE.match(body):
+        kind = _PAGES[0]
+    if kind not in (*_PAGES, "text/plain"):
+        raise _NoDocument(kind if _MIME.fullmatch(kind) else "other content types")
+    charset = _CHARSET.search(full)
+    return _Fetched(body, said, kind, charset[1].lower() if charset else "", fields)
+
+
+def _digest(body: bytes) -> str:
+    return base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode().lower()
+
+
+def _plain(text: str) -> str:
+    if "\0" in text:
+        raise LineError("nul_byte", "plain text without NUL characters")
+    return text
