@@ -28,6 +28,7 @@ from dolma_dask.pipelines.dolma_options import (
     Stat,
     Tag,
     Tokens,
+    Warc,
     format_of,
     leaves,
 )
@@ -37,9 +38,6 @@ from dolma_dask.registry import COMMANDS, load
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.summary import Summary
 from dolma_dask.taggers.registry import get_tagger, register_toolkit
-
-_WARC = """WARC files are not read here. What the toolkit's warc writes, documents in a folder `documents`, is a dataset here; other texts become one with
-  dolma-dask convert FOLDER --to DATASET"""
 
 
 class Call(Struct, frozen=True):
@@ -59,7 +57,8 @@ class Call(Struct, frozen=True):
             return f"dolma-dask -c FILE {self.verb}"
         names = spellings(COMMANDS[self.verb].load())
         words = [word for name, value in self.options.items() for word in _spelled(names[name], value)]
-        return shlex.join(["dolma-dask", self.verb, *map(str, self.places), *words])
+        places = [place for one in self.places for place in ([one] if isinstance(one, str) else one)]
+        return shlex.join(["dolma-dask", self.verb, *places, *words])
 
 
 def _spelled(option: str, value: Any) -> list[str]:
@@ -101,8 +100,6 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
 
     Raises `UsageError`: something is unknown, has a value that it cannot have, is missing, or cannot be done here.
     """
-    if name not in CONFIGS:
-        raise UsageError(_WARC)
     given = read(CONFIGS[name], words, file, load(OWN[name]), name)
     _check_places(name, given.places)
     plan = _PLANS[name](given)
@@ -126,8 +123,6 @@ def _check_places(name: str, places: Sequence[str]) -> None:
 
 def help_of(name: str) -> str:
     """Return the options of a command of the toolkit, with what each does here."""
-    if name not in CONFIGS:
-        return _WARC
     head = f"Usage: dolma-dask [-c FILE] {name} [OPTIONS]\n\nOptions of the Dolma toolkit's {name}, also in a file in YAML or JSON, and what they do here:\n"
     lines = [
         f"--{leaf.name}  {leaf.kind}, {leaf.shown_default}\n{_filled(leaf.row.here)}"
@@ -193,7 +188,9 @@ def _check_destination(given: Given, config: Tag, root: str) -> None:
         return
     name = config.experiment or (config.taggers[0] if len(config.taggers) == 1 else "<experiment>")
     expected = f"{root}/{layout.ATTRIBUTES}/{name}"
-    if files.resolved(expected) not in {files.resolved(files.normalize(one)) for one in config.destination}:
+    if files.resolved(files.normalize(expected)) not in {
+        files.resolved(files.normalize(one)) for one in config.destination
+    }:
         given.wrong(
             "destination",
             f"{', '.join(config.destination)}; expected {expected}: attributes lie beside the documents, where mix finds them. Leave it out, and give an experiment.",
@@ -383,6 +380,24 @@ def _stat(given: Given) -> Plan:
     )
 
 
+def _warc(given: Given) -> Plan:
+    config: Warc = given.config
+    for name, group in (("pre", config.pre), ("post", config.post)):
+        if group.taggers or group.skip:
+            given.wrong(
+                name,
+                "taggers do not run here; expected them afterwards: dolma-dask tag NEW_DATASET --taggers ... (store_html_in_metadata keeps the HTML for them).",
+            )
+    if len(config.destination) != 1:
+        given.wrong(
+            "destination", f"{len(config.destination)} of them; expected one folder, of the new dataset."
+        )
+    if not config.documents:
+        given.wrong("documents", "there are none; expected WARC files, folders or patterns.")
+    to = config.destination[0].rstrip("/").removesuffix(f"/{layout.DOCUMENTS}")
+    return Plan([Call("convert", (config.documents,), {"to": to, **given.options()})])
+
+
 def _list(given: Given) -> Plan:
     return Plan([Call("list", tuple(given.places), given.options())])
 
@@ -394,11 +409,13 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
     "tokens": _tokens,
     "list": _list,
     "stat": _stat,
+    "warc": _warc,
 }
 
 OWN: Mapping[str, str] = {
     **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat")},
     "mix": "dolma_dask.pipelines.dolma_mix:mix_config",
     "tokens": COMMANDS["ragged"].function,
+    "warc": COMMANDS["convert"].function,
 }
 """Functions whose options may stand among the toolkit's, by its command."""

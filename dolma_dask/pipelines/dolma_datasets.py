@@ -1,8 +1,10 @@
 """Files that the Dolma toolkit's commands name by patterns -> the datasets in which they lie, and options for the part of each that is meant."""
 
+import os
 import posixpath
 from collections.abc import Collection, Sequence
 from glob import escape
+from pathlib import Path
 from typing import Any
 
 from dolma_dask.dataset import matches as is_chosen
@@ -28,7 +30,7 @@ def find_datasets(
         notes += [] if urls else [f"{folder}: no file matches {pattern}"]
         for url in urls:
             root, path = split(url, folder)
-            found.setdefault(root, {})[path] = None
+            found.setdefault(_as_given(root, pattern), {})[path] = None
     if not found:
         shown = ", ".join(patterns) or "nothing, since none are given"
         given.wrong(
@@ -37,6 +39,12 @@ def find_datasets(
     ends = [f"/{pattern}".rpartition(f"/{folder}/")[2] for pattern in patterns]
     parts = _part if folder == layout.DOCUMENTS else _sets
     return {root: parts(given, root, list(paths), ends) for root, paths in found.items()}, notes
+
+
+def _as_given(root: str, pattern: str) -> str:
+    """Return the root of a dataset, seen from the current folder if the pattern is."""
+    is_relative = files.is_local(pattern) and not Path(pattern).expanduser().is_absolute()
+    return os.path.relpath(root) if is_relative else root
 
 
 def _sets(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -> dict[str, Any]:
@@ -76,7 +84,7 @@ def apart(folders: Sequence[str], roots: Collection[str]) -> dict[str, str]:
         return {}
     if len(roots) == 1:
         return dict.fromkeys(roots, folders[0])
-    above = posixpath.commonpath([root.partition("://")[2] or root for root in roots])
-    return {
-        root: files.join(folders[0], root.partition(above)[2].strip("/").replace("/", "_")) for root in roots
-    }
+    paths = {root: files.normalize(root).partition("://")[2] or files.normalize(root) for root in roots}
+    above = posixpath.commonpath(list(paths.values()))
+    names = {root: posixpath.relpath(path, above).replace("/", "_") for root, path in paths.items()}
+    return {root: files.join(folders[0], name) for root, name in names.items()}

@@ -419,6 +419,42 @@ class Stat(Struct, forbid_unknown_fields=True):
     regex: Annotated[str | None, Row("`--regex`", "regex")] = None
 
 
+# ------------------------------------------------------------------------------------------------ warc
+
+
+class InlineTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers that run while documents are made."""
+
+    taggers: Annotated[
+        list[str],
+        Row(
+            "refused: tag the new dataset, `dolma-dask tag`; licences are found in the HTML that store_html_in_metadata keeps"
+        ),
+    ] = []
+    skip: Annotated[bool, Row("refused: drop documents by a filter of the mix")] = False
+
+
+class Warc(Struct, forbid_unknown_fields=True):
+    """Options of `warc`."""
+
+    source_name: Annotated[str, Row("`--source`", "source")]
+    documents: Annotated[
+        list[str], Row("the WARC and WET files, folders or patterns that `convert` reads")
+    ] = []
+    destination: Annotated[
+        list[str], Row("`--to`, one dataset; files lie in its `documents`, which may stand at the end")
+    ] = []
+    processes: _Processes = None
+    ignore_existing: _Overwrite = False
+    debug: _Debug = False
+    linearizer: Annotated[str, Row("`--extractor`", "extractor")] = "resiliparse"
+    pre: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    post: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    store_html_in_metadata: Annotated[bool, Row("`--store-html`", "store_html")] = False
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    dryrun: _DryRun = False
+
+
 CONFIGS: Mapping[str, type[Struct]] = {
     "tag": Tag,
     "dedupe": Dedupe,
@@ -426,6 +462,7 @@ CONFIGS: Mapping[str, type[Struct]] = {
     "tokens": Tokens,
     "list": List,
     "stat": Stat,
+    "warc": Warc,
 }
 """Records of the commands, by name."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from toolkit_table import PAGE, with_tables
 
 from dolma_dask.cli import main
 from dolma_dask.pipelines.dolma_calls import OWN
@@ -126,8 +127,8 @@ dedupe: {name: same, skip_empty: false, documents: {attribute_name: dup, key: "$
 
 SHOWN = {
     "tag --documents v0/documents/*.jsonl v1/documents/**/*.jsonl --taggers char_length_v1 --debug --dryrun": [
-        "dolma-dask tag ROOT/v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
-        "dolma-dask tag ROOT/v1 --taggers char_length_v1 --scheduler synchronous",
+        "dolma-dask tag v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
+        "dolma-dask tag v1 --taggers char_length_v1 --scheduler synchronous",
     ],
     "tag v0 --taggers char_length_v1 --processes 3 --ignore-existing --dryrun": [
         "dolma-dask tag v0 --taggers char_length_v1 --workers 3 --overwrite"
@@ -136,7 +137,7 @@ SHOWN = {
         "dolma-dask dedupe v0 --min-words 3 --unit paragraph --ngram 8 --overlap 1.0 --stride 1 --name p --key p --bloom f --bloom-keys 9"
     ],
     "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
-        "dolma-dask dedupe ROOT/v0 --key d --by text --name d --format jsonl.zst --others ROOT/v1"
+        "dolma-dask dedupe v0 --key d --by text --name d --format jsonl.zst --others v1"
     ],
 }
 
@@ -149,7 +150,7 @@ def test_a_rehearsal_prints_what_would_be_called(
     assert main([*words.split(), "--no-progress"]) == 0
     text = capsys.readouterr().out
     lines = [line[2:] for line in text.splitlines() if line.startswith("# dolma-dask")]
-    assert sorted(lines) == sorted(line.replace("ROOT", str(corpus)) for line in SHOWN[words])
+    assert sorted(lines) == sorted(SHOWN[words])
     assert not (corpus / "v0/attributes").exists()
     (corpus / "again.yaml").write_text(text)
     name, *places = words.partition(" --")[0].split()
@@ -175,6 +176,8 @@ FILES = {
     "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
     "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",
+    "warc {documents: [a.warc.gz], destination: [b]}": "needs `source_name`, which is missing",
+    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [d]}}": "pre: taggers do not run here",
     "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
     "mix {processes: 3}": "has no streams",
 }
@@ -229,3 +232,9 @@ def test_every_option_says_what_it_does_here(capsys: pytest.CaptureFixture[str])
     for name in TOOLKIT:
         assert main(["-c", "FILE", name, "--help"]) == 0
         assert name in capsys.readouterr().out
+
+
+def test_the_page_has_every_option() -> None:
+    """After changes: python tools/toolkit_table.py."""
+    assert PAGE.read_text() == with_tables(PAGE.read_text())
+    assert {*CONFIGS} == {*TOOLKIT}
