@@ -485,6 +485,11 @@ def dedupe(
     overlap: float = 1.0,
     skip_short: bool = False,
     min_copies: int | None = None,
+    bloom: str | None = None,
+    read_only: bool = False,
+    bloom_bytes: int | None = None,
+    bloom_keys: int | None = None,
+    bloom_rate: float | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -599,6 +604,18 @@ def dedupe(
     min_copies : int, optional
         Flag only what occurs in at least so many different documents, and then all of it, the first included: menus, cookie notes and other
         boilerplate. By default all but the first of equal paragraphs are flagged.
+    bloom : str, optional
+        File or URL of a Bloom filter to write, of the keys of all documents or paragraphs that were compared, one of each kept: what is in it
+        was here. Flags are exact, they do not come from it.
+    read_only : bool, optional
+        Flag what is in the filter, and leave it as it is: what an earlier crawl had, or the documents of a benchmark. Documents here are not
+        compared with each other.
+    bloom_bytes : int, optional
+        Size of the filter, rounded down to half a mebibyte or more.
+    bloom_keys : int, optional
+        Keys that the filter is made for; by default as many as there are, equal ones counted each.
+    bloom_rate : float, optional
+        Share of other keys that the filter may find wrongly; by default 0.000001. It decides the size with `bloom_keys`.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
