@@ -8,22 +8,30 @@ import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from glob import escape
 from typing import Any
 
 import msgspec
 import yaml
 from msgspec import Struct
 
-from dolma_dask.dataset import matches as is_chosen
 from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.patterns import matches, split
+from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_options import CONFIGS, Compression, Dedupe, Tag, format_of, leaves
-from dolma_dask.pipelines.dolma_words import answer
+from dolma_dask.pipelines.dolma_datasets import apart, find_datasets
+from dolma_dask.pipelines.dolma_options import (
+    CONFIGS,
+    Compression,
+    Dedupe,
+    Stat,
+    Tag,
+    Tokens,
+    Warc,
+    format_of,
+    leaves,
+)
 from dolma_dask.pipelines.over_all import answers
 from dolma_dask.pipelines.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
@@ -49,7 +57,8 @@ class Call(Struct, frozen=True):
             return f"dolma-dask -c FILE {self.verb}"
         names = spellings(COMMANDS[self.verb].load())
         words = [word for name, value in self.options.items() for word in _spelled(names[name], value)]
-        return shlex.join(["dolma-dask", self.verb, *map(str, self.places), *words])
+        places = [place for one in self.places for place in ([one] if isinstance(one, str) else one)]
+        return shlex.join(["dolma-dask", self.verb, *places, *words])
 
 
 def _spelled(option: str, value: Any) -> list[str]:
@@ -81,7 +90,7 @@ class Rehearsal(Answer, frozen=True):
         return int(self.answer.exit_status)
 
     def __str__(self) -> str:
-        comments = [*self.calls, *str(self.answer).splitlines()]
+        comments = "\n".join([*self.calls, str(self.answer)]).splitlines()
         shown = yaml.safe_dump(self.config, sort_keys=True, allow_unicode=True)
         return "\n".join([shown.rstrip(), *(f"# {line}".rstrip() for line in comments)])
 
@@ -91,8 +100,6 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
 
     Raises `UsageError`: something is unknown, has a value that it cannot have, is missing, or cannot be done here.
     """
-    if name not in CONFIGS:
-        raise UsageError(answer([name, *words], file) or name)
     given = read(CONFIGS[name], words, file, load(OWN[name]), name)
     _check_places(name, given.places)
     plan = _PLANS[name](given)
@@ -116,8 +123,6 @@ def _check_places(name: str, places: Sequence[str]) -> None:
 
 def help_of(name: str) -> str:
     """Return the options of a command of the toolkit, with what each does here."""
-    if name not in CONFIGS:
-        return answer([name]) or ""
     head = f"Usage: dolma-dask [-c FILE] {name} [OPTIONS]\n\nOptions of the Dolma toolkit's {name}, also in a file in YAML or JSON, and what they do here:\n"
     lines = [
         f"--{leaf.name}  {leaf.kind}, {leaf.shown_default}\n{_filled(leaf.row.here)}"
@@ -157,7 +162,7 @@ def _tag(given: Given) -> Plan:
     config: Tag = given.config
     options = {"taggers": config.taggers, **given.options()}
     _check_taggers(given, config)
-    found, notes = _datasets(given, config.documents)
+    found, notes = find_datasets(given, config.documents)
     for root in found:
         _check_destination(given, config, root)
     return Plan([Call("tag", (root,), {**options, **only}) for root, only in found.items()], notes)
@@ -183,7 +188,9 @@ def _check_destination(given: Given, config: Tag, root: str) -> None:
         return
     name = config.experiment or (config.taggers[0] if len(config.taggers) == 1 else "<experiment>")
     expected = f"{root}/{layout.ATTRIBUTES}/{name}"
-    if files.resolved(expected) not in {files.resolved(files.normalize(one)) for one in config.destination}:
+    if files.resolved(files.normalize(expected)) not in {
+        files.resolved(files.normalize(one)) for one in config.destination
+    }:
         given.wrong(
             "destination",
             f"{', '.join(config.destination)}; expected {expected}: attributes lie beside the documents, where mix finds them. Leave it out, and give an experiment.",
@@ -192,9 +199,11 @@ def _check_destination(given: Given, config: Tag, root: str) -> None:
 
 def _dedupe(given: Given) -> Plan:
     config: Dedupe = given.config
-    group, flags = config.dedupe, config.dedupe.documents
-    _check_dedupe(given, config)
-    name = group.name or str(flags.attribute_name)
+    group = config.dedupe
+    is_by_paragraph = group.paragraphs.attribute_name is not None
+    key = group.paragraphs.attribute_name if is_by_paragraph else group.documents.attribute_name
+    _check_dedupe(given, config, is_by_paragraph)
+    name = group.name or str(key)
     notes = []
     if group.num_partitions > 1:
         name = f"{name}_0"
@@ -203,7 +212,7 @@ def _dedupe(given: Given) -> Plan:
         )
         if group.partition_index:
             return Plan((), notes)
-    found, more = _datasets(given, config.documents)
+    found, more = find_datasets(given, config.documents)
     first, *others = found
     only = found[first].get("only")
     if others and any(found.values()):
@@ -213,8 +222,14 @@ def _dedupe(given: Given) -> Plan:
         )
     options = {
         **given.options(),
-        "by": _column(given, flags.key or "$.text"),
+        **(
+            _of_paragraphs(config)
+            if is_by_paragraph
+            else {"by": _column(given, group.documents.key or "$.text")}
+        ),
         "name": name,
+        "key": key,
+        **_filter(config),
         **_format(config.compression),
         **({"others": others} if others else {}),
         **({"only": only} if only else {}),
@@ -222,34 +237,56 @@ def _dedupe(given: Given) -> Plan:
     return Plan([Call("dedupe", (first,), options)], [*notes, *more])
 
 
-def _check_dedupe(given: Given, config: Dedupe) -> None:
+def _of_paragraphs(config: Dedupe) -> dict[str, Any]:
+    """Return the options for paragraphs."""
+    paragraphs, ngram = config.dedupe.paragraphs, config.dedupe.paragraphs.by_ngram
+    options: dict[str, Any] = {"unit": "paragraph"}
+    if paragraphs.paragraph_separator != "\n":
+        options["separator"] = paragraphs.paragraph_separator
+    if ngram.ngram_length:
+        options |= {"ngram": ngram.ngram_length, "overlap": ngram.overlap_threshold}
+        options |= {
+            "stride": max(1, ngram.stride),
+            **({"skip_short": True} if ngram.skip_short_paragraphs else {}),
+        }
+    return options
+
+
+def _filter(config: Dedupe) -> dict[str, Any]:
+    """Return the options for a Bloom filter."""
+    given = config.bloom_filter
+    if given.file is None:
+        return {}
+    if given.read_only:
+        return {"bloom": given.file, "read_only": True}
+    rate = None if given.size_in_bytes else given.desired_false_positive_rate
+    shape = {"bloom_bytes": given.size_in_bytes, "bloom_keys": given.estimated_doc_count, "bloom_rate": rate}
+    return {"bloom": given.file, **{name: value for name, value in shape.items() if value}}
+
+
+def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:
     """Refuse what would give other flags than the toolkit's."""
-    group, bloom = config.dedupe, config.bloom_filter
-    if group.paragraphs.attribute_name is not None:
+    group = config.dedupe
+    if group.documents.attribute_name is None and not is_by_paragraph:
         given.wrong(
-            "dedupe.paragraphs",
-            "nothing here finds duplicates among paragraphs or their n-grams yet; dedupe.documents flags whole documents.",
+            "dedupe.documents.attribute_name",
+            "it is missing, and so is dedupe.paragraphs.attribute_name; expected one of them, the key of the flags.",
         )
-    if group.documents.attribute_name is None:
-        given.wrong("dedupe.documents.attribute_name", "it is missing; expected the key of the flags.")
+    if group.documents.attribute_name is not None and is_by_paragraph:
+        given.wrong("dedupe.paragraphs", "dedupe.documents is there too; expected one of them.")
     for name in ("skip_empty", "min_length", "min_words"):
-        if getattr(group, name):
+        if getattr(group, name) and not is_by_paragraph:
             given.wrong(
                 f"dedupe.{name}",
-                "every value counts here; expected it left out. Let short texts pass in the filter of the mix.",
+                "of documents every value counts; expected it left out. Let short texts pass in the filter of the mix.",
             )
     if group.document_dir != layout.DOCUMENTS:
         given.wrong(
             "dedupe.document_dir",
             f"{group.document_dir!r}; expected {layout.DOCUMENTS}, the folder of a dataset's documents. Rename it.",
         )
-    is_there = bloom.file is not None and files.stat(files.normalize(bloom.file))
-    if bloom.read_only or is_there:
-        given.wrong(
-            "bloom_filter.file",
-            f"{bloom.file} is {'there' if is_there else 'read_only'}; expected none: values are compared exactly with each other, and filters of earlier runs are not "
-            "read. Give all datasets in one call.",
-        )
+    if config.bloom_filter.read_only and config.bloom_filter.file is None:
+        given.wrong("bloom_filter.file", "it is missing; expected the filter that is read.")
 
 
 _PATH = re.compile(r"(?:\$\.?)?(\w[\w-]*(?:\.\w[\w-]*)*)")
@@ -275,60 +312,110 @@ def _mix(given: Given) -> Plan:
     return Plan([Call("mix", (given.config,), {}, OWN["mix"])])
 
 
+def _tokens(given: Given) -> Plan:
+    config: Tokens = given.config
+    to = config.destination or next(iter(given.places[1:]), None)
+    if to is None:
+        given.wrong("destination", "it is missing; expected the folder of the token files.")
+    if config.fields.text_field_name != "text":
+        given.wrong(
+            "fields.text_field_name",
+            f"{config.fields.text_field_name!r}; expected text. Documents have their text there: dolma-dask convert ... --text NAME.",
+        )
+    key = config.fields.id_field_name
+    options = {
+        "format": "dolma",
+        "compat": "dolma-1.2",
+        "shuffle": True,
+        "seed": config.seed,
+        "max_size": config.max_size,
+        **_specials(given, config),
+        **({} if key in ("id", None) else {"id_key": key}),
+        **given.options(),
+    }
+    found, notes = find_datasets(given, config.documents)
+    places = apart([to], found)
+    return Plan(
+        [Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()], notes
+    )
+
+
+def _specials(given: Given, config: Tokens) -> dict[str, Any]:
+    """Return the tokenizer and the texts of its tokens that stand around documents; "none" for none."""
+    name = config.tokenizer.name_or_path or config.tokenizer_name_or_path
+    if name is None:
+        given.wrong(
+            "tokenizer.name_or_path", "it is missing; expected a tokenizer.json or a model on the hub."
+        )
+    ids = {"bos": config.tokenizer.bos_token_id, "eos": config.tokenizer.eos_token_id}
+    if ids == {"bos": None, "eos": None} and config.tokenizer.name_or_path is not None:
+        given.wrong(
+            "tokenizer.eos_token_id", "it is missing, and so is bos_token_id; expected one of them, or both."
+        )
+    engine = open_tokenizer(name)
+    if config.tokenizer.name_or_path is None:
+        ids = {"bos": None, "eos": engine.vocab_size - 1}
+    texts = {option: "none" if number is None else engine.token(number) for option, number in ids.items()}
+    for option, text in texts.items():
+        if text is None:
+            given.wrong(
+                f"tokenizer.{option}_token_id",
+                f"{ids[option]}; expected an id of {name}, up to {engine.max_id}.",
+            )
+    return {"tokenizer": name, **texts}
+
+
+def _stat(given: Given) -> Plan:
+    config: Stat = given.config
+    found, notes = find_datasets(given, config.attributes, layout.ATTRIBUTES)
+    reports = apart([config.report] if config.report else [], found)
+    return Plan(
+        [
+            Call(
+                "stat", (root,), {**given.options(), **part, **({"report": reports[root]} if reports else {})}
+            )
+            for root, part in found.items()
+        ],
+        notes,
+    )
+
+
+def _warc(given: Given) -> Plan:
+    config: Warc = given.config
+    for name, group in (("pre", config.pre), ("post", config.post)):
+        if group.taggers or group.skip:
+            given.wrong(
+                name,
+                "taggers do not run here; expected them afterwards: dolma-dask tag NEW_DATASET --taggers ... (store_html_in_metadata keeps the HTML for them).",
+            )
+    if len(config.destination) != 1:
+        given.wrong(
+            "destination", f"{len(config.destination)} of them; expected one folder, of the new dataset."
+        )
+    if not config.documents:
+        given.wrong("documents", "there are none; expected WARC files, folders or patterns.")
+    to = config.destination[0].rstrip("/").removesuffix(f"/{layout.DOCUMENTS}")
+    return Plan([Call("convert", (config.documents,), {"to": to, **given.options()})])
+
+
 def _list(given: Given) -> Plan:
     return Plan([Call("list", tuple(given.places), given.options())])
 
 
-_PLANS: Mapping[str, Callable[[Given], Plan]] = {"tag": _tag, "dedupe": _dedupe, "mix": _mix, "list": _list}
+_PLANS: Mapping[str, Callable[[Given], Plan]] = {
+    "tag": _tag,
+    "dedupe": _dedupe,
+    "mix": _mix,
+    "tokens": _tokens,
+    "list": _list,
+    "stat": _stat,
+    "warc": _warc,
+}
 
 OWN: Mapping[str, str] = {
-    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list")},
+    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat")},
     "mix": "dolma_dask.pipelines.dolma_mix:mix_config",
+    "tokens": COMMANDS["ragged"].function,
+    "warc": COMMANDS["convert"].function,
 }
 """Functions whose options may stand among the toolkit's, by its command."""
-
-
-# ------------------------------------------------------------------------------------------------ datasets
-
-
-def _datasets(given: Given, patterns: Sequence[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the datasets in which files lie, in order, with the options that name a part of one; and notes about patterns without files.
-
-    Raises `UsageError`: there are no files, or one lies outside of a folder of documents.
-    """
-    if given.places:
-        return {str(given.places[0]): {}}, []
-    found: dict[str, dict[str, None]] = {}
-    notes = []
-    for pattern in patterns:
-        urls = [url for url, _ in matches(pattern)]
-        notes += [] if urls else [f"documents: no file matches {pattern}"]
-        for url in urls:
-            root, path = split(url, layout.DOCUMENTS)
-            found.setdefault(root, {})[path] = None
-    if not found:
-        raise UsageError(
-            f"documents: no file matches {', '.join(patterns) or 'nothing, since none are given'}; expected paths or patterns such as corpus/documents/*.jsonl.gz."
-        )
-    return {root: _part(root, set(paths), patterns) for root, paths in found.items()}, notes
-
-
-def _part(root: str, wanted: set[str], patterns: Sequence[str]) -> dict[str, Any]:
-    """Return the option that leaves the files of a dataset that are wanted: none for all, the ends of patterns, else each by its name."""
-    every = [info.path for info in files.list_files(files.join(root, layout.DOCUMENTS))]
-    documents = [path for path in every if layout.suffix_of(path)]
-    if wanted >= set(documents):
-        return {}
-    ends = [f"/{pattern}".rpartition(f"/{layout.DOCUMENTS}/")[2] for pattern in patterns]
-    for only in (ends, list(map(_exactly, sorted(wanted)))):
-        if {path for path in documents if is_chosen(path, only)} == wanted & set(documents):
-            return {"only": only}
-    raise UsageError(
-        f"documents: files of {root} cannot be told from others of nearly the same names; rename them."
-    )
-
-
-def _exactly(path: str) -> str:
-    """Return a pattern that matches a path and is a part of none."""
-    at = next((at for at, sign in enumerate(path) if sign.isalnum()), 0)
-    return f"{escape(path[:at])}[{path[at]}]{escape(path[at + 1 :])}"

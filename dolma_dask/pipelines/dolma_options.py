@@ -203,27 +203,28 @@ class DedupeDocuments(Struct, forbid_unknown_fields=True):
     ] = None
 
 
-_NO_PARAGRAPHS = Row("refused: nothing here finds duplicates among paragraphs yet")
-
-
 class DedupeByNgram(Struct, forbid_unknown_fields=True):
     """Paragraphs compared by n-grams of words."""
 
-    ngram_length: Annotated[int, _NO_PARAGRAPHS] = 0
-    stride: Annotated[int, _NO_PARAGRAPHS] = 0
-    overlap_threshold: Annotated[float, _NO_PARAGRAPHS] = 1.0
-    skip_short_paragraphs: Annotated[bool, _NO_PARAGRAPHS] = False
+    ngram_length: Annotated[int, Row("`--ngram`; 0 compares whole paragraphs")] = 0
+    stride: Annotated[int, Row("`--stride`")] = 0
+    overlap_threshold: Annotated[float, Row("`--overlap`")] = 1.0
+    skip_short_paragraphs: Annotated[bool, Row("`--skip-short`; n-grams never equal whole paragraphs")] = (
+        False
+    )
 
 
 class DedupeParagraphs(Struct, forbid_unknown_fields=True):
     """Duplicates among paragraphs."""
 
-    attribute_name: Annotated[str | None, _NO_PARAGRAPHS] = None
+    attribute_name: Annotated[str | None, Row("`--unit paragraph --key`")] = None
     by_ngram: DedupeByNgram = msgspec.field(default_factory=DedupeByNgram)
-    paragraph_separator: Annotated[str, _NO_PARAGRAPHS] = "\n"
+    paragraph_separator: Annotated[
+        str, Row("`--separator`, of any length; spans are right for it, and never end behind the text")
+    ] = "\n"
 
 
-_SHORT = Row("refused: every value counts. Let short texts pass in the filter of the mix")
+_SHORT = "of paragraphs; refused for documents, of which every value counts"
 _PARTITION = "one run goes over all documents, with any number of workers"
 
 
@@ -233,9 +234,9 @@ class DedupeGroup(Struct, forbid_unknown_fields=True):
     name: Annotated[str | None, Row("`--name`, the attribute set; by default `attribute_name`")] = None
     documents: DedupeDocuments = msgspec.field(default_factory=DedupeDocuments)
     paragraphs: DedupeParagraphs = msgspec.field(default_factory=DedupeParagraphs)
-    skip_empty: Annotated[bool, _SHORT] = False
-    min_length: Annotated[int, _SHORT] = 0
-    min_words: Annotated[int, _SHORT] = 0
+    skip_empty: Annotated[bool, Row(f"`--skip-empty`, {_SHORT}", "skip_empty")] = False
+    min_length: Annotated[int, Row(f"`--min-length`, {_SHORT}; in characters", "min_length")] = 0
+    min_words: Annotated[int, Row(f"`--min-words`, {_SHORT}", "min_words")] = 0
     num_partitions: Annotated[
         int,
         Row("with more than one, partition 0 does all of it, in the set `<name>_0`, and the others nothing"),
@@ -251,13 +252,15 @@ class BloomFilter(Struct, forbid_unknown_fields=True):
     file: Annotated[
         str | None,
         Row(
-            "no effect: values are compared exactly, on disk, and no filter is made; one that is there is refused"
+            "`--bloom`, a filter of another format, written behind exact flags; a file that is there and was not made by the same call is refused"
         ),
     ] = None
-    read_only: Annotated[bool, Row("refused if true")] = False
-    size_in_bytes: Annotated[int, _idle("values are compared exactly")] = 0
-    estimated_doc_count: Annotated[int, _idle("values are compared exactly")] = 0
-    desired_false_positive_rate: Annotated[float, _idle("values are compared exactly")] = 0
+    read_only: Annotated[
+        bool, Row("`--read-only`: flags what is in the filter; without a file it is an error")
+    ] = False
+    size_in_bytes: Annotated[int, Row("`--bloom-bytes`")] = 0
+    estimated_doc_count: Annotated[int, Row("`--bloom-keys`; 0: as many as there are")] = 0
+    desired_false_positive_rate: Annotated[float, Row("`--bloom-rate`, of the filter: flags are exact")] = 0
 
 
 class Dedupe(Struct, forbid_unknown_fields=True):
@@ -337,12 +340,137 @@ class Mix(Struct, forbid_unknown_fields=True):
     seed: Annotated[int | None, Row("not of the toolkit: shuffles the documents of each stream")] = None
 
 
-CONFIGS: Mapping[str, type[Struct]] = {"tag": Tag, "dedupe": Dedupe, "mix": Mix, "list": List}
+# ------------------------------------------------------------------------------------------------ tokens and stat
+
+_SHUFFLED = "documents of all files are shuffled, by the seed"
+
+
+class Tokenizer(Struct, forbid_unknown_fields=True):
+    """What makes ids."""
+
+    name_or_path: Annotated[
+        str | None, Row("`--tokenizer`: a tokenizer.json, its folder, or a model on the hub")
+    ] = None
+    bos_token_id: Annotated[int | None, Row("`--bos`, the text of the token")] = None
+    eos_token_id: Annotated[int | None, Row("`--eos`, the text of the token")] = None
+    pad_token_id: Annotated[int | None, _idle("documents are not padded")] = None
+    segment_before_tokenization: Annotated[
+        bool, Row("`--segment-before-tokenization`", "segment_before_tokenization")
+    ] = False
+    refresh: Annotated[int, _idle("the tokenizer holds nothing that grows")] = 0
+    fast: Annotated[bool, _idle("the tokenizer is that of tokenizer.json")] = True
+    encode_special_tokens: Annotated[
+        bool,
+        Row(
+            "`--special-tokens-in-text text`: their characters are encoded",
+            "special_tokens_in_text",
+            lambda is_on: "text" if is_on else "encode",
+        ),
+    ] = False
+
+
+class Fields(Struct, forbid_unknown_fields=True):
+    """Fields of documents."""
+
+    text_field_name: Annotated[str, Row("has to be `text`")] = "text"
+    text_field_type: Annotated[str, _idle("texts are text")] = "str"
+    id_field_name: Annotated[str | None, Row("`--id-key`, such as metadata.url")] = "id"
+    id_field_type: Annotated[str, _idle("ids are written as text")] = "str"
+
+
+class Tokens(Struct, forbid_unknown_fields=True):
+    """Options of `tokens`."""
+
+    documents: _Documents = []
+    destination: Annotated[str | None, Row("the folder; with several datasets, one below it for each")] = None
+    tokenizer_name_or_path: Annotated[
+        str | None, Row("`--tokenizer`, with the last token of the vocabulary as `--eos`")
+    ] = None
+    tokenizer: Tokenizer = msgspec.field(default_factory=Tokenizer)
+    processes: _Processes = None
+    files_per_process: Annotated[int | None, _idle("files are cut by max_size alone")] = None
+    batch_size: Annotated[int, _idle(_SHUFFLED)] = 10_000
+    ring_size: Annotated[int, _idle(_SHUFFLED)] = 8
+    fields: Fields = msgspec.field(default_factory=Fields)
+    sample_ring_prop: Annotated[bool, _idle(_SHUFFLED)] = False
+    max_size: Annotated[
+        int, Row("`--max-size`, in bytes; a larger document has a file of its own", "max_size")
+    ] = 1 << 30
+    dtype: Annotated[str, _idle("uint16, or uint32 where the vocabulary needs it")] = "uint16"
+    debug: _Debug = False
+    seed: Annotated[int, Row("`--seed`: the same seed gives the same files", "seed")] = 3920
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    dryrun: _DryRun = False
+
+
+class Stat(Struct, forbid_unknown_fields=True):
+    """Options of `stat`."""
+
+    attributes: Annotated[
+        list[str], Row("the datasets in which the files lie, and `--attributes` with their sets")
+    ] = []
+    report: Annotated[str | None, Row("`--report`; with several datasets, a folder below it for each")] = None
+    bins: Annotated[int, Row("`--bins`", "bins")] = 1000
+    processes: _Processes = None
+    seed: Annotated[int, _idle("nothing is drawn")] = 0
+    total: Annotated[bool, _idle("totals and sums are always there")] = False
+    debug: _Debug = False
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    regex: Annotated[str | None, Row("`--regex`", "regex")] = None
+
+
+# ------------------------------------------------------------------------------------------------ warc
+
+
+class InlineTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers that run while documents are made."""
+
+    taggers: Annotated[
+        list[str],
+        Row(
+            "refused: tag the new dataset, `dolma-dask tag`; licences are found in the HTML that store_html_in_metadata keeps"
+        ),
+    ] = []
+    skip: Annotated[bool, Row("refused: drop documents by a filter of the mix")] = False
+
+
+class Warc(Struct, forbid_unknown_fields=True):
+    """Options of `warc`."""
+
+    source_name: Annotated[str, Row("`--source`", "source")]
+    documents: Annotated[
+        list[str], Row("the WARC and WET files, folders or patterns that `convert` reads")
+    ] = []
+    destination: Annotated[
+        list[str], Row("`--to`, one dataset; files lie in its `documents`, which may stand at the end")
+    ] = []
+    processes: _Processes = None
+    ignore_existing: _Overwrite = False
+    debug: _Debug = False
+    linearizer: Annotated[str, Row("`--extractor`", "extractor")] = "resiliparse"
+    pre: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    post: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    store_html_in_metadata: Annotated[bool, Row("`--store-html`", "store_html")] = False
+    work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
+    dryrun: _DryRun = False
+
+
+CONFIGS: Mapping[str, type[Struct]] = {
+    "tag": Tag,
+    "dedupe": Dedupe,
+    "mix": Mix,
+    "tokens": Tokens,
+    "list": List,
+    "stat": Stat,
+    "warc": Warc,
+}
 """Records of the commands, by name."""
 
 
 def asks(name: str, words: Sequence[str], ours: Collection[str]) -> bool:
     """Tell whether an option among the words of a command is one of the toolkit's alone, and none of `ours`."""
+    if name == "stat" and words[0] == "--attributes" and "/" in "".join(words[1:2]):
+        return True  # paths, where ours takes names behind a dataset
     options = {word.partition("=")[0] for word in words if OPTION.match(word)}
     alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
     return name in CONFIGS and any(find_leaf(CONFIGS[name], option) is not None for option in alone)

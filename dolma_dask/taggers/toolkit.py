@@ -253,7 +253,7 @@ class _Predict:
             try:
                 self._made = self._class()
             except Exception as error:
-                code = getattr(self._class.__init__, "__code__", None)
+                code = getattr(getattr(self._class, "__init__", None), "__code__", None)
                 what = what_failed(error, code.co_filename if code else "")
                 advice = f"; {_STOOD_IN}." if isinstance(error, ImportError) else ". Correct it there."
                 self._why = UsageError(f"the tagger {self._class.__name__} cannot be made: {what}{advice}")

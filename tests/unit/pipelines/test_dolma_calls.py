@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from toolkit_table import PAGE, with_tables
 
 from dolma_dask.cli import main
+from dolma_dask.pipelines.dolma_calls import OWN
 from dolma_dask.pipelines.dolma_options import CONFIGS, leaves
-from dolma_dask.registry import COMMANDS, TOOLKIT
+from dolma_dask.registry import TOOLKIT, load
+from dolma_dask.testing.tokenizer import train_tokenizer
 
 QUIET = ["--scheduler", "synchronous", "--no-progress"]
 
@@ -57,17 +60,47 @@ def test_tag(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_tokens_and_stat(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two datasets, each into a folder of its own; special tokens by their ids."""
+    train_tokenizer(["same text"] * 9, corpus / "t.json", vocab_size=300)
+    end = json.loads((corpus / "t.json").read_text())["added_tokens"][0]["id"]
+    tokenizer = ["--tokenizer.name_or_path", "t.json", "--tokenizer.eos_token_id", str(end)]
+    words = [
+        "tokens",
+        "--documents",
+        "v?/documents/**",
+        "--destination",
+        "out",
+        *tokenizer,
+        "--dtype",
+        "uint32",
+    ]
+    made = called(capsys, *words, *QUIET)
+    assert [part["counts"]["documents_out"] for part in made["datasets"]] == [9, 3]
+    assert made["notes"] == ["dtype: no effect: uint16, or uint32 where the vocabulary needs it"]
+    tables = [name for name in files_in(corpus / "out") if name.endswith(".csv.gz")]
+    assert tables == ["v0/part-0-00000.csv.gz", "v1/part-0-00000.csv.gz"]
+    assert main(["tag", "v0", "--taggers", "char_length_v1", *QUIET]) == 0
+    capsys.readouterr()
+    told = called(capsys, "stat", "--attributes", "v0/attributes/char*/wiki/*", "--report", "r", *QUIET)
+    totals = {series["name"].rpartition("__")[2]: series["total"] for series in told["series"]}
+    assert totals == {"length/score": 6, "length/length": 6}
+    assert files_in(corpus / "r") == ["summaries.jsonl.gz"]
+
+
+@pytest.mark.slow
 def test_dedupe_and_mix_by_files(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """References, options beside the file that count more, flags under the names that the mix asks for."""
     Path("dedupe.yaml").write_text("""\
 documents: ["${oc.env:ROOT_OF_TEST,v0}/documents/**/*.jsonl"]
 processes: ${d.processes:100}
 bloom_filter: {file: b, read_only: false, size_in_bytes: 1000}
+is_s3_volume: true
 dedupe: {name: same, skip_empty: false, documents: {attribute_name: dup, key: "$.metadata['page'].hash"}}
 """)
     made = called(capsys, "-c", "dedupe.yaml", "dedupe", "--dedupe.num_partitions", "2", *QUIET)
     assert [note.partition(":")[0] for note in made["notes"]] == [
-        "bloom_filter.size_in_bytes",
+        "is_s3_volume",
         "dedupe.num_partitions",
     ]
     rows = map(json.loads, (corpus / "v0/attributes/same_0/wiki/b.jsonl").read_text().splitlines())
@@ -94,14 +127,17 @@ dedupe: {name: same, skip_empty: false, documents: {attribute_name: dup, key: "$
 
 SHOWN = {
     "tag --documents v0/documents/*.jsonl v1/documents/**/*.jsonl --taggers char_length_v1 --debug --dryrun": [
-        "dolma-dask tag ROOT/v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
-        "dolma-dask tag ROOT/v1 --taggers char_length_v1 --scheduler synchronous",
+        "dolma-dask tag v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
+        "dolma-dask tag v1 --taggers char_length_v1 --scheduler synchronous",
     ],
     "tag v0 --taggers char_length_v1 --processes 3 --ignore-existing --dryrun": [
         "dolma-dask tag v0 --taggers char_length_v1 --workers 3 --overwrite"
     ],
+    "dedupe v0 --dedupe.paragraphs.attribute_name p --dedupe.paragraphs.by_ngram.ngram_length 8 --dedupe.min_words 3 --bloom_filter.file f --bloom_filter.estimated_doc_count 9 --dryrun": [
+        "dolma-dask dedupe v0 --min-words 3 --unit paragraph --ngram 8 --overlap 1.0 --stride 1 --name p --key p --bloom f --bloom-keys 9"
+    ],
     "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
-        "dolma-dask dedupe ROOT/v0 --key d --by text --name d --format jsonl.zst --others ROOT/v1"
+        "dolma-dask dedupe v0 --key d --by text --name d --format jsonl.zst --others v1"
     ],
 }
 
@@ -114,7 +150,7 @@ def test_a_rehearsal_prints_what_would_be_called(
     assert main([*words.split(), "--no-progress"]) == 0
     text = capsys.readouterr().out
     lines = [line[2:] for line in text.splitlines() if line.startswith("# dolma-dask")]
-    assert sorted(lines) == sorted(line.replace("ROOT", str(corpus)) for line in SHOWN[words])
+    assert sorted(lines) == sorted(SHOWN[words])
     assert not (corpus / "v0/attributes").exists()
     (corpus / "again.yaml").write_text(text)
     name, *places = words.partition(" --")[0].split()
@@ -134,7 +170,14 @@ FILES = {
     "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
     "dedupe {documents: [v0/documents/*]}": "dedupe.documents.attribute_name: it is missing",
     "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
-    "dedupe {dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
+    "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
+    "dedupe {dedupe: {documents: {attribute_name: a}, paragraphs: {attribute_name: b}}}": "dedupe.documents is there too",
+    "dedupe {dedupe: {documents: {attribute_name: a}, min_words: 3}}": "dedupe.min_words: of documents every value counts",
+    "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
+    "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
+    "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",
+    "warc {documents: [a.warc.gz], destination: [b]}": "needs `source_name`, which is missing",
+    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [d]}}": "pre: taggers do not run here",
     "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
     "mix {processes: 3}": "has no streams",
 }
@@ -160,7 +203,7 @@ def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFix
         ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
         ("mix --processes 4", "has no streams"),
         ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
-        ("stat --attributes a/attributes/e/*.gz", "dolma-dask quantiles a --attributes e"),
+        ("stat --attributes a/attributes/e/*.gz", "no file matches a/attributes/e/*.gz"),
     ],
 )
 def test_mistakes_of_words(
@@ -182,10 +225,16 @@ def test_mistakes_in_our_own_words_stay_such(words: str, capsys: pytest.CaptureF
 def test_every_option_says_what_it_does_here(capsys: pytest.CaptureFixture[str]) -> None:
     """And what it becomes is an option of the command here."""
     for name, kind in CONFIGS.items():
-        known = COMMANDS[name].load().command.fields
+        known = load(OWN[name]).command.fields
         for leaf in leaves(kind):
             assert leaf.row.here, f"{name}: {leaf.name}"
             assert leaf.row.to in ("", *(field.name for field in known)) or name == "mix", leaf.name
     for name in TOOLKIT:
         assert main(["-c", "FILE", name, "--help"]) == 0
         assert name in capsys.readouterr().out
+
+
+def test_the_page_has_every_option() -> None:
+    """After changes: python tools/toolkit_table.py."""
+    assert PAGE.read_text() == with_tables(PAGE.read_text())
+    assert {*CONFIGS} == {*TOOLKIT}

@@ -1,0 +1,90 @@
+"""Files that the Dolma toolkit's commands name by patterns -> the datasets in which they lie, and options for the part of each that is meant."""
+
+import os
+import posixpath
+from collections.abc import Collection, Sequence
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from dolma_dask.dataset import matches as is_chosen
+from dolma_dask.formats import layout
+from dolma_dask.io import files
+from dolma_dask.io.patterns import matches, split
+from dolma_dask.pipelines.dolma_config import Given
+
+
+def find_datasets(
+    given: Given, patterns: Sequence[str], folder: str = layout.DOCUMENTS
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the datasets in which files lie, in order, with the options that name a part of one; and notes about patterns without files.
+
+    Raises `UsageError`: there are no files, or one lies outside of such a folder.
+    """
+    if given.places:
+        return {str(given.places[0]): {}}, []
+    found: dict[str, dict[str, None]] = {}
+    notes = []
+    for pattern in patterns:
+        urls = [url for url, _ in matches(pattern)]
+        notes += [] if urls else [f"{folder}: no file matches {pattern}"]
+        for url in urls:
+            root, path = split(url, folder)
+            found.setdefault(_as_given(root, pattern), {})[path] = None
+    if not found:
+        shown = ", ".join(patterns) or "nothing, since none are given"
+        given.wrong(
+            folder, f"no file matches {shown}; expected paths or patterns such as corpus/{folder}/*.jsonl.gz."
+        )
+    ends = [f"/{pattern}".rpartition(f"/{folder}/")[2] for pattern in patterns]
+    parts = _part if folder == layout.DOCUMENTS else _sets
+    return {root: parts(given, root, list(paths), ends) for root, paths in found.items()}, notes
+
+
+def _as_given(root: str, pattern: str) -> str:
+    """Return the root of a dataset, seen from the current folder if the pattern is."""
+    is_relative = files.is_local(pattern) and not Path(pattern).expanduser().is_absolute()
+    return os.path.relpath(root) if is_relative else root
+
+
+def _sets(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -> dict[str, Any]:
+    """Return the options that name attribute sets, and the shards of them that are wanted."""
+    sets = dict.fromkeys(path.partition("/")[0] for path in wanted)
+    shards = [path.partition("/")[2] for path in wanted]
+    return {"attributes": list(sets), **_part(given, root, shards, [end.partition("/")[2] for end in ends])}
+
+
+def _part(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -> dict[str, Any]:
+    """Return the option that leaves the files of a dataset that are wanted: none for all, the ends of patterns, else each by its name."""
+    every = [info.path for info in files.list_files(files.join(root, layout.DOCUMENTS))]
+    documents = [path for path in every if layout.suffix_of(path)]
+    stems = {layout.stem_of(path) for path in wanted}
+    chosen = [path for path in documents if layout.stem_of(path) in stems]
+    if len(chosen) == len(documents):
+        return {}
+    selections = (ends, list(map(_exactly, chosen)))
+    only = next((one for one in selections if [p for p in documents if is_chosen(p, one)] == chosen), None)
+    if only is None:
+        given.wrong(
+            layout.DOCUMENTS,
+            f"files of {root} cannot be told from others of nearly the same names; rename them.",
+        )
+    return {"only": list(only)}
+
+
+def _exactly(path: str) -> str:
+    """Return a pattern that matches a path and is a part of none."""
+    at = next((at for at, sign in enumerate(path) if sign.isalnum()), 0)
+    return f"{escape(path[:at])}[{path[at]}]{escape(path[at + 1 :])}"
+
+
+def apart(folders: Sequence[str], roots: Collection[str]) -> dict[str, str]:
+    """Return a place in a folder for each dataset: the folder itself for one, else one by what is different in their paths."""
+    if not folders:
+        return {}
+    if len(roots) == 1:
+        return dict.fromkeys(roots, folders[0])
+    paths = {root: files.normalize(root).partition("://")[2] or files.normalize(root) for root in roots}
+    above = posixpath.commonpath(list(paths.values()))
+    names = {root: posixpath.relpath(path, above).replace("/", "_") for root, path in paths.items()}
+    return {root: files.join(folders[0], name) for root, name in names.items()}
