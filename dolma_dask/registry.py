@@ -215,6 +215,11 @@ COMMANDS = VERBS | _by_name(
         "Count the values of a signal in bins, and draw them.",
     ),
     Verb(
+        "word-buckets",
+        "dolma_dask.questions.word_buckets:word_buckets",
+        "Count hashed words of a dataset, for the tagger importance.",
+    ),
+    Verb(
         "rule-overlap",
         "dolma_dask.questions.rule_overlap:rule_overlap",
         "Tell which conditions of a rule drop the same documents.",

@@ -60,7 +60,9 @@ class NgramTable(Struct, frozen=True, eq=False):
         is_short = sizes < ngram
         heads = np.where(is_short, sizes.min(initial=ngram), ngram)
         keys, states = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
-        _hash_ngrams(*map(for_kernel, (words, places, sizes, heads)), keys, states)
+        _hash_ngrams(
+            for_kernel(words), for_kernel(places), for_kernel(sizes), for_kernel(heads), keys, states
+        )
         items = owners[texts]
         order = np.lexsort((items, groups[items], keys))
         keys, items = keys[order], items[order]
@@ -129,8 +131,14 @@ def _marks(states: Words) -> Words:
     bits = min(max((len(states) // _ROOM).bit_length(), _FEWEST_BITS), _MOST_BITS)
     marks = np.zeros(1 << bits, np.uint64)
     mixed = states * _MARK_FACTOR
-    np.bitwise_or.at(marks, (mixed >> np.uint64(64 - bits)).astype(np.int64), _bits_of.py_func(mixed))
+    _set_bits(mixed, np.uint64(64 - bits), marks)
     return marks
+
+
+@kernel
+def _set_bits(mixed: Words, shift: np.uint64, marks: Words) -> None:
+    for ngram in range(mixed.size):
+        marks[mixed[ngram] >> shift] |= _bits_of(mixed[ngram])
 
 
 @kernel

@@ -230,7 +230,9 @@ class Verbs(VerbLaws):
         bounds = {name: {"all": {"lower": low, "upper": high}} for name, (low, high) in ends.items()}
         (world / "v0/bounds.json").write_text(json.dumps({"bounds": bounds}))
         (world / "clean.py").write_text(FUNCTIONS)
-        (world / "items.txt").write_text("".join(f"{' '.join(copy['text'].split()[:30])}\n" for copy in copies))
+        (world / "items.txt").write_text(
+            "".join(f"{' '.join(copy['text'].split()[:30])}\n" for copy in copies)
+        )
         (world / "list.txt").write_text("".join(f"{identity}\n" for identity in listed))
         cls.tag(world)
 
