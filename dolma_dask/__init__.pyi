@@ -29,6 +29,7 @@ from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
 from dolma_dask.questions.versions import Versions
 from dolma_dask.questions.what_if.answer import WhatIf
+from dolma_dask.questions.word_buckets import WordBuckets
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import read_thresholds as read_thresholds
 from dolma_dask.reading.thresholds import thresholds as thresholds
@@ -3107,6 +3108,74 @@ def what_if(
         There are no such thresholds, quantiles or columns, or an argument has a value that it cannot have.
     StageError
         Some shards could not be read, for example because attributes do not line up.
+    """
+
+def word_buckets(
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    to: str,
+    where: str | Rule | None = None,
+    attributes: Sequence[str] = (),
+    source: str | None = None,
+    version: str | None = None,
+    ids_as_text: bool = False,
+    skip: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+    share: str | None = None,
+    prune: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> WordBuckets:
+    """Count words and pairs of words in the buckets of the tagger importance, and write the counts.
+
+    Example: dolma-dask word-buckets corpus/wiki/v0 --to models/importance/wikipedia.json
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    to : str
+        File of the counts, for --artifacts of tag: FOLDER/importance/source.json, or FOLDER/importance/NAME.json of a target.
+    where : str, optional
+        Keep only documents for which this holds, as in mix, without writing them first.
+    attributes : list of str, optional
+        Attribute sets to read; by default those that the rule needs.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    only : list of str, optional
+        Only shards whose path contains this, or matches it as a shell pattern.
+    share : str, optional
+        Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
+    prune : int, optional
+        Only the first N shards, to try a command.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    WordBuckets
     """
 
 def write_attributes(

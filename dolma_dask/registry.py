@@ -231,6 +231,11 @@ COMMANDS = VERBS | _by_name(
         "Count the scores and lengths of attributes, as the Dolma toolkit's stat does, with quantiles.",
     ),
     Verb(
+        "word-buckets",
+        "dolma_dask.questions.word_buckets:word_buckets",
+        "Count hashed words of a dataset, for the tagger importance.",
+    ),
+    Verb(
         "rule-overlap",
         "dolma_dask.questions.rule_overlap:rule_overlap",
         "Tell which conditions of a rule drop the same documents.",

@@ -48,7 +48,7 @@ KEPT_DAYS = 30
 
 _MAGIC = b"dolma_dask ngrams\n"
 _ALIGNED = 64
-_opened: dict[str, Benchmarks] = {}
+_opened: dict["Comparison", Benchmarks] = {}
 _opening = RLock()
 
 
@@ -93,12 +93,11 @@ class Comparison(Struct, frozen=True):
 
         Raises `DataError`: a file cannot be read; `UsageError`: one has no such fields, or nothing in it can be compared; `SourceChangedError`: one is not as it was when the command began.
         """
-        given = json.dumps([self.params, *table_versions()], sort_keys=True)
-        digest = xxhash.xxh3_128_hexdigest(given.encode())
         with _opening:
-            if digest not in _opened:
-                _opened[digest] = _from_cache(digest, self._read)
-            return _opened[digest]
+            if self not in _opened:
+                given = json.dumps([self.params, *table_versions()], sort_keys=True)
+                _opened[self] = _from_cache(xxhash.xxh3_128_hexdigest(given.encode()), self._read)
+            return _opened[self]
 
     def notes(self) -> Iterator[str]:
         """Yield what people should know of items that are short."""

@@ -3,8 +3,8 @@
 Words come as 64-bit hashes. An n-gram is the polynomial of its words modulo 2**64, mixed with their number, so that n-grams of several sizes share a table. Keys are sorted, and found by
 their first bits. Against 2.5 million keys one word in 7 * 10**12 begins an n-gram that is taken for another by chance (2**64 / 2.5e6).
 
-Most words of a text begin nothing that is known. So the first pass rolls one polynomial, of as many words as the shortest n-gram has, over a text and looks at one bit of a
-bitmap that stays in the cache; what is left is hashed for each size and looked up.
+Most words of a text begin nothing that is known. So a first pass rolls the polynomial over a text and looks at three bits of one word of a bitmap that stays in the cache: two in a hundred
+words go on to the table without being in it. Shorter n-grams, of which there are few, have a bitmap and a pass of their own, by as many words as the shortest of them has.
 """
 
 from collections.abc import Mapping
@@ -14,22 +14,24 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from dolma_dask.text.bits import ONE, mix
+from dolma_dask.text.bits import ONE, address_of, mix, prefetch
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 
 Numbers = npt.NDArray[np.uint32]
 
 _FACTOR, _MARK_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_SIX, _SIXTY_THREE = np.uint64(6), np.uint64(63)
-_FEWEST_BITS, _MOST_BITS = 9, 24
-"""Bits of the bitmap: 2**24 are 2 MB."""
-_ROOM = 8
-"""Bits of the bitmap for each key, at least, until it has the largest size."""
+_SIX, _TWELVE, _SIXTY_THREE = (np.uint64(number) for number in (6, 12, 63))
+_FEWEST_BITS, _MOST_BITS = 3, 19
+"""Words of a bitmap: 2**19 are 4 MB."""
+_AHEAD = 64
+"""Words whose bits are fetched together."""
+_ROOM = 4
+"""N-grams for each word of the bitmap, at most, until it has the largest size."""
 
 
 class Matches(Struct, frozen=True):
-    """N-grams of texts that are in a table, by their place; one that several groups have stands there for each."""
+    """N-grams of texts that are in a table; one that several groups have stands there for each."""
 
     places: Counts  # (m,) first word, among the words of all texts
     sizes: Counts  # (m,) words
@@ -42,8 +44,9 @@ class NgramTable(Struct, frozen=True, eq=False):
     keys: Words  # (entries,) rising
     items: Numbers  # (entries,)
     starts: Numbers  # (2**bits + 1,) the first entry of those whose keys begin with these bits
-    marks: Words  # the bitmap
-    sizes: Counts  # (sizes,) words that n-grams have, rising
+    marks: Words  # the bitmap of n-grams
+    short_marks: Words  # that of shorter ones
+    sizes: Counts  # (sizes,) words that they have, rising; the last one is that of n-grams
 
     @classmethod
     def of(
@@ -54,9 +57,12 @@ class NgramTable(Struct, frozen=True, eq=False):
         One of fewer words than an n-gram is one of all its words, if they are `least` or more. Of the items of a group (items,) that have an n-gram, the first one keeps it.
         """
         places, sizes, texts = _places(np.diff(bounds), bounds, ngram, least)
-        shortest = int(sizes.min(initial=ngram))
-        keys, heads = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
-        _hash_ngrams(for_kernel(words), for_kernel(places), for_kernel(sizes), shortest, keys, heads)
+        is_short = sizes < ngram
+        heads = np.where(is_short, sizes.min(initial=ngram), ngram)
+        keys, states = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
+        _hash_ngrams(
+            for_kernel(words), for_kernel(places), for_kernel(sizes), for_kernel(heads), keys, states
+        )
         items = owners[texts]
         order = np.lexsort((items, groups[items], keys))
         keys, items = keys[order], items[order]
@@ -70,8 +76,9 @@ class NgramTable(Struct, frozen=True, eq=False):
                 "keys": keys,
                 "items": items.astype(np.uint32),
                 "starts": starts.astype(np.uint32),
-                "marks": _marks(heads),
-                "sizes": np.unique(sizes),
+                "marks": _marks(states[~is_short]),
+                "short_marks": _marks(states[is_short]),
+                "sizes": np.unique(np.append(sizes, ngram)),
             }
         )
 
@@ -86,21 +93,29 @@ class NgramTable(Struct, frozen=True, eq=False):
 
     def find(self, words: Words, bounds: Counts) -> Matches:
         """Return the n-grams of texts that the table has."""
-        if not len(self.keys):
-            return Matches(*(np.empty(0, np.int64) for _ in range(3)))
-        shortest = int(self.sizes[0])
+        short = self._find(words, bounds, self.sizes[:-1], self.short_marks)
+        long = self._find(words, bounds, self.sizes[-1:], self.marks)
+        return Matches(*map(np.concatenate, zip(short, long, strict=True)))
+
+    def _find(
+        self, words: Words, bounds: Counts, sizes: Counts, marks: Words
+    ) -> tuple[Counts, Counts, Counts]:
+        """Return places, sizes and items of the n-grams of some sizes."""
+        if not len(sizes) or not len(self.keys):
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        words, head = for_kernel(words), int(sizes[0])
         candidates = np.empty(len(words) + 1, np.int64)
-        power = np.uint64(pow(int(_FACTOR), shortest - 1, 1 << 64))
-        count = _find_candidates(for_kernel(words), bounds, shortest, power, self.marks, candidates)
-        places, sizes, firsts, lasts = (np.empty(count * len(self.sizes), np.int64) for _ in range(4))
+        power = np.uint64(pow(int(_FACTOR), head - 1, 1 << 64))
+        count = _find_candidates(words, bounds, head, power, marks, np.empty(_AHEAD, np.uint64), candidates)
+        places, found_sizes, firsts, lasts = (np.empty(count * len(sizes), np.int64) for _ in range(4))
         found = _look_up(
-            for_kernel(words), bounds, for_kernel(candidates[:count]), self.sizes, self.keys, self.starts,
-            places, sizes, firsts, lasts,
+            words, bounds, for_kernel(candidates[:count]), for_kernel(sizes), self.keys, self.starts,
+            places, found_sizes, firsts, lasts,
         )  # fmt: skip
         counts = lasts[:found] - firsts[:found]
         entries = np.repeat(firsts[:found] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         repeated = np.repeat(np.arange(found), counts)
-        return Matches(places[repeated], sizes[repeated], self.items[entries].astype(np.int64))
+        return places[repeated], found_sizes[repeated], self.items[entries].astype(np.int64)
 
 
 def _places(lengths: Counts, bounds: Counts, ngram: int, least: int) -> tuple[Counts, Counts, Counts]:
@@ -111,11 +126,28 @@ def _places(lengths: Counts, bounds: Counts, ngram: int, least: int) -> tuple[Co
     return bounds[texts] + inside, np.minimum(lengths, ngram)[texts], texts
 
 
-def _marks(heads: Words) -> Words:
-    bits = min(max((_ROOM * len(heads)).bit_length(), _FEWEST_BITS), _MOST_BITS)
-    marked = np.zeros(1 << bits, np.bool_)
-    marked[(heads * _MARK_FACTOR) >> np.uint64(64 - bits)] = True
-    return np.packbits(marked, bitorder="little").view(np.uint64)
+def _marks(states: Words) -> Words:
+    """Return a bitmap with three bits of one word for each polynomial."""
+    bits = min(max((len(states) // _ROOM).bit_length(), _FEWEST_BITS), _MOST_BITS)
+    marks = np.zeros(1 << bits, np.uint64)
+    mixed = states * _MARK_FACTOR
+    _set_bits(mixed, np.uint64(64 - bits), marks)
+    return marks
+
+
+@kernel
+def _set_bits(mixed: Words, shift: np.uint64, marks: Words) -> None:
+    for ngram in range(mixed.size):
+        marks[mixed[ngram] >> shift] |= _bits_of(mixed[ngram])
+
+
+@kernel
+def _bits_of(mixed: np.uint64) -> np.uint64:
+    return (
+        ONE << (mixed & _SIXTY_THREE)
+        | ONE << ((mixed >> _SIX) & _SIXTY_THREE)
+        | ONE << ((mixed >> _TWELVE) & _SIXTY_THREE)
+    )
 
 
 @kernel
@@ -133,38 +165,51 @@ def _key(words: Words, at: Int, size: Int) -> np.uint64:
 
 @kernel
 def _hash_ngrams(
-    words: Words, places: Counts, sizes: Counts, shortest: Int, keys: Words, heads: Words
+    words: Words, places: Counts, sizes: Counts, heads: Counts, keys: Words, states: Words
 ) -> None:
     """Set the keys of n-grams, and the polynomials of their first words."""
     for ngram in range(keys.size):
         keys[ngram] = _key(words, places[ngram], sizes[ngram])
-        heads[ngram] = _polynomial(words, places[ngram], shortest)
+        states[ngram] = _polynomial(words, places[ngram], heads[ngram])
+
+
+@kernel
+def _shift_to(slots: Int) -> np.uint64:
+    """Return by how many bits a hash is shifted to name one of a power of two of slots."""
+    shift = np.uint64(64)
+    while slots > 1:
+        shift -= ONE
+        slots >>= 1
+    return shift
 
 
 @kernel
 def _find_candidates(
-    words: Words, bounds: Counts, size: Int, power: np.uint64, marks: Words, candidates: Counts
+    words: Words, bounds: Counts, size: Int, power: np.uint64, marks: Words, hashes: Words, candidates: Counts
 ) -> Int:
-    """Set the places at which so many words begin as an n-gram of the table may; return how many there are."""
+    """Set the places at which so many words begin as an n-gram of the table may; return how many there are. `hashes` is scratch of `_AHEAD`."""
     count: Int = 0
-    # a power of two of bits
-    shift = np.uint64(64)
-    slots = marks.size * 64
-    while slots > 1:
-        shift -= ONE
-        slots >>= 1
+    shift, table = _shift_to(marks.size), address_of(marks)
     for row in range(bounds.size - 1):
-        first, last = bounds[row], bounds[row + 1]
-        if last - first < size:
-            continue
-        state = _polynomial(words, first, size - 1)
-        for at in range(np.uint64(first), np.uint64(last - size + 1)):
-            state = state * _FACTOR + words[at + np.uint64(size - 1)]
-            bit = (state * _MARK_FACTOR) >> shift
-            # without a branch: a place that is none is overwritten by the next
-            candidates[np.uint64(count)] = np.int64(at)
-            count += np.int64((marks[bit >> _SIX] >> (bit & _SIXTY_THREE)) & ONE)
-            state -= words[at] * power
+        first, last = bounds[row], bounds[row + 1] - size + 1
+        state = np.uint64(0)
+        if first < last:
+            state = _polynomial(words, first, size - 1)
+        while first < last:
+            stop = min(first + _AHEAD, last)
+            # all reads of the bitmap wait together
+            for at in range(np.uint64(first), np.uint64(stop)):
+                state = state * _FACTOR + words[at + np.uint64(size - 1)]
+                hashes[at - np.uint64(first)] = mixed = state * _MARK_FACTOR
+                prefetch(table + np.int64(mixed >> shift) * 8)
+                state -= words[at] * power
+            for at in range(np.uint64(first), np.uint64(stop)):
+                mixed = hashes[at - np.uint64(first)]
+                bits = _bits_of(mixed)
+                # without a branch: a place that is none is overwritten by the next
+                candidates[np.uint64(count)] = np.int64(at)
+                count += marks[mixed >> shift] & bits == bits
+            first = stop
     return count
 
 
@@ -176,11 +221,7 @@ def _look_up(
     """Set place, words and entries (from the first to before the last) of the n-grams that begin at candidates, which rise; return how many there are."""
     found: Int = 0
     row: Int = 0
-    shift = np.uint64(64)
-    slots = starts.size - 1
-    while slots > 1:
-        shift -= ONE
-        slots >>= 1
+    shift = _shift_to(starts.size - 1)
     for candidate in range(candidates.size):
         at = candidates[candidate]
         while bounds[row + 1] <= at:

@@ -151,6 +151,7 @@ class Verbs(VerbLaws):
         "combined": Case("convert WORLD/served/documents --to WORLD/combined --mapping redpajama_v2 --text text --combine bucket --shard-bytes 1", ["combined"], others=["--source other"], asks=True, redone=2, repeats=True),
         "download": Case("download WORLD/served --to WORLD/fetched --snapshots 2023-06 --languages en de --refresh", ["fetched"], redone=2),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
+        "contamination": Case("tag WORLD/untagged --taggers contamination --against WORLD/items.txt", ["untagged/attributes"], others=["--ngram 5"], redone=2, repeats=True),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "filter": Case("filter WORLD/v0 --thresholds WORLD/v0/bounds.json", ["v0/attributes/quality"], others=["--nulls keep"], passes=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
@@ -237,6 +238,9 @@ class Verbs(VerbLaws):
         bounds = {name: {"all": {"lower": low, "upper": high}} for name, (low, high) in ends.items()}
         (world / "v0/bounds.json").write_text(json.dumps({"bounds": bounds}))
         (world / "clean.py").write_text(FUNCTIONS)
+        (world / "items.txt").write_text(
+            "".join(f"{' '.join(copy['text'].split()[:30])}\n" for copy in copies)
+        )
         (world / "list.txt").write_text("".join(f"{identity}\n" for identity in listed))
         cls.tag(world)
 
