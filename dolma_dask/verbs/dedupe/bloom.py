@@ -199,10 +199,8 @@ class BloomFilter(Struct, frozen=True):
 def _opened(url: str, offset: int, digest: str) -> Words:
     """Return the blocks: a local file as it lies, shared by processes, another one in memory."""
     if files.is_local(url):
-        bits = np.memmap(files.local_path(url), np.uint64, "r", offset)
-    else:
-        bits = np.frombuffer(files.read_bytes(url), np.uint64, offset=offset)
-    return for_kernel(np.asarray(bits))
+        return for_kernel(np.asarray(np.memmap(files.local_path(url), np.uint64, "r", offset)))
+    return for_kernel(np.frombuffer(files.read_bytes(url), np.uint64, offset=offset))
 
 
 def _parts(url: str, offset: int) -> Iterator[bytes]:
