@@ -232,7 +232,7 @@ def index_for(url: str, dataset: Dataset, name: str, *, overwrite: bool) -> Inde
             f"index={url!r} lies in the documents of {dataset.root}; expected a folder of its own."
         )
     index = open_index(url)
-    place = files.relative(index.root, dataset.root)
+    place = files.relative(files.resolved(index.root), files.resolved(dataset.root))
     record = Journal(dataset.root, "dedupe").records.get(dataset_unit(name))
     known = None if record is None else record.info.get("segment")
     own = [one for one in index.segments if one.dataset == place] or [

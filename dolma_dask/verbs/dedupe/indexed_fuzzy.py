@@ -64,6 +64,9 @@ from dolma_dask.verbs.dedupe.verification import PAIRS, shift_of
 OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
 """`MEMBERS`, and where in the shard that does not exist the survivor is; `NOWHERE` if it is a new document."""
 
+WAITING = 1 << 20
+"""Documents that may wait to be put in order with those that are."""
+
 _ROWS = np.uint64((1 << ROW_BITS) - 1)
 
 
@@ -264,11 +267,14 @@ class KnownMergeStage(Struct, frozen=True):
             yield rows[is_new]
 
     def _touched(self, work: KnownMerge) -> Words:
-        found = np.empty(0, np.uint64)
+        """Return the documents of the index at the ends of edges, in order, in memory of about twice as many."""
+        found, waiting = np.empty(0, np.uint64), list[Words]()
         for rows in self._edges(work):
             ends = rows[:, :2].ravel()
-            found = np.union1d(found, ends[ends < np.uint64(work.old)])
-        return found
+            waiting.append(np.unique(ends[ends < np.uint64(work.old)]))
+            if sum(map(len, waiting)) > max(len(found), WAITING):
+                found, waiting = np.unique(np.concatenate([found, *waiting])), []
+        return np.unique(np.concatenate([found, *waiting]))
 
     def _places(self, docnos: Words, work: KnownMerge, olds: Words) -> Words:
         """Return where documents are in the array: those of the index behind the new ones."""
