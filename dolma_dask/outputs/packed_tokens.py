@@ -232,9 +232,9 @@ def pack(hashes: Hashes, rows: pa.StructArray) -> bytes:
     return bytes(batch.serialize())
 
 
-def unpack(data: bytes) -> tuple[Hashes, pa.StructArray]:
+def unpack(segment: bytearray) -> tuple[Hashes, pa.StructArray]:
     """Return what `pack` was given."""
-    batch = pa.ipc.read_record_batch(pa.py_buffer(data), _HASHED)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(segment), _HASHED)
     rows = pa.StructArray.from_arrays(batch.columns[:-1], fields=list(SCHEMA))
     return batch.column("hash").to_numpy(), rows
 
