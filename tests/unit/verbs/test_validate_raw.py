@@ -51,7 +51,7 @@ def test_raw_files_are_checked(lake: Path) -> None:
     cut = (lake / "sources/wiki/raw/x/a.jsonl.gz").read_bytes()[:-9]
     (lake / "sources/wiki/raw/x/a.jsonl.gz").write_bytes(cut)
     report = lake / "report.json"
-    summary = dk.validate(str(lake / "sources/wiki/raw"), to=str(report), workers=2, progress=False)
+    summary = dk.validate(str(lake / "sources/wiki/raw"), to=str(report), **QUIET)
     assert places(summary) == {
         "unreadable_file": [("raw/x/a.jsonl.gz", -1)],
         "bad_record": [("raw/b.jsonl", 2)],
