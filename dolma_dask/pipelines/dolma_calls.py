@@ -101,7 +101,7 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     Raises `UsageError`: something is unknown, has a value that it cannot have, is missing, or cannot be done here.
     """
     given = read(CONFIGS[name], words, file, load(OWN[name]), name)
-    _check_places(name, given.places)
+    _check_places(name, given)
     plan = _PLANS[name](given)
     notes = [*given.notes(), *plan.notes]
     is_rehearsal = getattr(given.config, "dryrun", False) or given.own.get("dry_run", False)
@@ -112,12 +112,14 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     return Rehearsal(msgspec.to_builtins(given.config), tuple(map(str, plan.calls)), made)
 
 
-def _check_places(name: str, places: Sequence[str]) -> None:
+def _check_places(name: str, given: Given) -> None:
     """Refuse words without a name that nothing takes."""
-    most = {"mix": 0, "tokens": 2}.get(name, 1)
-    if len(places) > most:
+    most = {"mix": 0, "warc": 0, "tokens": 2}.get(name, 1)
+    if getattr(given.config, "documents", None) or getattr(given.config, "attributes", None):
+        most = 0  # they would stand for the same
+    if len(given.places) > most:
         raise UsageError(
-            f"dolma-dask {name}: {shlex.join(places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
+            f"dolma-dask {name}: {shlex.join(given.places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
         )
 
 

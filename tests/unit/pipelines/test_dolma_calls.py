@@ -203,6 +203,7 @@ def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFix
         ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
         ("mix --processes 4", "has no streams"),
         ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
+        ("tag --documents v0/documents/** --taggers y --debug false", "false: no option is named before it"),
         ("stat --attributes a/attributes/e/*.gz", "no file matches a/attributes/e/*.gz"),
     ],
 )
