@@ -60,6 +60,45 @@ processes: 1
 """
 
 
+NGRAMS = ["--ngram", "13", "--overlap", "0.5"]
+
+
+@benchmark("dedupe-paragraphs", beside="dolma-dedupe-paragraphs")
+def dedupe_paragraphs(job: Job) -> None:
+    """dolma-dask dedupe of paragraphs, one process, start-up included."""
+    _command(job, job.corpus.text_mb, "dedupe", linked(job, "all"), "--unit", "paragraph")
+
+
+@benchmark("dolma-dedupe-paragraphs")
+def dolma_dedupe_paragraphs(job: Job) -> None:
+    """dolma dedupe of paragraphs on the same files, start-up included."""
+    _dolma_paragraphs(job, "paragraphs: {attribute_name: exact}")
+
+
+@benchmark("dedupe-ngrams", beside="dolma-dedupe-ngrams")
+def dedupe_ngrams(job: Job) -> None:
+    """dolma-dask dedupe of n-grams of 13 words in paragraphs."""
+    _command(job, job.corpus.text_mb, "dedupe", linked(job, "all"), "--unit", "paragraph", *NGRAMS)
+
+
+@benchmark("dolma-dedupe-ngrams")
+def dolma_dedupe_ngrams(job: Job) -> None:
+    """dolma dedupe of the same n-grams."""
+    by_ngram = "{ngram_length: 13, stride: 0, overlap_threshold: 0.5, skip_short_paragraphs: false}"
+    _dolma_paragraphs(job, f"paragraphs: {{attribute_name: exact, by_ngram: {by_ngram}}}")
+
+
+def _dolma_paragraphs(job: Job, unit: str) -> None:
+    if not DOLMA.exists():
+        return
+    root, config = linked(job, "all"), job.scratch / "dedupe.yaml"
+    filled = DEDUPE.replace(
+        'documents: {{attribute_name: exact, key: "$.text"}}', unit.replace("{", "{{").replace("}", "}}")
+    )
+    config.write_text(filled.format(root=root, scratch=job.scratch, documents=10_000_000))
+    _dolma(job, job.corpus.text_mb, "-c", str(config), "dedupe")
+
+
 @benchmark("block", goal=Goal("speed", 100))
 def block_ids(job: Job) -> None:
     """A list of a million ids in memory."""

@@ -48,6 +48,10 @@ class Rehearsal:
             if group.get("to"):
                 old, group["to"] = group["to"], self.place(group["to"])
                 self.moved[absolute(old)] = group["to"]
+        name, where = stage.entry.read_where
+        if file := values.get(name):
+            values[name] = self.moved.get(absolute(file), file) if values.get(where) else self.place(file)
+            self.moved[absolute(file)] = values[name]
         if any(stage.given(("list_file", *stage.entry.writes_with))):
             values["allow_unmatched"] = (
                 True  # a list may have none of the documents of some shards, or of a sample

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import xxhash
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dolma_dask.engine import Gather, Pass, Ran, Step, Task, WorkDir
 from dolma_dask.errors import CorruptFileError, UsageError
@@ -141,6 +141,10 @@ class Ordered(Struct, frozen=True):
     url: str
     wanted: Wanted
     keys: Mapping[str, Any]  # what its keys are of
+
+    def params(self) -> dict[str, Any]:
+        """Return everything that decides, wherever the dataset lies."""
+        return {"file": self.file, "keys": self.keys, **asdict(self.wanted)}
 
     def check_place(self, of_old: Mapping[str, Any], known: Record | None, *, overwrite: bool) -> bool:
         """Tell whether the filter of a valid record is there; `of_old` is what the last record of this set tells, valid or not.

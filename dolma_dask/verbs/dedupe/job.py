@@ -173,7 +173,7 @@ class Deduplication(Exchange):
         """See `Exchange`."""
         compared = None if self.compared is None else sorted(self.compared)
         more = {"compared": compared, "flag": self.own_key}
-        more |= {"bloom": None if self.ordered is None else asdict(self.ordered)}
+        more |= {"bloom": None if self.ordered is None else self.ordered.params()}
         more |= {"seen": None if self.seen is None else asdict(self.seen.head)}
         own = {name: value for name, value in more.items() if value is not None}
         return {**super().requested, **self.choice.params(), **own}

@@ -124,7 +124,7 @@ class ParagraphSink(FlagSink):
         spans = self._spans(row, bounds, widths, items, seen)
         marked = np.zeros(len(rows), np.int64)
         np.add.at(marked, spans.row, spans.ends - spans.starts)
-        self._tally.add(rows, bounds, spans.row, marked, _most(copies, row, len(rows)))
+        self._tally.add(rows, row[widths > 0], spans.row, marked, _most(copies, row, len(rows)))
         self._write(rows, spans, marked)
 
     def _spans(self, row: Counts, bounds: Counts, widths: Counts, items: Counts, seen: Counts) -> Spans:
@@ -192,14 +192,13 @@ class ParagraphCounts(Struct):
     totals: list[int] = msgspec.field(default_factory=lambda: [0] * len(PARAGRAPH_TALLIED))
     sources: dict[str, list[int]] | None = {}  # None: there are too many
 
-    def add(self, rows: FlagRows, bounds: Counts, flagged: Counts, marked: Counts, copies: Counts) -> None:
-        """Count rows: their paragraphs, the row of each that is `flagged`, the characters of these, and the most copies of one."""
+    def add(
+        self, rows: FlagRows, paragraphs: Counts, flagged: Counts, marked: Counts, copies: Counts
+    ) -> None:
+        """Count rows, by the row of each paragraph, and of each that is `flagged`; the characters of these (n,), and the most copies of one (n,)."""
         known = validity(rows.ids) & validity(rows.sources)
-        duplicates = np.bincount(flagged, minlength=len(rows))
-        has_text = rows.lengths > 0  # an empty text has no paragraph
-        sums = np.stack([np.ones_like(marked), np.diff(bounds) * has_text, duplicates, rows.lengths, marked])[
-            :, known
-        ]
+        every, duplicates = (np.bincount(row, minlength=len(rows)) for row in (paragraphs, flagged))
+        sums = np.stack([np.ones_like(marked), every, duplicates, rows.lengths, marked])[:, known]
         copies = copies[known]
         self.totals = merged_counts(self.totals, [*sums.sum(1).tolist(), int(copies.max(initial=0))])
         if self.sources is None:

@@ -318,6 +318,7 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
     for record in step.records:
         if "sources" in record.info:
             sets[record.unit.split("/")[1]].append(record)
+    yield from _paragraph_tables(step)
     for name, records in sets.items():
         listing = {record.shard: number for number, record in enumerate(records)}
         summary = summarize(Summary("dedupe", step.root), records, listing)
@@ -332,6 +333,21 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
         for table in (*tables, largest):
             title = f"{isolated(flags)} in {shown_name(step.root)}, {table.title}"
             yield replace(table, section=SECTION, title=title)
+
+
+def _paragraph_tables(step: Recorded) -> Iterator[Table]:
+    """Yield the table of each set of spans of paragraphs."""
+    from dolma_dask.verbs.dedupe.paragraph_summary import summarize as summarize_paragraphs
+
+    sets: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in step.records:
+        if "paragraph_sources" in record.info:
+            sets[record.unit.split("/")[1]].append(record)
+    for name, records in sets.items():
+        table = summarize_paragraphs(Summary("dedupe", step.root), records).by_source()
+        aside = _took_no_part(records, step.params_of(f"{layout.ATTRIBUTES}/{name}/"))
+        title = f"{isolated(name)} in {shown_name(step.root)}, {table.title}"
+        yield replace(table, section=SECTION, title=title, caption=table.caption + aside)
 
 
 def _took_no_part(records: Sequence[Record], params: Mapping[str, Any]) -> str:
