@@ -1950,6 +1950,63 @@ def report(
     While no file of the datasets has changed, the same command writes nothing.
     """
 
+def reshard(
+    to: str,
+    /,
+    *,
+    sources: Mapping[str, float] | Sequence[str] | str,
+    max_size: int | None = None,
+    shards: int | None = None,
+    seed: int = 42,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Summary:
+    """Join token files of the Dolma toolkit's format to files of one size, 000000.npy and so on, each source as often as its rate says.
+
+    Example: dolma-dask reshard out/train --sources out/wiki=2.5 --max-size 4000000000
+
+    Parameters
+    ----------
+    to : str
+        Flat folder or URL of the new files.
+    sources : list of str
+        Folders or URLs of token files, each with its rate: out/wiki=2.5 takes every file twice and half of them, by the seed, once more;
+        without a rate every file once.
+    max_size : int, optional
+        Bytes of ids in a file at most, 2 GiB by default; a file that is larger stays alone.
+    shards : int, optional
+        Number of files, of about the same size, in place of `max_size`.
+    seed : int
+        Seed of the samples.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some files could not be made, for example because a table does not belong to its ids.
+    UsageError
+        A source has no token files or is not finished, rates cannot be read, or a file would be taken more often than there are files to make.
+    """
+
 def rule_overlap(
     dataset: str | Dataset | Summary,
     where: str | Rule | None,

@@ -153,6 +153,12 @@ VERBS = _by_name(
         makes="tokens",
     ),
     Verb(
+        "reshard",
+        "dolma_dask.verbs.reshard:reshard",
+        "Join token files of the Dolma toolkit's format to files of one size, with rates.",
+        reads=("sources",),
+    ),
+    Verb(
         "hdf5",
         "dolma_dask.verbs.hdf5.verb:hdf5",
         "Pack documents into HDF5 rows for Cerebras systems.",

@@ -101,9 +101,9 @@ def dolma_rows(
 ) -> pa.LargeStringArray:
     """Return the lines of documents in ``.csv.gz``: `start` is the first token, `rows` are the lines of `source`, one file or that of each, from 0."""
     ends = start + np.cumsum(lengths, dtype=np.int64)
-    columns = (_as_text(ends - lengths), _as_text(ends), _quoted(ids.cast(pa.large_string())))
+    columns = (_as_text(ends - lengths), _as_text(ends), quoted(ids.cast(pa.large_string())))
     paths = pa.array([source], pa.large_string()) if isinstance(source, str) else source
-    path = _quoted(paths)[0] if isinstance(source, str) else _quoted(paths)
+    path = quoted(paths)[0] if isinstance(source, str) else quoted(paths)
     end = pa.scalar("\r\n", pa.large_string())
     fields = pc.binary_join_element_wise(
         *columns, path, _as_text(rows + 1), pa.scalar(",", pa.large_string())
@@ -115,7 +115,7 @@ def _as_text(numbers: NDArray[np.int64]) -> pa.LargeStringArray:
     return pa.array(numbers).cast(pa.large_string())
 
 
-def _quoted(texts: pa.LargeStringArray) -> pa.LargeStringArray:
+def quoted(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     """Put values that hold a separator into quotes, as csv.writer does."""
     is_special = pc.match_substring_regex(texts, '[,"\r\n]')
     if not pc.any(is_special, min_count=0).as_py():

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -18,7 +19,7 @@ from msgspec import Struct
 from dolma_dask.display import last_name
 from dolma_dask.engine.fold import added, fold, readable_rows, shards_of
 from dolma_dask.errors import UsageError
-from dolma_dask.figures.histogram import QUANTILES, Floats, Histogram, Ints, boundary, quantiles
+from dolma_dask.figures.histogram import QUANTILES, Histogram, boundary, quantiles
 from dolma_dask.figures.toolkit_bins import ToolkitBins
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.layout import format_of
@@ -45,6 +46,8 @@ SHOWN_BINS = 10
 
 AT_ONCE = 1 << 20
 """Values that are counted together."""
+
+Numbers = npt.NDArray[Any]
 
 _LABEL = "__label__"
 """Part of the names of fastText's labels, whose probabilities may be a little above 1; these count as 1."""
@@ -88,7 +91,7 @@ class Values(Struct, frozen=True):
     sum: float = 0
 
     @classmethod
-    def of(cls, values: Ints | Floats) -> "Values":
+    def of(cls, values: Numbers) -> "Values":
         """Return the values (n,) of a block."""
         array = values.astype(np.float64)
         return cls(ToolkitBins.of(array), Histogram.of(array), values.size, values.sum().item())
@@ -139,7 +142,7 @@ class CountValues(Struct, frozen=True):
 
     def count(self, shard: AlignedShard) -> Sums:
         """Count the values of one shard."""
-        sums, waiting = Sums(), dict[str, list[Ints | Floats]]()
+        sums, waiting = Sums(), dict[str, list[Numbers]]()
         for rows in readable_rows(shard):
             for column in self.names:
                 for name, values in _series(column, rows.column(column)):
@@ -150,7 +153,7 @@ class CountValues(Struct, frozen=True):
         return Sums({name: one.of_one_file(self.bins) for name, one in sums.by_name.items() if one.total})
 
 
-def _series(name: str, column: pa.Array) -> Iterator[tuple[str, Ints | Floats]]:
+def _series(name: str, column: pa.Array) -> Iterator[tuple[str, Numbers]]:
     """Yield the scores and lengths of a column of spans, or the numbers of another."""
     if not pa.types.is_list(column.type):
         yield f"{name}/score", column.drop_null().to_numpy(zero_copy_only=False)

@@ -38,7 +38,7 @@ from msgspec import Struct
 from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
 from dolma_dask.engine.job import _Running
-from dolma_dask.formats.token_files import FORMATS
+from dolma_dask.formats.token_files import FORMATS, SIDECAR
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.registry import load
@@ -622,4 +622,6 @@ def _check_token_shard(path: Path) -> None:
     if found and not path.name.endswith(".len.npy"):
         files = max(found, key=lambda one: len(one.data))
         stem = path.name.removesuffix(files.data)
-        assert all(path.with_name(stem + end).exists() for end in files.beside) or not path.exists()
+        # files that were joined have no record of origin
+        beside = [end for end in files.beside if end != SIDECAR or not stem.isdigit()]
+        assert all(path.with_name(stem + end).exists() for end in beside) or not path.exists()

@@ -1,5 +1,6 @@
 """Every example that a --help shows is run as it stands, by a shell, in the order of work."""
 
+import gzip
 import json
 import os
 import re
@@ -93,6 +94,9 @@ def place(tmp_path, monkeypatch, served):
     (tmp_path / "mixer.yaml").write_text(json.dumps({"streams": [mixer]}))
     (tmp_path / "clean.py").write_text("def strip_menus(text):\n    return text.strip()\n")
     (tmp_path / "takedown.txt").write_text("3\n7\n")
+    (tmp_path / "out/wiki").mkdir(parents=True)
+    (tmp_path / "out/wiki/part-0-00000.npy").write_bytes(bytes(20))
+    (tmp_path / "out/wiki/part-0-00000.csv.gz").write_bytes(gzip.compress(b"0,10,a,a.jsonl.gz,1\r\n"))
     train_tokenizer(texts, tmp_path / "neox.json", vocab_size=300)
     (tmp_path / "t5.json").write_text((tmp_path / "neox.json").read_text().replace("<|endoftext|>", "</s>"))
     collect_small_corpus(tmp_path / "demo")

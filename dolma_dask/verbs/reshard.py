@@ -1,0 +1,390 @@
+"""reshard: token files of the Dolma toolkit's format -> fewer or more of them, each source as often as its rate says.
+
+Sources are folders of ``.npy`` files of ids without a header, each with a ``.csv.gz`` of its documents, as ``ragged --format dolma`` and the toolkit write
+them. Files are joined whole: places in the table are shifted, and nothing is encoded. A rate of 2.5 takes each file twice, and a sample of half of the files once
+more. Memory: a few MB.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Annotated, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from msgspec import Struct
+
+from dolma_dask import engine
+from dolma_dask.display import counted
+from dolma_dask.engine import Input, Plan, Task, Unit, grouped
+from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats.token_files import FORMATS, quoted
+from dolma_dask.io import files
+from dolma_dask.io.decompress import read_pieces
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.records import FileRecord, InputRecord
+from dolma_dask.io.stored import PieceReader, StoredFile
+from dolma_dask.journal import Journal, Record, work_key
+from dolma_dask.options.base import OUTPUT, Opt, without_empty
+from dolma_dask.options.command import command
+from dolma_dask.options.groups import RunOptions, same
+from dolma_dask.outputs.cutting import DEFAULT_SIZE, MAX_FILES
+from dolma_dask.results.summary import Summary
+from dolma_dask.sinks.jsonl import MEMBER_BYTES, gzip_member
+from dolma_dask.text.columns import string_parts
+
+VERSION = 1
+"""Raised whenever other bytes are written for the same files and options."""
+
+IDS, TABLE = FORMATS["dolma"].data, ".csv.gz"
+
+RatesLike = Mapping[str, float] | Sequence[str] | str
+"""Folders by rate, also as words such as ``out/wiki=2.5``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReshardOptions(RunOptions):
+    """Options of `reshard`."""
+
+    sources: Annotated[
+        RatesLike,
+        Opt(
+            "Folders or URLs of token files, each with its rate: out/wiki=2.5 takes every file twice and half of them, by the seed, once more; without a rate every file once.",
+            kind="list of str",
+            convert=same,
+        ),
+    ]
+    max_size: Annotated[
+        int | None,
+        Opt("Bytes of ids in a file at most, 2 GiB by default; a file that is larger stays alone.", min=1),
+    ] = None
+    shards: Annotated[
+        int | None,
+        Opt("Number of files, of about the same size, in place of `max_size`.", min=1, max=MAX_FILES),
+    ] = None
+    seed: Annotated[int, Opt("Seed of the samples.", min=0, max=2**64 - 1)] = 42
+
+    def check(self) -> None:
+        """Refuse two ways to cut files."""
+        super().check()
+        if self.max_size is not None and self.shards is not None:
+            raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")
+
+
+@command
+def reshard(
+    to: Annotated[str, Opt("Flat folder or URL of the new files.", group=OUTPUT)],
+    /,
+    *,
+    options: ReshardOptions,
+) -> Summary:
+    """Join token files of the Dolma toolkit's format to files of one size, 000000.npy and so on, each source as often as its rate says.
+
+    Example: dolma-dask reshard out/train --sources out/wiki=2.5 --max-size 4000000000
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StageError
+        Some files could not be made, for example because a table does not belong to its ids.
+    UsageError
+        A source has no token files or is not finished, rates cannot be read, or a file would be taken more often than there are files to make.
+    """
+    root, rates = files.normalize(to), _rates(options.sources)
+    for source in rates:
+        _check_source(source, root)
+    copies = [
+        one
+        for number, (source, rate) in enumerate(rates.items())
+        for one in _taken(number, source, rate, options.seed)
+    ]
+    size = DEFAULT_SIZE if options.max_size is None else options.max_size
+    groups = _by_size(copies, size) if options.shards is None else _by_number(copies, options.shards)
+    item = _item_bytes([pair for group in groups for pair in group])
+    tasks = [_task(number, group, item) for number, group in enumerate(groups)]
+    shown = {"sources": dict(rates), "seed": options.seed}
+    shown |= {"max_size": None if options.shards else size, "shards": options.shards}
+    names = [task.unit.name for task in tasks]
+    plan = Plan(
+        stage=JoinFiles(root, item),
+        root=root,
+        tasks=tasks,
+        params=without_empty(shown),
+        writes=("",),
+        origin=next(iter(rates)),
+        all_units=frozenset(names),
+        beside=frozenset(_table_of(name) for name in names),
+        reads=(IDS, TABLE),
+        notes=(
+            f"{counted(len(copies), 'file')} of {counted(len(rates), 'source')} joined to {len(groups):,}",
+        ),
+    )
+    return engine.run(plan, options).summary
+
+
+# what is taken
+
+
+class Pair(Struct, frozen=True):
+    """A file of ids and its table, by their names in this run: the number of the source and the path below it."""
+
+    ids: Input
+    table: Input
+
+    @property
+    def name(self) -> str:
+        """Name of the ids."""
+        return self.ids.info.path
+
+
+def _rates(given: RatesLike) -> dict[str, float]:
+    """Return the rate of each source, by its normal URL."""
+    words = [given] if isinstance(given, str) else given
+    pairs = list(words.items()) if isinstance(words, Mapping) else [_parted(str(word)) for word in words]
+    rates: dict[str, float] = {}
+    for source, rate in pairs:
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < MAX_FILES:
+            raise UsageError(f"sources: {source}={rate!r}; expected a rate above 0, such as 0.5 or 2.")
+        url = files.normalize(source)
+        if url in rates:
+            raise UsageError(
+                f"sources: {source} is given twice; expected each once, with the sum of its rates."
+            )
+        rates[url] = float(rate)
+    if not rates:
+        raise UsageError("sources: nothing is given; expected folders of token files.")
+    return rates
+
+
+def _parted(word: str) -> tuple[str, float]:
+    """Return folder and rate of a word; what stands behind = and is no number belongs to the folder."""
+    folder, mark, rate = word.rpartition("=")
+    try:
+        return (folder, float(rate)) if mark else (word, 1.0)
+    except ValueError:
+        return word, 1.0
+
+
+def _check_source(source: str, root: str) -> None:
+    """Refuse a source that the new files lie in or around, and one whose run is not finished."""
+    ours, theirs = (f"{files.resolved(url)}/" for url in (root, source))
+    if ours.startswith(theirs) or theirs.startswith(ours):
+        raise UsageError(
+            f"{root} and {source} lie in one another; expected a folder apart for the new files."
+        )
+    runs = Journal(source, "ragged").runs
+    if runs and runs[-1].is_open:
+        raise UsageError(
+            f"{source} is not finished: a run of ragged was stopped or left shards undone. Run it again first, so that all of its files are taken."
+        )
+
+
+def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair, int]]:
+    """Return the pairs of a source that are taken, and how often each."""
+    listed = {info.path: info for info in files.list_files(source)}
+    ids = [info for path, info in listed.items() if path.endswith(IDS)]
+    alone = [info.path for info in ids if _table_of(info.path) not in listed]
+    if alone or not ids:
+        found = f"{alone[0]} without {_table_of(alone[0])}" if alone else f"no {IDS}"
+        raise UsageError(
+            f"{source} has {found}; expected pairs of {IDS} and {TABLE}, as ragged --format dolma and the Dolma toolkit's tokens write them."
+        )
+    pairs = [
+        Pair(_input(number, source, info), _input(number, source, listed[_table_of(info.path)]))
+        for info in ids
+    ]
+    times = floor(rate)
+    more = max(1, round((rate - times) * len(pairs))) if rate > times else 0
+    drawn = sorted(pairs, key=lambda pair: (xxhash.xxh64_intdigest(pair.name.encode(), seed), pair.name))[
+        :more
+    ]
+    names = {pair.name for pair in drawn}
+    return [(pair, count) for pair in pairs if (count := times + (pair.name in names))]
+
+
+def _input(number: int, source: str, info: FileInfo) -> Input:
+    return Input(files.join(source, info.path), FileInfo(f"{number}/{info.path}", info.bytes, info.stamp))
+
+
+def _table_of(ids: str) -> str:
+    return ids.removesuffix(IDS) + TABLE
+
+
+def _by_size(copies: Sequence[tuple[Pair, int]], limit: int) -> list[list[Pair]]:
+    """Return what each new file is joined from: all first copies, then all second ones and so on, so that no file holds two."""
+    rounds = range(max(count for _, count in copies))
+    takes = ([pair for pair, count in copies if count > number] for number in rounds)
+    return [group for pairs in takes for group in grouped(pairs, lambda pair: pair.ids.info.bytes, limit)]
+
+
+def _by_number(copies: Sequence[tuple[Pair, int]], number: int) -> list[list[Pair]]:
+    """Return the same for so many files, fewer if there are fewer: the copies of a file, largest first, go to the smallest ones."""
+    most = max(count for _, count in copies)
+    if most > number:
+        raise UsageError(
+            f"shards={number}, and a file is taken {most} times; expected {most} or more, since no file holds two copies, or a lower rate."
+        )
+    groups, sizes = [list[Pair]() for _ in range(number)], [0] * number
+    for pair, count in sorted(copies, key=lambda one: (-one[0].ids.info.bytes, one[0].name)):
+        for place in sorted(range(number), key=lambda at: (sizes[at], len(groups[at]), at))[:count]:
+            groups[place].append(pair)
+            sizes[place] += pair.ids.info.bytes
+    return [group for group in groups if group]
+
+
+def _item_bytes(pairs: Iterable[Pair]) -> int:
+    """Return the bytes of an id, as the first file that has documents shows them."""
+    for pair in pairs:
+        if pair.ids.info.bytes and (last := _tokens_of(pair.table)):
+            return pair.ids.info.bytes // last
+    return 2
+
+
+def _tokens_of(table: Input) -> int:
+    ends = [int(batch.column("end").to_numpy()[-1]) for batch in _rows(StoredFile(table.url))]
+    return ends[-1] if ends else 0
+
+
+def _task(number: int, group: Sequence[Pair], item: int) -> Task:
+    key = work_key("reshard", VERSION, {"of": [pair.name for pair in group], "item": item})
+    inputs = tuple(one for pair in group for one in (pair.ids, pair.table))
+    return Task(f"{number:06d}", (Unit(f"{number:06d}{IDS}", key),), inputs, tuple(group))
+
+
+# how it is joined
+
+
+class JoinFiles(Struct, frozen=True):
+    """Joins some pairs to one; see `dolma_dask.engine.Stage`."""
+
+    root: str
+    item: int  # bytes of an id
+    verb: ClassVar[str] = "reshard"
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the table, then the ids: whoever sees these sees a whole pair."""
+        pairs: tuple[Pair, ...] = task.work
+        name, inputs, rows, tokens = task.unit.name, list[InputRecord](), 0, 0
+        files.remove(files.join(self.root, name))
+        with (
+            publish(files.join(self.root, name)) as ids,  # ends last
+            publish(files.join(self.root, _table_of(name))) as table,
+        ):
+            out = _Lines(table)
+            for pair in pairs:
+                inputs.append(_copy(pair.ids, ids))
+                count, read = self._add_table(pair, out, tokens)
+                inputs.append(read)
+                rows, tokens = rows + count, ids.bytes // self.item
+            out.finish()
+        written = [
+            FileRecord(name, ids.bytes, ids.checksum, rows),
+            FileRecord(_table_of(name), table.bytes, table.checksum, rows),
+        ]
+        counts = {"documents_out": rows, "tokens": tokens, "bytes_out": ids.bytes + table.bytes}
+        return [task.record(written, inputs, rows, counts=counts)]
+
+    def _add_table(self, pair: Pair, out: "_Lines", shift: int) -> tuple[int, InputRecord]:
+        """Append the lines of a table, with all places shifted; return how many there are."""
+        stored, rows, end = StoredFile(pair.table.url), 0, 0
+        for batch in _rows(stored):
+            starts, ends = (batch.column(name).to_numpy() for name in ("start", "end"))
+            if starts[0] != end or (starts[1:] != ends[:-1]).any():
+                raise _unlike(pair, "documents that do not follow each other")
+            out.write(_lines(batch, shift))
+            rows, end = rows + batch.num_rows, int(ends[-1])
+        if end * self.item != pair.ids.info.bytes:
+            raise _unlike(pair, f"{end:,} tokens")
+        return rows, _read_whole(stored, pair.table)
+
+
+def _unlike(pair: Pair, found: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{pair.table.url} tells of {found}, and the ids beside it have {pair.ids.info.bytes:,} bytes; expected a table of these ids, back to back, in files of ids "
+        "of one type. Make the pair again, or leave its source out.",
+        url=pair.table.url,
+    )
+
+
+def _copy(source: Input, out: PublishedFile) -> InputRecord:
+    stored = StoredFile(source.url)
+    while data := stored.read():
+        out.write(data)
+    return _read_whole(stored, source)
+
+
+def _read_whole(stored: StoredFile, source: Input) -> InputRecord:
+    """Return the record of a file that was read; refuse one that was written meanwhile."""
+    stored.hash_rest()
+    stored.check_unchanged()
+    stored.close()
+    return stored.record(source.info.path)
+
+
+_COLUMNS = {
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "id": pa.large_string(),
+    "src": pa.large_string(),
+    "loc": pa.int64(),
+}
+
+
+def _rows(stored: StoredFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table, none empty."""
+    from pyarrow import csv
+
+    text = PieceReader(read_pieces(stored, "gzip"))
+    try:
+        with csv.open_csv(
+            pa.PythonFile(text, "r"),
+            csv.ReadOptions(column_names=list(_COLUMNS)),
+            csv.ParseOptions(newlines_in_values=True),
+            csv.ConvertOptions(column_types=_COLUMNS, strings_can_be_null=False),
+        ) as reader:
+            yield from (batch for batch in reader if batch.num_rows)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            raise CorruptFileError(
+                f"{stored.url} is no table of documents: {error}; expected lines of start, end, id, source file and line.",
+                url=stored.url,
+            ) from error
+
+
+def _lines(batch: pa.RecordBatch, shift: int) -> pa.LargeStringArray:
+    """Return the lines of some documents, with their places shifted."""
+    numbers = (pc.add(batch.column(name), shift) for name in ("start", "end"))
+    fields = [*numbers, quoted(batch.column("id")), quoted(batch.column("src")), batch.column("loc")]
+    texts = (field.cast(pa.large_string()) for field in fields)
+    line = pc.binary_join_element_wise(*texts, pa.scalar(",", pa.large_string()))
+    nothing, end = (pa.scalar(text, pa.large_string()) for text in ("", "\r\n"))
+    return pc.binary_join_element_wise(line, end, nothing)
+
+
+class _Lines:
+    """Lines of a gzip file, in members."""
+
+    def __init__(self, out: PublishedFile) -> None:
+        self._out, self._waiting = out, bytearray()
+
+    def write(self, lines: pa.LargeStringArray) -> None:
+        """Append lines."""
+        offsets, text = string_parts(lines)
+        self._waiting += text[offsets[0] : offsets[-1]].data
+        while len(self._waiting) >= MEMBER_BYTES:
+            self._end_member(MEMBER_BYTES)
+
+    def finish(self) -> None:
+        """End the file, which is valid without lines too."""
+        if self._waiting or not self._out.bytes:
+            self._end_member(len(self._waiting))
+
+    def _end_member(self, size: int) -> None:
+        for part in gzip_member(memoryview(bytes(self._waiting[:size]))):
+            self._out.write(part)
+        del self._waiting[:size]
