@@ -27,6 +27,7 @@ from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.show_tokenizer import TokenizerAnswer
 from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
+from dolma_dask.questions.versions import Versions
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.reading.quantiles import QuantilesSummary
 from dolma_dask.reading.thresholds import read_thresholds as read_thresholds
@@ -95,7 +96,8 @@ def attach(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -194,7 +196,8 @@ def block(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -619,7 +622,8 @@ def dedupe(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -931,7 +935,8 @@ def filter(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1181,7 +1186,8 @@ def hdf5(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1285,7 +1291,8 @@ def histogram(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1526,7 +1533,8 @@ def mix(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1676,7 +1684,8 @@ def quantiles(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1818,7 +1827,8 @@ def ragged(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -1907,7 +1917,8 @@ def report(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2045,7 +2056,8 @@ def rule_overlap(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2180,7 +2192,8 @@ def schema(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2254,7 +2267,8 @@ def show_cluster(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2342,7 +2356,8 @@ def sign(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2438,7 +2453,8 @@ def signals(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2585,7 +2601,8 @@ def status(
     source : str, optional
         Name of the folder of a source; with `version`.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2657,7 +2674,8 @@ def tag(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2761,7 +2779,8 @@ def transform(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2819,6 +2838,7 @@ def validate(
     *,
     source: str | None = None,
     against: str | Dataset | Summary | None = None,
+    raw_id: str | None = None,
     attributes: Sequence[str] | None = None,
     sample: float | None = None,
     seed: int = 0,
@@ -2852,7 +2872,10 @@ def validate(
         Source of all documents, for files that lack the field; with `version`, the name of its folder, and documents need the field.
     against : str or Dataset, optional
         Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version` also the
-        name of another version of the same source.
+        name of another version of the same source. A folder called raw without documents/ in it: every raw record must be a document here, and
+        every document one of them, by ids as convert makes them.
+    raw_id : str, optional
+        Field of the id in raw records, as the id of convert; by default id, or else file and row.
     attributes : list of str, optional
         Attribute sets to check; by default all.
     sample : float, optional
@@ -2868,7 +2891,8 @@ def validate(
     shuffle : {"files", "dask"}
         How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -2927,10 +2951,29 @@ def validate(
     not_document_level    several spans where the key has one of the whole text
     journal_mismatch      a file has other bytes than the journal says were written
     not_in_against        a document that the earlier version does not have
+    lost_record           a raw record whose id no document has, where `against` is raw
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
     compared among the selected files only, and with `sample` only with the earlier files of their names.
+
+    A folder called raw without documents/ is of any form: its files are read as convert reads them. What can be told of them is whether they can be read, how
+    many records they hold, and which fields these have.
+    """
+
+def versions(root: str | None = None, /) -> Versions:
+    """List the sources below a root, with their versions, documents and attribute sets.
+
+    Example: dolma-dask versions corpus
+
+    Parameters
+    ----------
+    root : str, optional
+        Folder or URL with sources/<source>/<version> in it, or <source>/<version>; by default DOLMA_DASK_ROOT of the environment.
+
+    Returns
+    -------
+    Versions
     """
 
 def warm_up(*, workers: int | None = None) -> Summary:
@@ -3008,7 +3051,8 @@ def what_if(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional
@@ -3103,7 +3147,8 @@ def write_attributes(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional

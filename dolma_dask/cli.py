@@ -211,7 +211,24 @@ def _call(words: Sequence[str]) -> Any:
     if words and _is_of_toolkit(words):
         return _of_toolkit(words)
     app = _complete_app() if first == "--install-completion" else make_app(name_in(words))
-    return app(words, result_action="return_value", exit_on_error=False, print_error=False)
+    how: dict[str, Any] = {"result_action": "return_value", "exit_on_error": False, "print_error": False}
+    try:
+        return app(words, **how)
+    except MissingArgumentError:
+        if (completed := _with_root(words)) is None:
+            raise
+        return app(completed, **how)
+
+
+def _with_root(words: Sequence[str]) -> list[str] | None:
+    """Return a call of a version of a source with the root that the environment names; None if it is none, or there is no such root."""
+    from dolma_dask.dataset import ROOT
+
+    name, root = name_in(words), os.environ.get(ROOT)
+    if name is None or not root or not any(word.partition("=")[0] == "--version" for word in words):
+        return None
+    at = list(words).index(name.split()[0]) + len(name.split())
+    return [*words[:at], root, *words[at:]]
 
 
 def _is_modelzoo(words: Sequence[str]) -> bool:
@@ -238,7 +255,7 @@ _ELSEWHERE = {"--fuzzy": "--how fuzzy", "--minhash": "--how fuzzy", "--threshold
 
 _ROOT_MISSING = (
     "DATASET is missing; expected the root in which --source and --version are looked for, as sources/<source>/<version>: . for this folder, or "
-    "s3://ai2-llm/pretraining-data, which tools with these options take by themselves."
+    "s3://ai2-llm/pretraining-data, which tools with these options take by themselves. DOLMA_DASK_ROOT in the environment names it once for all commands."
 )
 
 

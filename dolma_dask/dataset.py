@@ -4,6 +4,7 @@ Listing costs one walk over ``documents/``; a `Dataset` pickles in bytes per sha
 """
 
 import fnmatch
+import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,6 +18,9 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.registry import load
+
+ROOT = "DOLMA_DASK_ROOT"
+"""Variable of the environment with the root of sources that is meant where a call names a source and a version alone."""
 
 MAX_SHOWN = 10
 """Datasets that a message names."""
@@ -198,7 +202,7 @@ def share_of(items: Sequence[Item], share: str | None) -> Sequence[Item]:
 
 
 def open_dataset(
-    url: str,
+    url: str | None = None,
     *,
     source: str | None = None,
     version: str | None = None,
@@ -209,8 +213,8 @@ def open_dataset(
 
     Parameters
     ----------
-    url : str
-        Dataset root, its ``documents`` folder, or, with `version`, a root of sources.
+    url : str, optional
+        Dataset root, its ``documents`` folder, or, with `version`, a root of sources; by default that of ``DOLMA_DASK_ROOT`` in the environment.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the folder's name too.
     version : str, optional
@@ -229,6 +233,11 @@ def open_dataset(
     UsageError
         There is no document file.
     """
+    url = os.environ.get(ROOT, "") if url is None else url
+    if not url:
+        raise UsageError(
+            f"no dataset; expected its folder or URL, or {ROOT} in the environment: a root with sources/<source>/<version> in it."
+        )
     base = url if version is None else version_root(url, source, version)
     root = layout.dataset_root(files.normalize(base))
     listed = files.list_files(files.join(root, layout.DOCUMENTS))

@@ -200,6 +200,11 @@ COMMANDS = VERBS | _by_name(
         over_all=True,
     ),
     Verb(
+        "versions",
+        "dolma_dask.questions.versions:versions",
+        "List the sources below a root, with their versions, documents and attribute sets.",
+    ),
+    Verb(
         "schema",
         "dolma_dask.questions.schema:schema",
         "List the fields of documents, their kinds, and how often they are null.",

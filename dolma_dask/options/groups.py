@@ -167,7 +167,8 @@ class DatasetOptions(IdOptions, SkipOptions):
     version: Annotated[
         str | None,
         Opt(
-            "With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself."
+            "With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line the root may "
+            "be left out if DOLMA_DASK_ROOT of the environment names it."
         ),
     ] = None
 

@@ -36,6 +36,7 @@ KINDS: Mapping[str, str] = {
     "not_document_level": "one span [0, n, score], as in the rest of the key",
     "journal_mismatch": "the bytes that were written",
     "not_in_against": "a document of the earlier version",
+    "lost_record": "a document of that id for each raw record",
     "order_changed": "rows in the order of the earlier version",
 }
 """Every kind, in the order of the report, and the expected state."""

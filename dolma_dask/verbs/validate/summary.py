@@ -83,7 +83,7 @@ class ValidateSummary(Summary, frozen=True):
         return [
             Fact("looked at", self._looked_at()),
             Fact("documents", self.counts.get("documents_in", 0), "integer"),
-            Fact("text", self.counts.get("text_bytes", 0), "size"),
+            *([Fact("text", text, "size")] if (text := self.counts.get("text_bytes")) is not None else []),
             Fact("attribute files", self.counts.get("attribute_files", 0), "integer"),
             Fact("attribute sets", ", ".join(self.scope.get("attributes", [])) or "none"),
             *([Fact("against", str(against))] if against else []),

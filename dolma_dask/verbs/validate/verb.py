@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Annotated
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from dolma_dask.dataset import Dataset
 from dolma_dask.engine import run_job
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import MAX_RECORD_BYTES
@@ -26,8 +28,10 @@ from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions,
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
+from dolma_dask.verbs.validate.problems import KINDS, Problems
+from dolma_dask.verbs.validate.raw import RawFolder, check_raw, compare, raw_folder
 from dolma_dask.verbs.validate.shard import ValidateStage
-from dolma_dask.verbs.validate.summary import FORMAT, ValidateSummary, last_names
+from dolma_dask.verbs.validate.summary import FORMAT, KindProblems, ValidateSummary, last_names
 
 KEPT = 20
 """Problems per kind and shard that a journal keeps, unless more are to be shown."""
@@ -41,10 +45,15 @@ class ValidateOptions(DatasetOptions, ShardOptions):
         DatasetLike | None,
         Opt(
             "Earlier version: every (source, id) must stand in it, and rows of files of the same name must keep their order. With `version` also "
-            "the name of another version of the same source.",
+            "the name of another version of the same source. A folder called raw without documents/ in it: every raw record must be a document here, and "
+            "every document one of them, by ids as convert makes them.",
             kind="str or Dataset",
             convert=same,
         ),
+    ] = None
+    raw_id: Annotated[
+        str | None,
+        Opt("Field of the id in raw records, as the id of convert; by default id, or else file and row."),
     ] = None
     attributes: Annotated[
         Sequence[str] | None, Opt("Attribute sets to check; by default all.", group=WHAT, may_be_empty=True)
@@ -133,14 +142,28 @@ def validate(
     not_document_level    several spans where the key has one of the whole text
     journal_mismatch      a file has other bytes than the journal says were written
     not_in_against        a document that the earlier version does not have
+    lost_record           a raw record whose id no document has, where `against` is raw
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
     compared among the selected files only, and with `sample` only with the earlier files of their names.
+
+    A folder called raw without documents/ is of any form: its files are read as convert reads them. What can be told of them is whether they can be read, how
+    many records they hold, and which fields these have.
     """
     target = None if options.to is None else _report_url(options.to, options.overwrite)
+    if (folder := _raw(dataset, options, options.version)) is not None:
+        answer = _checked_raw(folder, options)
+        if target is not None:
+            _publish(target, answer)
+        return answer
     found = _open(dataset, options)
-    earlier = None if options.against is None else _open_against(options.against, dataset, found, options)
+    raw = None if options.against is None else _raw_against(dataset, options)
+    earlier = (
+        None
+        if options.against is None or raw is not None
+        else _open_against(options.against, dataset, found, options)
+    )
     names = _sets(found, options.attributes)
     part = sampled(options.selected(found), options.sample, options.seed)
     is_sample = options.sample is not None
@@ -158,6 +181,8 @@ def validate(
     }
     check = Check(stage, found, part, listing, identities, scope, options.problems)
     summary = run_job(check, options)
+    if raw is not None and not options.dry_run:
+        summary = _with_raw(summary, raw, part, options)
     if not options.dry_run:
         check.remember(summary.report())
         if target is not None:
@@ -171,6 +196,74 @@ def validate(
 def _open(dataset: DatasetLike, options: ValidateOptions) -> Dataset:
     opened = options.open(dataset)
     return opened if options.version is None else replace(opened, source=None)
+
+
+def _raw(place: DatasetLike, options: ValidateOptions, version: str | None) -> RawFolder | None:
+    """Return raw files that a call names; None if it names a dataset."""
+    if not isinstance(place, str | PathLike):
+        return None
+    root = fspath(place)
+    roots = layout.version_roots(root, options.source, version) if version and options.source else (root,)
+    more = (options.skip, options.raw_id, options.max_record_bytes, max(KEPT, options.problems))
+    return next((folder for one in roots if (folder := raw_folder(one, *more)) is not None), None)
+
+
+def _raw_against(dataset: DatasetLike, options: ValidateOptions) -> RawFolder | None:
+    against = options.against
+    if isinstance(against, str) and options.version and options.source and "/" not in against:
+        return _raw(dataset, options, against)
+    return None if against is None else _raw(against, options, None)
+
+
+def _checked_raw(folder: RawFolder, options: ValidateOptions) -> ValidateSummary:
+    """Return the report on raw files; nothing is remembered, since their folder is not ours."""
+    if options.against is not None or options.sample is not None:
+        raise UsageError(
+            f"{folder.root} holds raw files; expected no `against` or `sample`. Compare a version with them: validate VERSION --against raw."
+        )
+    chosen = folder.selected(tuple(options.only or ()), options.prune)
+    sums, problems, notes = check_raw(chosen, options)
+    count, total = len(chosen.listing.known), len(folder.listing.known)
+    scope = {
+        "files": count,
+        "files_of": total,
+        "attributes": [],
+        "against": None,
+        "sample": None,
+        "seed": None,
+    }
+    if count < total:
+        notes.append(
+            f"looked at {count:,} of {total:,} files: NOTHING is known of the other {total - count:,}"
+        )
+    counts = {"bad_records": sums.bad, "documents_in": sums.records}
+    found = _shown(problems, options.problems)
+    return ValidateSummary(
+        "validate", folder.root, done=count, counts=counts, notes=tuple(notes), found=found, scope=scope
+    )
+
+
+def _with_raw(
+    summary: ValidateSummary, raw: RawFolder, part: Dataset, options: ValidateOptions
+) -> ValidateSummary:
+    """Add to a report what the comparison with raw files has found."""
+    more = _shown(compare(raw, part, options), options.problems)
+    none = KindProblems(0, ())
+    pairs = {kind: (summary.found.get(kind, none), more.get(kind, none)) for kind in KINDS}
+    found = {
+        kind: KindProblems(ours.count + theirs.count, (*ours.first, *theirs.first)[: options.problems])
+        for kind, (ours, theirs) in pairs.items()
+        if ours.count + theirs.count
+    }
+    scope = {**summary.scope, "against": last_names(raw.root)}
+    return replace(summary, found=found, scope=scope)
+
+
+def _shown(problems: Problems, most: int) -> dict[str, KindProblems]:
+    return {
+        kind: KindProblems(problems.counts[kind], tuple(problems.first(kind)[:most]))
+        for kind in problems.kinds
+    }
 
 
 def _open_against(
