@@ -2544,7 +2544,8 @@ def stat(
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
-        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself.
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
     ids_as_text : bool, optional
         Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
     skip : list of str, optional

@@ -25,13 +25,14 @@ from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
     Dedupe,
+    Reshard,
     Stat,
     Tag,
     Tokens,
     Warc,
     format_of,
-    leaves,
 )
+from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.pipelines.over_all import answers
 from dolma_dask.pipelines.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
@@ -114,7 +115,7 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
 
 def _check_places(name: str, given: Given) -> None:
     """Refuse words without a name that nothing takes."""
-    most = {"mix": 0, "warc": 0, "tokens": 2}.get(name, 1)
+    most = {"mix": 0, "warc": 0, "reshard": 0, "tokens": 2}.get(name, 1)
     if getattr(given.config, "documents", None) or getattr(given.config, "attributes", None):
         most = 0  # they would stand for the same
     if len(given.places) > most:
@@ -400,6 +401,12 @@ def _warc(given: Given) -> Plan:
     return Plan([Call("convert", (config.documents,), {"to": to, **given.options()})])
 
 
+def _reshard(given: Given) -> Plan:
+    config: Reshard = given.config
+    sources = [f"{one.prefix}={one.sample_rate:g}" for one in config.source_prefixes]
+    return Plan([Call("reshard", (config.destination_prefix,), {"sources": sources, **given.options()})])
+
+
 def _list(given: Given) -> Plan:
     return Plan([Call("list", tuple(given.places), given.options())])
 
@@ -412,10 +419,11 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
     "list": _list,
     "stat": _stat,
     "warc": _warc,
+    "reshard": _reshard,
 }
 
 OWN: Mapping[str, str] = {
-    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat")},
+    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat", "reshard")},
     "mix": "dolma_dask.pipelines.dolma_mix:mix_config",
     "tokens": COMMANDS["ragged"].function,
     "warc": COMMANDS["convert"].function,

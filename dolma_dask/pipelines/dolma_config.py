@@ -15,7 +15,7 @@ from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io.patterns import matches
 from dolma_dask.io.yaml_files import Mistakes, References, convert, is_nothing, pairs, read_yaml, scalar
-from dolma_dask.pipelines.dolma_options import OPTION, Leaf, find_leaf, leaves
+from dolma_dask.pipelines.dolma_rows import OPTION, Leaf, find_leaf, leaves
 from dolma_dask.pipelines.signatures import read_options, spellings
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"

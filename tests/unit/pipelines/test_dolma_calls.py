@@ -10,7 +10,8 @@ from toolkit_table import PAGE, with_tables
 
 from dolma_dask.cli import main
 from dolma_dask.pipelines.dolma_calls import OWN
-from dolma_dask.pipelines.dolma_options import CONFIGS, leaves
+from dolma_dask.pipelines.dolma_options import CONFIGS
+from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.registry import TOOLKIT, load
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -80,6 +81,12 @@ def test_tokens_and_stat(corpus: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert made["notes"] == ["dtype: no effect: uint16, or uint32 where the vocabulary needs it"]
     tables = [name for name in files_in(corpus / "out") if name.endswith(".csv.gz")]
     assert tables == ["v0/part-0-00000.csv.gz", "v1/part-0-00000.csv.gz"]
+    sources = [{"prefix": "out/v0", "sample_rate": 2}, {"prefix": "out/v1", "sample_rate": 1}]
+    (corpus / "reshard.yaml").write_text(
+        json.dumps({"source_prefixes": sources, "destination_prefix": "all", "max_num_files": 2})
+    )
+    assert called(capsys, "-c", "reshard.yaml", "reshard", *QUIET)["done"] == 2
+    assert {"000000.npy", "000001.csv.gz"} <= {*files_in(corpus / "all")}
     assert main(["tag", "v0", "--taggers", "char_length_v1", *QUIET]) == 0
     capsys.readouterr()
     told = called(capsys, "stat", "--attributes", "v0/attributes/char*/wiki/*", "--report", "r", *QUIET)
