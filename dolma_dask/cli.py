@@ -208,6 +208,8 @@ def _call(words: Sequence[str]) -> Any:
     first = words[0] if words else ""
     if first in ("-c", "--config") or first.startswith("--config="):
         return _from_file(words)
+    if first in TOOLKIT and words[1:2] in (["-c"], ["--config"]):
+        return _from_file([*words[1:3], first, *words[3:]])
     if words and _is_of_toolkit(words):
         return _of_toolkit(words)
     app = _complete_app() if first == "--install-completion" else make_app(name_in(words))

@@ -137,6 +137,10 @@ SHOWN = {
         "dolma-dask tag v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
         "dolma-dask tag v1 --taggers char_length_v1 --scheduler synchronous",
     ],
+    "tag --documents v0/documents/wiki/**/*.jsonl v1/documents/** --taggers char_length_v1 --processes 1 --dryrun": [
+        "dolma-dask tag v0 --taggers char_length_v1 --workers 1 --only 'wiki/*.jsonl'",
+        "dolma-dask tag v1 --taggers char_length_v1 --workers 1",
+    ],
     "tag v0 --taggers char_length_v1 --processes 3 --ignore-existing --dryrun": [
         "dolma-dask tag v0 --taggers char_length_v1 --workers 3 --overwrite"
     ],
@@ -209,6 +213,7 @@ def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFix
         ("tag --documents x --on-bad-record y", "on-bad-record"),
         ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
         ("mix --processes 4", "has no streams"),
+        ("mix -c none.yaml", "none.yaml: there is no such file"),
         ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
         ("tag --documents v0/documents/** --taggers y --debug false", "false: no option is named before it"),
         ("stat --attributes a/attributes/e/*.gz", "no file matches a/attributes/e/*.gz"),
