@@ -15,7 +15,7 @@ import yaml
 from msgspec import Struct
 
 from dolma_dask.display import listed
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
@@ -107,7 +107,11 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     notes = [*given.notes(), *plan.notes]
     is_rehearsal = getattr(given.config, "dryrun", False) or given.own.get("dry_run", False)
     more = {**given.own, **({"dry_run": True} if is_rehearsal else {})}
-    made = _noted(_called(name, plan.calls, more), notes)
+    try:
+        made = _noted(_called(name, plan.calls, more), notes)
+    except StageError as error:
+        error.details["summary"] = _noted(error.details.get("summary"), notes)
+        raise
     if not is_rehearsal:
         return made
     return Rehearsal(msgspec.to_builtins(given.config), tuple(map(str, plan.calls)), made)
