@@ -220,6 +220,7 @@ def _dedupe(given: Given) -> Plan:
         if group.partition_index:
             return Plan((), notes)
     found, more = find_datasets(given, config.documents)
+    _check_input(given, config.compression, config.documents)
     first, *others = found
     only = found[first].get("only")
     if others and any(found.values()):
@@ -308,6 +309,17 @@ def _column(given: Given, key: str) -> str:
             f"{key!r}; expected the path of one value, such as $.text or $.metadata.url.",
         )
     return path[1]
+
+
+def _check_input(given: Given, compression: Compression, patterns: Sequence[str]) -> None:
+    """Refuse a compression that is another than names of files say."""
+    expected = None if compression.input is None else format_of(compression.input, "input")
+    others = [one for one in patterns if layout.suffix_of(one) and layout.format_of(one) != expected]
+    if expected is not None and others:
+        given.wrong(
+            "compression.input",
+            f"{compression.input!r}, for {others[0]}; expected names that say so too, since readers go by names. Leave it out.",
+        )
 
 
 def _format(compression: Compression) -> dict[str, Any]:
