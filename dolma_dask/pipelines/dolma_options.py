@@ -4,7 +4,7 @@ From these records follow what files and command lines may say, the options of t
 table of docs/dolma_toolkit.md.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.pipelines.dolma_rows import OPTION, Row, find_leaf, idle
+from dolma_dask.pipelines.dolma_rows import Row, find_leaf, idle
 
 _Documents = Annotated[
     list[str],
@@ -415,10 +415,6 @@ CONFIGS: Mapping[str, type[Struct]] = {
 """Records of the commands, by name."""
 
 
-def asks(name: str, words: Sequence[str], ours: Collection[str]) -> bool:
-    """Tell whether an option among the words of a command is one of the toolkit's alone, and none of `ours`."""
-    if name == "stat" and words[0] == "--attributes" and "/" in "".join(words[1:2]):
-        return True  # paths, where ours takes names behind a dataset
-    options = {word.partition("=")[0] for word in words if OPTION.match(word)}
-    alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
-    return name in CONFIGS and any(find_leaf(CONFIGS[name], option) is not None for option in alone)
+def knows(name: str, option: str) -> bool:
+    """Tell whether a command of the toolkit has an option."""
+    return find_leaf(CONFIGS[name], option) is not None
