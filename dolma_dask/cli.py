@@ -147,9 +147,16 @@ def _is_of_toolkit(words: Sequence[str]) -> bool:
     name, *rest = words
     if name not in TOOLKIT or name not in COMMANDS:
         return name in TOOLKIT
-    from dolma_dask.pipelines.dolma_options import asks
+    if name == "stat" and rest[:1] == ["--attributes"] and "/" in "".join(rest[1:2]):
+        return True  # paths, where ours takes names behind a dataset
+    ours = {*spellings(COMMANDS[name].load()).values()}
+    options = {word.partition("=")[0] for word in rest if word.startswith("--")}
+    others = {option for option in options if option.replace("--no-", "--", 1) not in ours}
+    if not others - {"--help"}:
+        return False
+    from dolma_dask.pipelines.dolma_options import knows
 
-    return bool(rest) and asks(name, rest, spellings(COMMANDS[name].load()).values())
+    return any(knows(name, option) for option in others)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -208,6 +215,8 @@ def _call(words: Sequence[str]) -> Any:
     first = words[0] if words else ""
     if first in ("-c", "--config") or first.startswith("--config="):
         return _from_file(words)
+    if first in TOOLKIT and words[1:2] in (["-c"], ["--config"]):
+        return _from_file([*words[1:3], first, *words[3:]])
     if words and _is_of_toolkit(words):
         return _of_toolkit(words)
     app = _complete_app() if first == "--install-completion" else make_app(name_in(words))

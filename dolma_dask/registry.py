@@ -280,7 +280,7 @@ COMMANDS = VERBS | _by_name(
 IN_PYTHON_ALONE = {"write_documents": "documents", "write_attributes": ""}
 """Writers without a command that have a journal of their own, and what they make."""
 
-TOOLKIT = ("tag", "dedupe", "mix", "tokens", "list", "stat", "warc")
+TOOLKIT = ("tag", "dedupe", "mix", "tokens", "list", "stat", "warc", "reshard")
 """Commands of the Dolma toolkit, which are taken with their own options and files."""
 
 GROUPS = {"cluster": "Show what a cluster profile submits, and whether it works."}

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from dolma_dask.pipelines.dolma_options import CONFIGS, leaves
+from dolma_dask.pipelines.dolma_options import CONFIGS
+from dolma_dask.pipelines.dolma_rows import leaves
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/dolma_toolkit.md"
 

@@ -115,7 +115,9 @@ def _text(url: str, what: str) -> str:
     if info.bytes > MAX_BYTES:
         raise UsageError(f"{url} has {info.bytes:,} bytes; expected {what}, with a few lines.")
     try:
-        return files.read_bytes(files.normalize(url)).decode()
+        text = files.read_bytes(files.normalize(url)).decode()
+        # in JSON a tab is never part of a text
+        return text.replace("\t", " ") if url.endswith(".json") else text
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{url}: byte {error.start} is not UTF-8; expected a YAML file in UTF-8. Save it as such."
@@ -347,6 +349,8 @@ def convert(node: Node, hint: Any, what: str, mistakes: Mistakes, lax: bool = Fa
             value = _replaced(value, steps, at.value)
         elif "array" in expected and got != "null" and not lax:
             value = _replaced(value, steps, [natural(at)])
+        elif lax and (expected, got) == ("bool", "str") and at.value.lower() in _ALMOST_TRUTH:
+            value = _replaced(value, steps, _ALMOST_TRUTH[at.value.lower()])
         elif lax and got == "null" and steps and not steps[-1].isdigit():
             value = _replaced(value, steps)
         else:  # record the mistake, and go on without the value, or without the list in which it is

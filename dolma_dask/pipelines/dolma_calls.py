@@ -15,7 +15,7 @@ import yaml
 from msgspec import Struct
 
 from dolma_dask.display import listed
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
@@ -25,13 +25,14 @@ from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
     Dedupe,
+    Reshard,
     Stat,
     Tag,
     Tokens,
     Warc,
     format_of,
-    leaves,
 )
+from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.pipelines.over_all import answers
 from dolma_dask.pipelines.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
@@ -101,23 +102,29 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
     Raises `UsageError`: something is unknown, has a value that it cannot have, is missing, or cannot be done here.
     """
     given = read(CONFIGS[name], words, file, load(OWN[name]), name)
-    _check_places(name, given.places)
+    _check_places(name, given)
     plan = _PLANS[name](given)
     notes = [*given.notes(), *plan.notes]
     is_rehearsal = getattr(given.config, "dryrun", False) or given.own.get("dry_run", False)
     more = {**given.own, **({"dry_run": True} if is_rehearsal else {})}
-    made = _noted(_called(name, plan.calls, more), notes)
+    try:
+        made = _noted(_called(name, plan.calls, more), notes)
+    except StageError as error:
+        error.details["summary"] = _noted(error.details.get("summary"), notes)
+        raise
     if not is_rehearsal:
         return made
     return Rehearsal(msgspec.to_builtins(given.config), tuple(map(str, plan.calls)), made)
 
 
-def _check_places(name: str, places: Sequence[str]) -> None:
+def _check_places(name: str, given: Given) -> None:
     """Refuse words without a name that nothing takes."""
-    most = {"mix": 0, "tokens": 2}.get(name, 1)
-    if len(places) > most:
+    most = {"mix": 0, "warc": 0, "reshard": 0, "tokens": 2}.get(name, 1)
+    if getattr(given.config, "documents", None) or getattr(given.config, "attributes", None):
+        most = 0  # they would stand for the same
+    if len(given.places) > most:
         raise UsageError(
-            f"dolma-dask {name}: {shlex.join(places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
+            f"dolma-dask {name}: {shlex.join(given.places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
         )
 
 
@@ -213,6 +220,7 @@ def _dedupe(given: Given) -> Plan:
         if group.partition_index:
             return Plan((), notes)
     found, more = find_datasets(given, config.documents)
+    _check_input(given, config.compression, config.documents)
     first, *others = found
     only = found[first].get("only")
     if others and any(found.values()):
@@ -301,6 +309,17 @@ def _column(given: Given, key: str) -> str:
             f"{key!r}; expected the path of one value, such as $.text or $.metadata.url.",
         )
     return path[1]
+
+
+def _check_input(given: Given, compression: Compression, patterns: Sequence[str]) -> None:
+    """Refuse a compression that is another than names of files say."""
+    expected = None if compression.input is None else format_of(compression.input, "input")
+    others = [one for one in patterns if layout.suffix_of(one) and layout.format_of(one) != expected]
+    if expected is not None and others:
+        given.wrong(
+            "compression.input",
+            f"{compression.input!r}, for {others[0]}; expected names that say so too, since readers go by names. Leave it out.",
+        )
 
 
 def _format(compression: Compression) -> dict[str, Any]:
@@ -398,6 +417,12 @@ def _warc(given: Given) -> Plan:
     return Plan([Call("convert", (config.documents,), {"to": to, **given.options()})])
 
 
+def _reshard(given: Given) -> Plan:
+    config: Reshard = given.config
+    sources = [f"{one.prefix}={one.sample_rate:g}" for one in config.source_prefixes]
+    return Plan([Call("reshard", (config.destination_prefix,), {"sources": sources, **given.options()})])
+
+
 def _list(given: Given) -> Plan:
     return Plan([Call("list", tuple(given.places), given.options())])
 
@@ -410,10 +435,11 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
     "list": _list,
     "stat": _stat,
     "warc": _warc,
+    "reshard": _reshard,
 }
 
 OWN: Mapping[str, str] = {
-    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat")},
+    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat", "reshard")},
     "mix": "dolma_dask.pipelines.dolma_mix:mix_config",
     "tokens": COMMANDS["ragged"].function,
     "warc": COMMANDS["convert"].function,

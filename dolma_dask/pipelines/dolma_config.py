@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from msgspec import Struct
-from yaml import MappingNode, Node, SequenceNode
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io.patterns import matches
 from dolma_dask.io.yaml_files import Mistakes, References, convert, is_nothing, pairs, read_yaml, scalar
-from dolma_dask.pipelines.dolma_options import OPTION, Leaf, find_leaf, leaves
+from dolma_dask.pipelines.dolma_rows import OPTION, Leaf, find_leaf, leaves
 from dolma_dask.pipelines.signatures import read_options, spellings
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
@@ -190,6 +190,9 @@ def _names(node: Node, above: str = "") -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------ references
 
 
+_NESTED = re.compile(r"\$\{[^{}]*\$\{")
+
+
 class ToolkitReferences(References):
     """Replaces references as OmegaConf writes them: ``${streams[0].name}``, ``${.name}``, ``${oc.env:OUT,out}``, ``${d.processes:2}``."""
 
@@ -198,6 +201,12 @@ class ToolkitReferences(References):
     def __init__(self, root: Node, mistakes: Mistakes) -> None:
         super().__init__(mistakes)
         self.root = root
+
+    def resolve(self, node: Node, path: tuple[str, ...] = ()) -> Node:
+        """Return a node with all references replaced, those within references first."""
+        made = super().resolve(node, path)
+        is_nested = isinstance(node, ScalarNode) and _NESTED.search(node.value)
+        return self.resolve(made, path) if is_nested and made.value != node.value else made
 
     def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
         """Return the value at a path of the file, or what a resolver returns."""

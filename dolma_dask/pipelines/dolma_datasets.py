@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dolma_dask.dataset import matches as is_chosen
+from dolma_dask.display import counted
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.patterns import matches, split
 from dolma_dask.pipelines.dolma_config import Given
+
+MAX_NAMED = 200
+"""Files that are named one by one, where no pattern fits."""
 
 
 def find_datasets(
@@ -24,21 +28,23 @@ def find_datasets(
     if given.places:
         return {str(given.places[0]): {}}, []
     found: dict[str, dict[str, None]] = {}
+    ends: dict[str, dict[str, None]] = {}  # of the patterns, below the folder
     notes = []
     for pattern in patterns:
         urls = [url for url, _ in matches(pattern)]
         notes += [] if urls else [f"{folder}: no file matches {pattern}"]
         for url in urls:
             root, path = split(url, folder)
-            found.setdefault(_as_given(root, pattern), {})[path] = None
+            root = _as_given(root, pattern)
+            found.setdefault(root, {})[path] = None
+            ends.setdefault(root, {})[f"/{pattern}".rpartition(f"/{folder}/")[2]] = None
     if not found:
         shown = ", ".join(patterns) or "nothing, since none are given"
         given.wrong(
             folder, f"no file matches {shown}; expected paths or patterns such as corpus/{folder}/*.jsonl.gz."
         )
-    ends = [f"/{pattern}".rpartition(f"/{folder}/")[2] for pattern in patterns]
     parts = _part if folder == layout.DOCUMENTS else _sets
-    return {root: parts(given, root, list(paths), ends) for root, paths in found.items()}, notes
+    return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}, notes
 
 
 def _as_given(root: str, pattern: str) -> str:
@@ -62,12 +68,14 @@ def _part(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -
     chosen = [path for path in documents if layout.stem_of(path) in stems]
     if len(chosen) == len(documents):
         return {}
-    selections = (ends, list(map(_exactly, chosen)))
+    # `**/` of a pattern may be nothing; in `only` a star goes over folders
+    selections = [ends, [end.replace("**/", "") for end in ends]]
+    selections += [list(map(_exactly, chosen))] if len(chosen) <= MAX_NAMED else []
     only = next((one for one in selections if [p for p in documents if is_chosen(p, one)] == chosen), None)
     if only is None:
         given.wrong(
             layout.DOCUMENTS,
-            f"files of {root} cannot be told from others of nearly the same names; rename them.",
+            f"{counted(len(chosen), 'file')} of {root} cannot be told from its others by patterns; expected all of it, or what lies in some of its folders.",
         )
     return {"only": list(only)}
 

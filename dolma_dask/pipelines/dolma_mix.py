@@ -53,17 +53,6 @@ class ConfigOptions(IdOptions, RecordOptions):
 
     group = OWN
 
-    processes: Annotated[int | None, Opt("Worker processes; counts more than the file's.")] = None
-    dryrun: Annotated[bool, Opt("Show what would be done, and do nothing.")] = False
-    shuffle: Annotated[
-        bool | None,
-        Opt(
-            "Cut files by size (true, the default), or write one file per input file; counts more than the file's."
-        ),
-    ] = None
-    seed: Annotated[int | None, Opt("Shuffle the documents of each stream; counts more than the file's.")] = (
-        None
-    )
     compat: Annotated[
         Literal["dolma-1.2"] | None,
         Opt(
@@ -77,16 +66,6 @@ class ConfigOptions(IdOptions, RecordOptions):
             "new text. By default, unless `compat` asks for the toolkit's way, spans move with their text, and those that were replaced are left out."
         ),
     ] = None
-
-    def over(self, read: Mix) -> "ConfigOptions":
-        """Return the options with those of a file where they say nothing."""
-        return dataclasses.replace(
-            self,
-            workers=self.workers or self.processes or read.processes,
-            dry_run=self.dry_run or self.dryrun or read.dryrun,
-            shuffle=read.shuffle if self.shuffle is None else self.shuffle,
-            seed=read.seed if self.seed is None else self.seed,
-        )
 
 
 @command
@@ -116,8 +95,10 @@ def mix_config(
         The configuration cannot be read: with file, line, key, and the nearest key that there is.
     """
     read = read_config(config)
-    options = options.over(read)
-    streams = [_stream(item, options) for item in read.streams]
+    options = dataclasses.replace(
+        options, workers=options.workers or read.processes, dry_run=options.dry_run or read.dryrun
+    )
+    streams = [_stream(item, read, options) for item in read.streams]
     if not streams:
         name = config if isinstance(config, str) else "the configuration"
         raise UsageError(f"{name} has no streams; expected a list of one or more under `streams`.")
@@ -144,9 +125,9 @@ def mix_config(
     return summaries[0][1] if len(summaries) == 1 else sum_streams(summaries)
 
 
-def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
+def _stream(given: StreamConfig, read: Mix, chosen: ConfigOptions) -> Stream:
     """Return a stream as the verb takes it."""
-    output, seed = given.output, chosen.seed
+    output, seed = given.output, read.seed
     options = SpanOptions(
         include=tuple(given.filter.include),
         exclude=tuple(given.filter.exclude),
@@ -163,7 +144,7 @@ def _stream(given: StreamConfig, chosen: ConfigOptions) -> Stream:
     input_format = _format(given.compression.input, "input")
     output_format = _format(given.compression.output, "output")
     packing = None
-    if chosen.shuffle or seed is not None:
+    if read.shuffle or seed is not None:
         name, size = layout.check_name(given.name, "stream"), output.max_size_in_bytes or DEFAULT_SIZE
         packing = FilePacking(
             name,

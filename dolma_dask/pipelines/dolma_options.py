@@ -4,93 +4,15 @@ From these records follow what files and command lines may say, the options of t
 table of docs/dolma_toolkit.md.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import FieldInfo
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.layout import FileFormat
-from dolma_dask.options.base import members
-
-OPTION = re.compile(r"--?[A-Za-z]")
-"""Beginning of a word that names an option."""
-
-_NUMBERS = re.compile(r"\.\d+(?=\.|$)")
-
-
-class Row(NamedTuple):
-    """What an option of the toolkit does here."""
-
-    here: str
-    to: str = ""  # option of the command here that takes its value
-    value: Callable[[Any], Any] | None = None  # from its value to that of the option
-    is_idle: bool = False  # it changes nothing, which the summary says if it was given
-
-
-class Leaf(NamedTuple):
-    """One option."""
-
-    name: str  # in full, such as "dedupe.documents.key", "streams[].name"
-    hint: Any
-    default: Any  # `msgspec.NODEFAULT`: it is needed
-    row: Row
-
-    @property
-    def kind(self) -> str:
-        """Its type in words."""
-        kind = next(kind for kind in members(self.hint) if kind is not NoneType)
-        names = {str: "text", bool: "true or false", int: "whole number", float: "number"}
-        return "list" if get_origin(kind) is list else names[kind]
-
-    @property
-    def shown_default(self) -> str:
-        """Its default as the table shows it."""
-        if self.default is msgspec.NODEFAULT:
-            return "needed"
-        return msgspec.json.encode(self.default).decode()
-
-
-def leaves(kind: type[Struct], above: str = "") -> Iterator[Leaf]:
-    """Yield the options of a command, those of groups by their full names."""
-    for field in msgspec.structs.fields(kind):
-        hint, *more = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-        group, name = group_of(hint), f"{above}{field.encode_name}"
-        if group is not None:
-            yield from leaves(group, f"{name}[]." if get_origin(hint) is list else f"{name}.")
-        else:
-            row = next((item for item in more if isinstance(item, Row)), Row(""))
-            yield Leaf(name, hint, _default(field), row)
-
-
-def find_leaf(kind: type[Struct], option: str) -> tuple[str, Leaf, bool] | None:
-    """Return the full name of an option as it stands in a file, what is known of it, and whether it says no; None if there is none."""
-    name = option.lstrip("-").replace("-", "_")
-    known = {leaf.name: leaf for leaf in leaves(kind)}
-    for text, is_no in ((name, False), (name.removeprefix("no_"), True)):
-        leaf = known.get(_NUMBERS.sub("[]", text))
-        if leaf is not None and (not is_no or leaf.hint is bool):
-            return text, leaf, is_no
-    return None
-
-
-def group_of(hint: Any) -> type[Struct] | None:
-    """Return the record of a group of options, or of each in a list of groups; None for an option."""
-    inner = get_args(hint)[0] if get_origin(hint) in (list, Annotated) else hint
-    return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
-
-
-def _default(field: FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
-def _idle(why: str) -> Row:
-    return Row(f"no effect: {why}", is_idle=True)
-
+from dolma_dask.pipelines.dolma_rows import Row, find_leaf, idle
 
 _Documents = Annotated[
     list[str],
@@ -119,10 +41,10 @@ _Overwrite = Annotated[
 class WorkDir(Struct, forbid_unknown_fields=True):
     """Folders for temporary files and markers."""
 
-    input: Annotated[str | None, _idle("files are read where they are")] = None
+    input: Annotated[str | None, idle("files are read where they are")] = None
     output: Annotated[
         str | None,
-        _idle(
+        idle(
             "the journal beside what is written says what is done; markers (`.done.txt`) are neither read nor written"
         ),
     ] = None
@@ -152,12 +74,12 @@ class Profile(Struct, forbid_unknown_fields=True):
 
     enable: Annotated[
         bool,
-        _idle("python -m cProfile -s tottime -m dolma_dask tag ... --scheduler synchronous makes a profile"),
+        idle("python -m cProfile -s tottime -m dolma_dask tag ... --scheduler synchronous makes a profile"),
     ] = False
-    output: Annotated[str | None, _idle("see profile.enable")] = None
-    steps: Annotated[int | None, _idle("see profile.enable")] = None
-    sort_key: Annotated[str, _idle("see profile.enable")] = "tottime"
-    lines: Annotated[int, _idle("see profile.enable")] = 100
+    output: Annotated[str | None, idle("see profile.enable")] = None
+    steps: Annotated[int | None, idle("see profile.enable")] = None
+    sort_key: Annotated[str, idle("see profile.enable")] = "tottime"
+    lines: Annotated[int, idle("see profile.enable")] = 100
 
 
 # ------------------------------------------------------------------------------------------------ tag and list
@@ -242,7 +164,7 @@ class DedupeGroup(Struct, forbid_unknown_fields=True):
         Row("with more than one, partition 0 does all of it, in the set `<name>_0`, and the others nothing"),
     ] = 1
     partition_index: Annotated[int, Row("see num_partitions")] = 0
-    file_partition: Annotated[bool, _idle(_PARTITION)] = False
+    file_partition: Annotated[bool, idle(_PARTITION)] = False
     document_dir: Annotated[str, Row("has to be `documents`")] = "documents"
 
 
@@ -273,7 +195,7 @@ class Dedupe(Struct, forbid_unknown_fields=True):
     compression: Compression = msgspec.field(default_factory=Compression)
     work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
     dryrun: _DryRun = False
-    is_s3_volume: Annotated[bool, _idle("files are written whole or not at all, as the place allows")] = False
+    is_s3_volume: Annotated[bool, idle("files are written whole or not at all, as the place allows")] = False
 
 
 # ------------------------------------------------------------------------------------------------ mix
@@ -353,12 +275,12 @@ class Tokenizer(Struct, forbid_unknown_fields=True):
     ] = None
     bos_token_id: Annotated[int | None, Row("`--bos`, the text of the token")] = None
     eos_token_id: Annotated[int | None, Row("`--eos`, the text of the token")] = None
-    pad_token_id: Annotated[int | None, _idle("documents are not padded")] = None
+    pad_token_id: Annotated[int | None, idle("documents are not padded")] = None
     segment_before_tokenization: Annotated[
         bool, Row("`--segment-before-tokenization`", "segment_before_tokenization")
     ] = False
-    refresh: Annotated[int, _idle("the tokenizer holds nothing that grows")] = 0
-    fast: Annotated[bool, _idle("the tokenizer is that of tokenizer.json")] = True
+    refresh: Annotated[int, idle("the tokenizer holds nothing that grows")] = 0
+    fast: Annotated[bool, idle("the tokenizer is that of tokenizer.json")] = True
     encode_special_tokens: Annotated[
         bool,
         Row(
@@ -373,9 +295,9 @@ class Fields(Struct, forbid_unknown_fields=True):
     """Fields of documents."""
 
     text_field_name: Annotated[str, Row("has to be `text`")] = "text"
-    text_field_type: Annotated[str, _idle("texts are text")] = "str"
+    text_field_type: Annotated[str, idle("texts are text")] = "str"
     id_field_name: Annotated[str | None, Row("`--id-key`, such as metadata.url")] = "id"
-    id_field_type: Annotated[str, _idle("ids are written as text")] = "str"
+    id_field_type: Annotated[str, idle("ids are written as text")] = "str"
 
 
 class Tokens(Struct, forbid_unknown_fields=True):
@@ -388,15 +310,15 @@ class Tokens(Struct, forbid_unknown_fields=True):
     ] = None
     tokenizer: Tokenizer = msgspec.field(default_factory=Tokenizer)
     processes: _Processes = None
-    files_per_process: Annotated[int | None, _idle("files are cut by max_size alone")] = None
-    batch_size: Annotated[int, _idle(_SHUFFLED)] = 10_000
-    ring_size: Annotated[int, _idle(_SHUFFLED)] = 8
+    files_per_process: Annotated[int | None, idle("files are cut by max_size alone")] = None
+    batch_size: Annotated[int, idle(_SHUFFLED)] = 10_000
+    ring_size: Annotated[int, idle(_SHUFFLED)] = 8
     fields: Fields = msgspec.field(default_factory=Fields)
-    sample_ring_prop: Annotated[bool, _idle(_SHUFFLED)] = False
+    sample_ring_prop: Annotated[bool, idle(_SHUFFLED)] = False
     max_size: Annotated[
         int, Row("`--max-size`, in bytes; a larger document has a file of its own", "max_size")
     ] = 1 << 30
-    dtype: Annotated[str, _idle("uint16, or uint32 where the vocabulary needs it")] = "uint16"
+    dtype: Annotated[str, idle("uint16, or uint32 where the vocabulary needs it")] = "uint16"
     debug: _Debug = False
     seed: Annotated[int, Row("`--seed`: the same seed gives the same files", "seed")] = 3920
     work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
@@ -412,8 +334,8 @@ class Stat(Struct, forbid_unknown_fields=True):
     report: Annotated[str | None, Row("`--report`; with several datasets, a folder below it for each")] = None
     bins: Annotated[int, Row("`--bins`", "bins")] = 1000
     processes: _Processes = None
-    seed: Annotated[int, _idle("nothing is drawn")] = 0
-    total: Annotated[bool, _idle("totals and sums are always there")] = False
+    seed: Annotated[int, idle("nothing is drawn")] = 0
+    total: Annotated[bool, idle("totals and sums are always there")] = False
     debug: _Debug = False
     work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
     regex: Annotated[str | None, Row("`--regex`", "regex")] = None
@@ -455,6 +377,31 @@ class Warc(Struct, forbid_unknown_fields=True):
     dryrun: _DryRun = False
 
 
+# ------------------------------------------------------------------------------------------------ reshard
+
+
+class Prefix(Struct, forbid_unknown_fields=True):
+    """Token files below a folder."""
+
+    prefix: Annotated[str, Row("a folder of `--sources`")]
+    sample_rate: Annotated[float, Row("its rate; the sample is drawn by the seed")]
+
+
+class Reshard(Struct, forbid_unknown_fields=True):
+    """Options of `python -m dolma.tokenizer.reshard`."""
+
+    source_prefixes: list[Prefix]
+    destination_prefix: Annotated[str, Row("the folder of the new files")]
+    local_tempdir: Annotated[str | None, idle("files are joined where they are")] = None
+    max_size_bytes: Annotated[int | None, Row("`--max-size`", "max_size")] = None
+    max_num_files: Annotated[int | None, Row("`--shards`", "shards")] = None
+    max_workers: Annotated[int | None, Row("`--workers`", "workers")] = None
+    random_seed: Annotated[int, Row("`--seed`", "seed")] = 42
+    tokenizer_name_or_path: Annotated[str, idle("the ids have the size that their files say")] = (
+        "allenai/dolma2-tokenizer"
+    )
+
+
 CONFIGS: Mapping[str, type[Struct]] = {
     "tag": Tag,
     "dedupe": Dedupe,
@@ -463,14 +410,11 @@ CONFIGS: Mapping[str, type[Struct]] = {
     "list": List,
     "stat": Stat,
     "warc": Warc,
+    "reshard": Reshard,
 }
 """Records of the commands, by name."""
 
 
-def asks(name: str, words: Sequence[str], ours: Collection[str]) -> bool:
-    """Tell whether an option among the words of a command is one of the toolkit's alone, and none of `ours`."""
-    if name == "stat" and words[0] == "--attributes" and "/" in "".join(words[1:2]):
-        return True  # paths, where ours takes names behind a dataset
-    options = {word.partition("=")[0] for word in words if OPTION.match(word)}
-    alone = (option for option in options if option.replace("--no-", "--", 1) not in ours)
-    return name in CONFIGS and any(find_leaf(CONFIGS[name], option) is not None for option in alone)
+def knows(name: str, option: str) -> bool:
+    """Tell whether a command of the toolkit has an option."""
+    return find_leaf(CONFIGS[name], option) is not None

@@ -305,21 +305,25 @@ class Catalog(Struct, frozen=True, dict=True):
             **{key: kind for kinds in known for key, kind in kinds.items()},
         }
 
-    def expect_labels(self, names: Sequence[str]) -> bool:
-        """Take labels that taggers of sets can write, and that no document has, for keys; return whether there are any."""
+    def expect_labels(self, names: Sequence[str], wanted: str) -> bool:
+        """Take labels that taggers of sets can write, and that no document has, for keys; return whether there are more than before.
+
+        Where nobody knows all labels of a tagger, the end of `wanted` is one if the tagger stands before it.
+        """
         from dolma_dask.taggers.registry import known_labels  # rules rarely name what is not there
 
+        before = sum(map(len, self._expected.values()))
         for name in names:
             paths = (_inside(name, info).path for info in self._list(name).values())
             records = (self._records[path][1] for path in paths if path in self._records)
             taggers = {tagger for record in records for tagger in record.info.get("taggers", ())}
-            self._expected[name] = {
-                attribute_key(name, tagger, label): kind
+            self._expected.setdefault(name, {}).update(
+                (attribute_key(name, tagger, label), kind)
                 for tagger in sorted(taggers)
-                for label, kind in known_labels(tagger)
-            }
+                for label, kind in known_labels(tagger, wanted)
+            )
             self._merged.pop(name, None)
-        return any(self._expected[name] for name in names)
+        return sum(map(len, self._expected.values())) > before
 
     def keys(self, name: str) -> tuple[frozenset[str], DataError | None]:
         """Return the keys of a set as far as its files can be read, finished or not, and the first error of those that cannot.

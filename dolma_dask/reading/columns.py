@@ -177,12 +177,12 @@ def look_up(
 
     Its error speaks of sets that cannot be read, are empty, or have the name with values of several kinds.
     """
-    try:
-        return _look_up(catalog, names, resolve)
-    except ExpressionError:
-        if not catalog.expect_labels(names):
-            raise
-        return _look_up(catalog, names, resolve)
+    while True:
+        try:
+            return _look_up(catalog, names, resolve)
+        except ExpressionError as error:
+            if not catalog.expect_labels(names, str(error.details.get("name", ""))):
+                raise
 
 
 def _look_up(

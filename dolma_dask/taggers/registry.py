@@ -287,15 +287,18 @@ def find_built_in(name: str) -> Tagger | None:
     return None
 
 
-def known_labels(name: str) -> Iterator[tuple[str, Literal["document", "spans"]]]:
-    """Yield the labels that a tagger shipped may write as far as they are known before, with the kind of their values."""
+def known_labels(name: str, wanted: str) -> Iterator[tuple[str, Literal["document", "spans"]]]:
+    """Yield the labels that a tagger shipped may write, with the kind of their values; if nobody knows them before, the one of a key such as NAME__LABEL."""
     known = find_built_in(name)
-    if not isinstance(known, ViewTagger) or known.labels is None:
+    if not isinstance(known, ViewTagger):
         return
+    tagger, mark, label = wanted.rpartition("__")
+    asked = [label] if mark and f"__{tagger}".endswith(f"__{name.replace('-', '_')}") else []
     for part in known.parts:
         for type, kind in part.written.items():
-            for label in known.labels(type) if kind == "labels" else ():
-                yield label, "document" if part.unit == "document" else "spans"
+            labels = asked if known.labels is None else known.labels(type)
+            for one in labels if kind == "labels" else ():
+                yield one, "document" if part.unit == "document" else "spans"
 
 
 def _built_in_by_family() -> Iterator[tuple[str, Tagger]]:

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+import yaml
 
-from dolma_dask.pipelines import dolma_mix
+from dolma_dask.cli import main
 from dolma_dask.pipelines.dolma_mix import StreamConfig, mix_config, read_config
 from dolma_dask.rules.filters import attributes_in, check_syntax
 
@@ -130,7 +132,9 @@ def published(shared: Path) -> list[Path]:
     return sorted((shared / "conformance/dolma/mixer_configs").iterdir())
 
 
-def test_published_configurations_are_read_and_planned(shared: Path, tmp_path: Path, monkeypatch) -> None:
+def test_published_configurations_are_read_and_planned(
+    shared: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
     """All configurations that the toolkit publishes, over a document that has the attributes which they name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALPHA", "0.5")
@@ -150,10 +154,11 @@ def test_published_configurations_are_read_and_planned(shared: Path, tmp_path: P
         write_rows(
             tmp_path / f"{number}/attributes/x/a.jsonl", {"id": "1", "source": "s", "attributes": spans}
         )
-        monkeypatch.setattr(dolma_mix, "read_config", lambda _, config=config: config)
-        planned = mix_config(str(path), dryrun=True, **HERE)
-        assert len(planned.planned) == len(config.streams), path
-        slow = [note for note in planned.notes if "each document" in note]
+        Path("c.yaml").write_text(yaml.safe_dump(msgspec.to_builtins(config)))
+        assert main(["-c", "c.yaml", "mix", "--dryrun", "--json", "--no-progress"]) == 0, path
+        planned = json.loads(capsys.readouterr().out)["answer"]
+        assert len(planned["planned"]) == len(config.streams), path
+        slow = [note for note in planned["notes"] if "each document" in note]
         assert slow == [], path
 
 

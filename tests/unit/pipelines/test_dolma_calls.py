@@ -10,7 +10,8 @@ from toolkit_table import PAGE, with_tables
 
 from dolma_dask.cli import main
 from dolma_dask.pipelines.dolma_calls import OWN
-from dolma_dask.pipelines.dolma_options import CONFIGS, leaves
+from dolma_dask.pipelines.dolma_options import CONFIGS
+from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.registry import TOOLKIT, load
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -80,6 +81,12 @@ def test_tokens_and_stat(corpus: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert made["notes"] == ["dtype: no effect: uint16, or uint32 where the vocabulary needs it"]
     tables = [name for name in files_in(corpus / "out") if name.endswith(".csv.gz")]
     assert tables == ["v0/part-0-00000.csv.gz", "v1/part-0-00000.csv.gz"]
+    sources = [{"prefix": "out/v0", "sample_rate": 2}, {"prefix": "out/v1", "sample_rate": 1}]
+    (corpus / "reshard.yaml").write_text(
+        json.dumps({"source_prefixes": sources, "destination_prefix": "all", "max_num_files": 2})
+    )
+    assert called(capsys, "-c", "reshard.yaml", "reshard", *QUIET)["done"] == 2
+    assert {"000000.npy", "000001.csv.gz"} <= {*files_in(corpus / "all")}
     assert main(["tag", "v0", "--taggers", "char_length_v1", *QUIET]) == 0
     capsys.readouterr()
     told = called(capsys, "stat", "--attributes", "v0/attributes/char*/wiki/*", "--report", "r", *QUIET)
@@ -130,6 +137,10 @@ SHOWN = {
         "dolma-dask tag v0 --taggers char_length_v1 --scheduler synchronous --only '[b].jsonl'",
         "dolma-dask tag v1 --taggers char_length_v1 --scheduler synchronous",
     ],
+    "tag --documents v0/documents/wiki/**/*.jsonl v1/documents/** --taggers char_length_v1 --processes 1 --dryrun": [
+        "dolma-dask tag v0 --taggers char_length_v1 --workers 1 --only 'wiki/*.jsonl'",
+        "dolma-dask tag v1 --taggers char_length_v1 --workers 1",
+    ],
     "tag v0 --taggers char_length_v1 --processes 3 --ignore-existing --dryrun": [
         "dolma-dask tag v0 --taggers char_length_v1 --workers 3 --overwrite"
     ],
@@ -173,6 +184,7 @@ FILES = {
     "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
     "dedupe {dedupe: {documents: {attribute_name: a}, paragraphs: {attribute_name: b}}}": "dedupe.documents is there too",
     "dedupe {dedupe: {documents: {attribute_name: a}, min_words: 3}}": "dedupe.min_words: of documents every value counts",
+    "dedupe {documents: [v0/documents/*.jsonl], dedupe: {documents: {attribute_name: a}}, compression: {input: gz}}": "compression.input: 'gz', for v0/documents/*.jsonl; expected names",
     "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
     "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",
@@ -202,7 +214,9 @@ def test_mistakes_of_files(command: str, corpus: Path, capsys: pytest.CaptureFix
         ("tag --documents x --on-bad-record y", "on-bad-record"),
         ("mix --streams.1.name x", "--streams.1.name: 1 is not there"),
         ("mix --processes 4", "has no streams"),
+        ("mix -c none.yaml", "none.yaml: there is no such file"),
         ("tag v0 v1 --taggers y --processes 1", "v1: no option is named before it"),
+        ("tag --documents v0/documents/** --taggers y --debug false", "false: no option is named before it"),
         ("stat --attributes a/attributes/e/*.gz", "no file matches a/attributes/e/*.gz"),
     ],
 )

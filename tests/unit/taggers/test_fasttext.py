@@ -10,7 +10,7 @@ import pytest
 from trained import write_fast_text
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import ExpressionError, UsageError
 from dolma_dask.taggers.fasttext import TAGGERS
 from dolma_dask.taggers.language import TAGGERS as LANGUAGES
 from dolma_dask.taggers.registry import get_tagger
@@ -142,3 +142,8 @@ def test_tag_takes_models_from_a_folder_anywhere(tmp_path, root, model):
     ((start, end, score),) = row["attributes"]["ft_lang_id_en_doc_v2__ft_lang_id_en_doc_v2__en"]
     assert (start, end) == (0, len(EN))
     assert score > 0.5
+    dk.tag(f"{tmp_path}/v0", ["ft_lang_id_doc_v1"], artifacts=root, scheduler="synchronous")
+    rule = "ft_lang_id_doc_v1__fr > 0.5 or ft_lang_id_doc_v1__de > 0.5"  # languages that nothing is in
+    assert dk.mix(f"{tmp_path}/v0", where=rule, to=f"{tmp_path}/v1").counts["documents_out"] == 0
+    with pytest.raises(ExpressionError, match="no column is named fr"):
+        dk.mix(f"{tmp_path}/v0", where="fr > 0.5", to=f"{tmp_path}/v2")

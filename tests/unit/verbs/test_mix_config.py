@@ -51,7 +51,8 @@ def stream(**more: Any) -> dict[str, Any]:
 
 
 def mixed(*streams: dict[str, Any], **options: Any) -> Any:
-    return mix_config({"streams": list(streams)}, **HERE, **options)
+    own = {name: options.pop(name) for name in ("shuffle",) if name in options}
+    return mix_config({"streams": list(streams), **own}, **HERE, **options)
 
 
 INCLUDE = {"include": ["$.attributes[?(@.score[0][2] >= 1)]"]}
@@ -222,12 +223,12 @@ def test_a_file_that_is_not_there_is_no_pipeline(corpus: Path) -> None:
         read_config("none.yaml")
 
 
-def test_dryrun_and_options_count_more_than_the_file(corpus: Path) -> None:
+def test_dryrun_and_files_as_the_inputs(corpus: Path) -> None:
     config = {"streams": [stream()], "dryrun": True, "shuffle": True}
     summary = mix_config(config, **HERE)
     assert summary.planned == ("a.jsonl.gz", "sub/b.jsonl.gz")
     assert not (corpus / "out").exists()
-    mix_config({**config, "dryrun": False}, shuffle=False, **HERE)
+    mix_config({**config, "dryrun": False, "shuffle": False}, **HERE)
     assert (corpus / "out/documents/sub/b.jsonl.gz").exists()
 
 
