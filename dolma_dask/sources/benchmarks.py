@@ -4,7 +4,6 @@ The n-grams of all items are one file in the user's cache folder, named by a dig
 nothing can be written each process makes its own. A file that nobody has opened for `KEPT_DAYS` is removed when another one is made.
 """
 
-import fcntl
 import json
 import mmap
 import os
@@ -75,6 +74,11 @@ class Comparison(Struct, frozen=True):
         Raises `UsageError`: there are none, or two that have one name.
         """
         base, found = list_raw(inputs)
+        for info in found:
+            if not _kind(info.path):
+                raise UsageError(
+                    f"{files.join(base, info.path)} is of no kind that is read as a benchmark; expected {', '.join(_KINDS)}, also in gzip or zstd. Rename it, or leave it out."
+                )
         names = _names([info.path for info in found])
         check_names(names, "benchmarks")
         urls = [files.join(base, info.path) for info in found]
@@ -138,10 +142,14 @@ def _stem(path: str) -> str:
     return name.rpartition(".")[0] or name
 
 
+_KINDS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+"""Kinds of files by their suffixes."""
+
+
 def _kind(url: str) -> str:
+    """Return the kind of a file; nothing if it is no known one."""
     name = url[: url.rfind(".")] if compression_of(url) else url
-    suffix = name[name.rfind(".") :]
-    return {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json"}.get(suffix, "text")
+    return _KINDS.get(name[name.rfind(".") :], "")
 
 
 class _Items:
@@ -319,7 +327,9 @@ def _from_cache(digest: str, make: Callable[[], Benchmarks]) -> Benchmarks:
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes of this machine from making the same file; where locks do not work each makes it."""
     with path.with_suffix(".lock").open("a") as lock:
-        with suppress(OSError):
+        with suppress(ImportError, OSError):
+            import fcntl
+
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

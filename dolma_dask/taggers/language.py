@@ -22,7 +22,7 @@ from dolma_dask.text.kernels import Floats
 from dolma_dask.text.units import Unit, cut
 from dolma_dask.text.view import TextView
 
-Detect = Callable[[str], list[tuple[str, float]]]
+Detect = Callable[[Any], list[tuple[str, float]]]
 """Gives the languages of a text, surest first."""
 
 _LEAST = 0.05  # of the probability that `language_langid_v1` says: a text that tells nothing has 0.01 of each language
@@ -40,6 +40,7 @@ class Detector(Struct, frozen=True):
     differs: str = ""
     files: tuple[str, ...] = ()
     source: str = ""
+    takes_bytes: bool = False  # texts in UTF-8, as they are
 
     @classmethod
     def of_package(cls, package: str, name: str, load: Callable[[], Detect], **more: Any) -> "Detector":
@@ -52,10 +53,12 @@ class Detector(Struct, frozen=True):
         if key not in view.kept:
             detect = self.open()
 
-            def languages(text: str) -> list[list[tuple[str, float]]]:
+            def languages(text: str | bytes) -> list[list[tuple[str, float]]]:
                 return [detect(text)]
 
             texts = view if self.accepts is None else self.accepts(view)
+            if self.takes_bytes:
+                texts = TextView(texts.texts.view(pa.large_binary()))
             (view.kept[key],) = each_text(languages, [NUMBERS_BY_NAME])(texts)
         return view.kept[key]
 
@@ -63,7 +66,7 @@ class Detector(Struct, frozen=True):
 def _cld2(*, is_plain: bool) -> Detect:
     import pycld2
 
-    def detect(text: str) -> list[tuple[str, float]]:
+    def detect(text: bytes) -> list[tuple[str, float]]:
         is_reliable, _, found = pycld2.detect(text, isPlainText=is_plain)
         return [(code, percent / 100) for _, code, percent, _ in found if code != "un"] if is_reliable else []
 
@@ -334,7 +337,12 @@ def _no_detector() -> Detect:
 
 _BLANKED = "Characters that CLD2 refuses become spaces; the original first tries the text in ASCII letters, which may be of another language."
 _CLD2_PLAIN = Detector.of_package(
-    "pycld2", "CLD2 on plain text", partial(_cld2, is_plain=True), accepts=interchangeable, codes=_cld2_codes
+    "pycld2",
+    "CLD2 on plain text",
+    partial(_cld2, is_plain=True),
+    accepts=interchangeable,
+    codes=_cld2_codes,
+    takes_bytes=True,
 )
 _CLD2 = Detector.of_package(
     "pycld2",
@@ -342,6 +350,7 @@ _CLD2 = Detector.of_package(
     partial(_cld2, is_plain=False),
     accepts=interchangeable,
     codes=_cld2_codes,
+    takes_bytes=True,
     differs=_BLANKED,
 )
 _CLD2_BY_CODE = replace(

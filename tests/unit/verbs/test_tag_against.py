@@ -169,6 +169,7 @@ def test_benchmarks_are_named_by_files_folders_and_fields(root):
         ("e.jsonl", b'{"text": "x"}\n[1]', "line 2: no JSON object"),
         ("e.jsonl", b'{"text": "\\ud800"}', "line 1: no JSON object|no text"),
         ("e.txt", b"\xff\xfe", "line 1: no UTF-8"),
+        ("README.md", b"of no benchmark", "README.md is of no kind that is read"),
         ("e.txt", b"PAR1\x15not a table", "Parquet"),
         ("e.parquet", b"no table", "not a whole Parquet file"),
         ("e.txt", b"one word each\n" * 9, "no item of e has a text of 8 words or more"),
