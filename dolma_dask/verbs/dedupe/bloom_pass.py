@@ -108,9 +108,10 @@ class FilterStage(Struct, frozen=True):
                 while bucket < at:
                     wrong += self._write(out, bits)
                     bucket += 1
-                first = at * blocks
                 count += int(
-                    add_keys(for_kernel(records), self.shape.blocks, self.shape.hashes, first, last, bits)
+                    add_keys(
+                        for_kernel(records), self.shape.blocks, self.shape.hashes, at * blocks, last, bits
+                    )
                 )
             while bucket < span.last:
                 wrong += self._write(out, bits)
