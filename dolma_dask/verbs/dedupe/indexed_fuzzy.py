@@ -224,7 +224,10 @@ class KnownMerge(Struct, frozen=True):
 
 
 class KnownMergeStage(Struct, frozen=True):
-    """Joins the edges of new documents, and of those of the index that they touch, in one array; see `dolma_dask.engine.Stage`."""
+    """Joins the edges of new documents, and of those of the index that they touch, in one array; see `dolma_dask.engine.Stage`.
+
+    An edge between two documents of the index is what is left of those of a new one with both.
+    """
 
     verb: str
     folder: str  # of the staging files
@@ -239,7 +242,8 @@ class KnownMergeStage(Struct, frozen=True):
         check_memory(bytes_needed(documents, verified) + olds.nbytes)
         parents = np.arange(documents, dtype=label_type(documents))
         matches = np.zeros(documents if verified else 0, MATCHES)
-        for rows in self._edges(work):
+        for read in work.edges.read(work.span):
+            rows = read.copy()
             rows[:, :2] = np.sort(self._places(rows[:, :2], work, olds), axis=1)
             unite(parents, for_kernel(rows[:, :2]))
             if verified:
@@ -250,16 +254,10 @@ class KnownMergeStage(Struct, frozen=True):
         made = [write_numbers(self.folder, f"{unit.name}{name}", one) for name, one in every.items()]
         return [task.record(made, task.listed)]
 
-    def _edges(self, work: KnownMerge) -> Iterator[Words]:
-        """Yield edges with a new document."""
-        for rows in work.edges.read(work.span):
-            is_new = (rows[:, :2] >= np.uint64(work.old)).any(axis=1)
-            yield rows[is_new]
-
     def _touched(self, work: KnownMerge) -> Words:
         """Return the documents of the index at the ends of edges, in order, in memory of about twice as many."""
         found, waiting = np.empty(0, np.uint64), list[Words]()
-        for rows in self._edges(work):
+        for rows in work.edges.read(work.span):
             ends = rows[:, :2].ravel()
             waiting.append(np.unique(ends[ends < np.uint64(work.old)]))
             if sum(map(len, waiting)) > max(len(found), WAITING):
