@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,10 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import CorruptFileError, StageError, UsageError
+from dolma_dask.exchange import passes
+from dolma_dask.exchange.staged import Limits
+from dolma_dask.verbs.dedupe import indexed
+from dolma_dask.verbs.dedupe.index import prepare
 
 from .conftest import read_lines
 
@@ -140,6 +145,22 @@ def test_near_copies_are_those_of_what_was_kept(world, call):
     assert (again.done, again.index[1].known) == (0, len(joined))
     add(world, "near-c", **call)
     assert len(flagged(world / "near-c", "fuzzy")) > 10
+
+
+def test_clusters_do_not_depend_on_how_keys_are_cut_into_ranges(world, monkeypatch):
+    """Where edges are contracted, one between two documents of the index may be all that is left of a new one that connects them."""
+    other = Path(shutil.copytree(world, world.parent / "other"))
+    for place in (world, other):
+        for name in ("near-a", "near-b"):
+            add(place, name, how="fuzzy", **NEAR["bands"])
+        monkeypatch.setitem(
+            passes.reduce.__kwdefaults__, "limits", Limits(range=1500, segment=1000, chunk=300)
+        )
+    for path in ("attributes/fuzzy/0.jsonl", "clusters/fuzzy.parquet"):
+        assert (world / "near-b" / path).read_bytes() == (other / "near-b" / path).read_bytes()
+    tables = [pq.read_table(segments(place)[1] / "merges.parquet").to_pylist() for place in (world, other)]
+    assert tables[0] == tables[1]
+    assert any(row["dataset"] == "../near-a" for row in tables[0])
 
 
 CALLS = {
@@ -298,6 +319,23 @@ DAMAGES = [
     ("documents/000000.parquet", "changed"),
     ("documents/000000.parquet", "gone"),
 ]
+
+
+def test_a_run_that_has_lost_its_lease_appends_nothing(world, monkeypatch):
+    monkeypatch.setattr("dolma_dask.verbs.dedupe.verb.lease_of", lambda *_, **__: nullcontext())
+
+    def meanwhile(*given):
+        monkeypatch.setattr(indexed, "prepare", prepare)
+        add(world, "a")
+        prepare(*given)
+
+    monkeypatch.setattr(indexed, "prepare", meanwhile)
+    with pytest.raises(UsageError, match="another run has appended 000001"):
+        add(world, "b")
+    assert [one.dataset for one in add(world, "b").index] == ["../a", "../b"]
+    assert not {
+        one["text"] for _, _, one in documents(world, "b") if one["id"] not in flagged(world / "b")
+    } & {one["text"] for _, _, one in documents(world, "a")}
 
 
 @pytest.mark.parametrize(("file", "way"), DAMAGES)
