@@ -175,7 +175,7 @@ class Verbs(VerbLaws):
         "ragged shuffled": Case(f"ragged WORLD/v0 WORLD/drawn_tokens {TOKENS} --format dolma --compat dolma-1.2 {SHUFFLE} --where '{RULE}'", ["drawn_tokens"], others=["--seed 4", "--max-size 10000", "--segment-before-tokenization"], asks=True, passes=True, replaces=False),
         "ragged megatron": Case(f"ragged WORLD/v0 WORLD/megatron {TOKENS} --format megatron --where '{RULE}'", ["megatron"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "ragged mds": Case(f"ragged WORLD/v0 WORLD/mds {TOKENS} --format mds --where '{RULE}'", ["mds"], others=["--eos '<|endoftext|>'"], asks=True),
-        "reshard": Case("reshard WORLD/joined --sources WORLD/parts/=1.5 --max-size 90000", ["joined"], others=["--seed 3", "--max-size 200000"], asks=True),
+        "reshard": Case("reshard WORLD/joined --sources WORLD/parts --rates 1.5 --max-size 90000", ["joined"], others=["--seed 3", "--max-size 200000"], asks=True),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 360 --where '{RULE}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "vsl": Case(f"hdf5 WORLD/v0 WORLD/whole {TOKENS} {VSL} --shuffle --shuffle-seed 3 --where '{RULE}'", ["whole"], others=["--shuffle-seed 4", "--packing next_fit", "--max-rows-per-file 100"], asks=True, passes=True),
         "fim": Case(f"hdf5 WORLD/v0 WORLD/filled {TOKENS} {FIM} --seed 5 --where '{RULE}'", ["filled"], others=["--seed 6"], asks=True, passes=True, repeats=True),

@@ -493,7 +493,7 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
         f"{root}/v0", root / "shuffled", tokenizer=f"{root}/tokenizer.json", eos="<eos>", **shuffle, **options
     )
     made["ragged shuffled"] = root / "shuffled"
-    dk.reshard(root / "joined", sources={f"{root}/shuffled": 1.5}, max_size=7000, **options)
+    dk.reshard(root / "joined", sources=[f"{root}/shuffled"], rates=[1.5], max_size=7000, **options)
     made["reshard"] = root / "joined"
     packed = {
         "shuffle": True,
