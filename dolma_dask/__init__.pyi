@@ -1972,7 +1972,8 @@ def reshard(
     to: str,
     /,
     *,
-    sources: Mapping[str, float] | Sequence[str] | str,
+    sources: Sequence[str],
+    rates: Sequence[float] = (),
     max_size: int | None = None,
     shards: int | None = None,
     seed: int = 42,
@@ -1985,15 +1986,16 @@ def reshard(
 ) -> Summary:
     """Join token files of the Dolma toolkit's format to files of one size, 000000.npy and so on, each source as often as its rate says.
 
-    Example: dolma-dask reshard out/train --sources out/wiki=2.5 --max-size 4000000000
+    Example: dolma-dask reshard out/train --sources out/wiki --rates 2.5 --max-size 4000000000
 
     Parameters
     ----------
     to : str
         Flat folder or URL of the new files.
     sources : list of str
-        Folders or URLs of token files, each with its rate: out/wiki=2.5 takes every file twice and half of them, by the seed, once more;
-        without a rate every file once.
+        Folders or URLs of token files.
+    rates : list of float, optional
+        Rate of each source, in their order: 2.5 takes every file twice, and half of them, by the seed, once more. By default every file once.
     max_size : int, optional
         Bytes of ids in a file at most, 2 GiB by default; a file that is larger stays alone.
     shards : int, optional

@@ -5,7 +5,7 @@ them. Files are joined whole: places in the table are shifted, and nothing is en
 more. Memory: a few MB.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
 from typing import Annotated, ClassVar
@@ -27,9 +27,9 @@ from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.stored import PieceReader, StoredFile
 from dolma_dask.journal import Journal, Record, work_key
-from dolma_dask.options.base import OUTPUT, Opt, without_empty
+from dolma_dask.options.base import OUTPUT, Opt, without_empty, words_of
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import RunOptions, same
+from dolma_dask.options.groups import RunOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, MAX_FILES
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import MEMBER_BYTES, gzip_member
@@ -40,22 +40,22 @@ VERSION = 1
 
 IDS, TABLE = FORMATS["dolma"].data, ".csv.gz"
 
-RatesLike = Mapping[str, float] | Sequence[str] | str
-"""Folders by rate, also as words such as ``out/wiki=2.5``."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReshardOptions(RunOptions):
     """Options of `reshard`."""
 
     sources: Annotated[
-        RatesLike,
-        Opt(
-            "Folders or URLs of token files, each with its rate: out/wiki=2.5 takes every file twice and half of them, by the seed, once more; without a rate every file once.",
-            kind="list of str",
-            convert=same,
-        ),
+        Sequence[str],
+        Opt("Folders or URLs of token files.", convert=lambda value: words_of("sources", value)),
     ]
+    rates: Annotated[
+        Sequence[float],
+        Opt(
+            "Rate of each source, in their order: 2.5 takes every file twice, and half of them, by the seed, once more. By default every file once.",
+            convert=lambda value: value if isinstance(value, list | tuple) else (value,),
+        ),
+    ] = ()
     max_size: Annotated[
         int | None,
         Opt("Bytes of ids in a file at most, 2 GiB by default; a file that is larger stays alone.", min=1),
@@ -82,7 +82,7 @@ def reshard(
 ) -> Summary:
     """Join token files of the Dolma toolkit's format to files of one size, 000000.npy and so on, each source as often as its rate says.
 
-    Example: dolma-dask reshard out/train --sources out/wiki=2.5 --max-size 4000000000
+    Example: dolma-dask reshard out/train --sources out/wiki --rates 2.5 --max-size 4000000000
 
     Returns
     -------
@@ -95,7 +95,7 @@ def reshard(
     UsageError
         A source has no token files or is not finished, rates cannot be read, or a file would be taken more often than there are files to make.
     """
-    root, rates = files.normalize(to), _rates(options.sources)
+    root, rates = files.normalize(to), _rates(options.sources, options.rates)
     for source in rates:
         _check_source(source, root)
     copies = [
@@ -142,32 +142,23 @@ class Pair(Struct, frozen=True):
         return self.ids.info.path
 
 
-def _rates(given: RatesLike) -> dict[str, float]:
+def _rates(sources: Sequence[str], rates: Sequence[float]) -> dict[str, float]:
     """Return the rate of each source, by its normal URL."""
-    words = [given] if isinstance(given, str) else given
-    pairs = list(words.items()) if isinstance(words, Mapping) else [_parted(str(word)) for word in words]
-    rates: dict[str, float] = {}
-    for source, rate in pairs:
-        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < MAX_FILES:
-            raise UsageError(f"sources: {source}={rate!r}; expected a rate above 0, such as 0.5 or 2.")
+    if not sources or (rates and len(rates) != len(sources)):
+        raise UsageError(
+            f"{counted(len(sources), 'source')} and {counted(len(rates), 'rate')}; expected folders of token files, and a rate for each or none."
+        )
+    known: dict[str, float] = {}
+    for source, rate in zip(sources, rates or [1.0] * len(sources), strict=True):
         url = files.normalize(source)
-        if url in rates:
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < MAX_FILES:
+            raise UsageError(f"rates: {rate!r} of {source}; expected a number above 0, such as 0.5 or 2.")
+        if url in known:
             raise UsageError(
                 f"sources: {source} is given twice; expected each once, with the sum of its rates."
             )
-        rates[url] = float(rate)
-    if not rates:
-        raise UsageError("sources: nothing is given; expected folders of token files.")
-    return rates
-
-
-def _parted(word: str) -> tuple[str, float]:
-    """Return folder and rate of a word; what stands behind = and is no number belongs to the folder."""
-    folder, mark, rate = word.rpartition("=")
-    try:
-        return (folder, float(rate)) if mark else (word, 1.0)
-    except ValueError:
-        return word, 1.0
+        known[url] = float(rate)
+    return known
 
 
 def _check_source(source: str, root: str) -> None:

@@ -185,7 +185,7 @@ class Verbs(VerbLaws):
         "vsl": Case(f"hdf5 WORLD/v0 WORLD/whole {TOKENS} {VSL} --shuffle --shuffle-seed 3 --where '{BOOKS}'", ["whole"], others=["--shuffle-seed 4", "--packing next_fit", "--max-rows-per-file 40"], asks=True, passes=True),
         "fim": Case(f"hdf5 WORLD/v0 WORLD/filled {TOKENS} {FIM} --seed 5 --where '{BOOKS}'", ["filled"], others=["--seed 6"], asks=True, passes=True, repeats=True),
         "ragged shuffled": Case(f"ragged WORLD/v0 WORLD/drawn_tokens {TOKENS} --format dolma --compat dolma-1.2 {SHUFFLE} --where '{RULE}'", ["drawn_tokens"], others=["--seed 4", "--max-size 10000", "--segment-before-tokenization"], asks=True, passes=True, replaces=False),
-        "reshard": Case("reshard WORLD/joined --sources WORLD/parts/=1.5 --max-size 90000", ["joined"], others=["--seed 3", "--max-size 200000"], asks=True),
+        "reshard": Case("reshard WORLD/joined --sources WORLD/parts --rates 1.5 --max-size 90000", ["joined"], others=["--seed 3", "--max-size 200000"], asks=True),
         "pairs": Case(f"hdf5 WORLD/chat WORLD/answers {TOKENS} {PAIRS} Summarization", ["answers"], others=["--completion-prefix '<|endoftext|>'"], asks=True, passes=True, repeats=True),
         "dialogues": Case(f"hdf5 WORLD/chat WORLD/dialogues {TOKENS} {PAIRS} Summarization_VSL --packing modelzoo --max-chunk-size 2", ["dialogues"], others=["--max-chunk-size 4"], asks=True, passes=True, repeats=True),
         "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 40"], asks=True, passes=True, repeats=True),

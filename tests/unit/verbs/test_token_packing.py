@@ -211,7 +211,7 @@ def parts(wild: Path, tmp_path: Path, tokenizer: str) -> Path:
 @pytest.mark.parametrize("cut", [{"max_size": 2500}, {"max_size": 10**6}, {"shards": 3}, {"shards": 9}, {}])
 def test_files_are_taken_as_often_as_rates_say(parts: Path, tmp_path: Path, cut: dict[str, Any]) -> None:
     known = rows_of(parts)
-    joined(tmp_path, f"{parts}=2.5", **cut)
+    joined(tmp_path, str(parts), rates=[2.5], **cut)
     found = rows_of(tmp_path / "out")
     times = Counter(found)
     assert times.keys() == set(known)
@@ -223,13 +223,12 @@ def test_files_are_taken_as_often_as_rates_say(parts: Path, tmp_path: Path, cut:
     sizes, whole = sizes_of(tmp_path / "out"), max(sizes_of(parts))
     assert all(size <= max(cut.get("max_size", 10**9), whole) for size in sizes)
     assert len(sizes) <= cut.get("shards", 99)
-    assert joined(tmp_path, f"{parts}=2.5", **cut).done == 0
+    assert joined(tmp_path, str(parts), rates=[2.5], **cut).done == 0
 
 
 def test_files_that_are_joined_are_joined_again(parts: Path, tmp_path: Path) -> None:
-    (tmp_path / "a=b").mkdir()
-    dk.reshard(tmp_path / "a=b/one", sources={str(parts): 1}, **HERE)
-    joined(tmp_path, str(tmp_path / "a=b/one"), str(parts))
+    dk.reshard(tmp_path / "one", sources=[str(parts)], **HERE)
+    joined(tmp_path, str(tmp_path / "one"), str(parts))
     assert sorted(rows_of(tmp_path / "out")) == sorted(2 * rows_of(parts))
 
 
@@ -256,13 +255,14 @@ def test_pairs_that_do_not_belong_together_are_refused(parts: Path, tmp_path: Pa
 
 def test_sources_that_cannot_be_are_refused(wild: Path, parts: Path, tmp_path: Path, tokenizer: str) -> None:
     for words, match, more in (
-        ([f"{parts}=0"], "rate above 0", {}),
+        ([str(parts)], "number above 0", {"rates": [0]}),
         ([str(parts), f"{parts}/"], "given twice", {}),
         ([str(wild)], "has no .npy", {}),
         ([str(tmp_path)], "lie in one another", {}),
-        ([f"{parts}=4.5"], "is taken 5 times", {"shards": 4}),
+        ([str(parts)], "is taken 5 times", {"rates": [4.5], "shards": 4}),
+        ([str(parts)], "a rate for each", {"rates": [1, 2]}),
         ([str(parts)], "expected one of them", {"shards": 4, "max_size": 9}),
-        ([], "nothing is given", {}),
+        ([], "sources", {}),
     ):
         with pytest.raises(UsageError, match=match):
             joined(tmp_path, *words, **more)
