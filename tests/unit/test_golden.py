@@ -33,8 +33,10 @@ from dolma_dask.verbs import attach, signals
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
+from dolma_dask.verbs.dedupe import bloom as dedupe_bloom
 from dolma_dask.verbs.dedupe import fuzzy as dedupe_fuzzy
 from dolma_dask.verbs.dedupe import job as dedupe_run
+from dolma_dask.verbs.dedupe import paragraphs as dedupe_paragraphs
 from dolma_dask.verbs.dedupe.signatures import read_signatures
 from dolma_dask.verbs.filter import job as filter_run
 from dolma_dask.verbs.quantiles import job as quantile_run
@@ -94,6 +96,13 @@ GOLDEN = {
     ),
     "convert_attributes": Golden(
         versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
+    ),
+    "dedupe paragraphs": Golden(
+        versions={"verbs.dedupe.paragraphs.VERSION": 1}, digest="bbeaca5dcb2ed4a121fde5498d029ac1"
+    ),
+    "bloom filter": Golden(
+        versions={"verbs.dedupe.paragraphs.VERSION": 1, "verbs.dedupe.bloom.VERSION": 1},
+        digest="6a7b156ff8ebab3c94d262af7782a247",
     ),
     "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 3}, digest="b05514696f78a37094195c9537cd3dfb"),
     "filter": Golden(versions={"verbs.filter.job.VERSION": 1}, digest="39c144f83ac54c314a037182a804a06d"),
@@ -183,6 +192,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "attach": {"verbs.attach.VERSION": attach.VERSION},
         "signals": {"verbs.signals.VERSION": signals.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
+        "dedupe paragraphs": {"verbs.dedupe.paragraphs.VERSION": dedupe_paragraphs.VERSION},
+        "bloom filter": {
+            "verbs.dedupe.paragraphs.VERSION": dedupe_paragraphs.VERSION,
+            "verbs.dedupe.bloom.VERSION": dedupe_bloom.VERSION,
+        },
         "dedupe fuzzy": {
             "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
             "minhash.schemes.VERSION": schemes.VERSION,
@@ -403,6 +417,9 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
     made["convert_attributes"] = root / "v0/attributes/flat"
     dk.dedupe(f"{root}/v0", keep="longest", **options)
     made["dedupe"] = root / "v0/attributes/exact"
+    by_ngram = {"unit": "paragraph", "ngram": 2, "overlap": 0.3}
+    dk.dedupe(f"{root}/v0", **by_ngram, bloom=f"{root}/filters/seen.bloom", **options)
+    made |= {"dedupe paragraphs": root / "v0/attributes/paragraphs", "bloom filter": root / "filters"}
     dk.dedupe(f"{root}/v0", how="fuzzy", keep="longest", **options)
     made["dedupe fuzzy"] = root / "v0/attributes/fuzzy"
     for how in ("exact", "fuzzy"):

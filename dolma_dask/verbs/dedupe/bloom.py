@@ -9,10 +9,11 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import xxhash
 from msgspec import Struct
 
@@ -39,6 +40,10 @@ MOST_HASHES = 48
 
 _HEAD = struct.Struct("<8sII")
 _READ = 1 << 22
+
+
+Keys = tuple[Words, Words]
+"""Upper and lower halves of keys, (n,) each."""
 
 
 class Shape(Struct, frozen=True):
@@ -144,13 +149,24 @@ def wrong_shares(bits: Words, hashes: int) -> float:
     return float((filled**hashes).sum())
 
 
+class Seen(Protocol):
+    """A filter that says what was here before; goes to workers."""
+
+    @property
+    def head(self) -> "FilterHead": ...
+
+    def contains(self, keys: Keys, texts: pa.LargeStringArray) -> Bools:
+        """Tell which keys (n,) are in it, or which of the texts that they are of."""
+        ...
+
+
 class FilterHead(Struct, frozen=True):
     """Facts about a filter, in its file."""
 
     keys: Mapping[str, Any]  # what they are of: filters of others tell nothing
     blocks: int
     hashes: int
-    count: int  # different keys
+    count: int  # different keys; 0: it is not known
     rate: float  # share of others that its bits wrongly find
     digest: str  # xxh3-128 of the blocks
 
@@ -169,7 +185,8 @@ class FilterHead(Struct, frozen=True):
     @property
     def text(self) -> str:
         """What people see of it."""
-        return f"{byte_size(self.bytes)}, {self.count:,} keys, {self.hashes} hashes, finds {self.rate:.2g} of other keys"
+        keys = f"{self.count:,} keys, " if self.count else ""
+        return f"{byte_size(self.bytes)}, {keys}{self.hashes} hashes, finds {self.rate:.2g} of other keys"
 
 
 class BloomFilter(Struct, frozen=True):
@@ -179,8 +196,9 @@ class BloomFilter(Struct, frozen=True):
     head: FilterHead
     offset: int  # of the blocks
 
-    def contains(self, high: Words, low: Words) -> Bools:
+    def contains(self, keys: Keys, texts: pa.LargeStringArray | None = None) -> Bools:
         """Tell of keys (n,) which are in it."""
+        high, low = keys
         found = np.empty(len(high), np.bool_)
         bits = _opened(self.url, self.offset, self.head.digest)
         _find_keys(for_kernel(high), for_kernel(low), self.head.blocks, self.head.hashes, bits, found)
@@ -199,10 +217,8 @@ class BloomFilter(Struct, frozen=True):
 def _opened(url: str, offset: int, digest: str) -> Words:
     """Return the blocks: a local file as it lies, shared by processes, another one in memory."""
     if files.is_local(url):
-        bits = np.memmap(files.local_path(url), np.uint64, "r", offset)
-    else:
-        bits = np.frombuffer(files.read_bytes(url), np.uint64, offset=offset)
-    return for_kernel(np.asarray(bits))
+        return for_kernel(np.asarray(np.memmap(files.local_path(url), np.uint64, "r", offset)))
+    return for_kernel(np.frombuffer(files.read_bytes(url), np.uint64, offset=offset))
 
 
 def _parts(url: str, offset: int) -> Iterator[bytes]:
@@ -252,7 +268,7 @@ def _damaged(url: str, found: str) -> CorruptFileError:
     )
 
 
-def open_filter(url: str, keys: Mapping[str, Any]) -> BloomFilter:
+def open_own_filter(url: str, keys: Mapping[str, Any]) -> BloomFilter:
     """Return the filter in a file, whole and of keys of this kind."""
     found = read_head(url)
     if dict(found.head.keys) != dict(keys):

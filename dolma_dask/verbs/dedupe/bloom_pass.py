@@ -108,8 +108,10 @@ class FilterStage(Struct, frozen=True):
                 while bucket < at:
                     wrong += self._write(out, bits)
                     bucket += 1
-                count += add_keys(
-                    for_kernel(records), self.shape.blocks, self.shape.hashes, at * blocks, last, bits
+                count += int(
+                    add_keys(
+                        for_kernel(records), self.shape.blocks, self.shape.hashes, at * blocks, last, bits
+                    )
                 )
             while bucket < span.last:
                 wrong += self._write(out, bits)

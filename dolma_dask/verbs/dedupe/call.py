@@ -19,7 +19,6 @@ from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
-from dolma_dask.verbs.dedupe.bloom import open_filter
 from dolma_dask.verbs.dedupe.bloom_pass import Ordered
 from dolma_dask.verbs.dedupe.carried import find_carried
 from dolma_dask.verbs.dedupe.choice import Choice
@@ -28,6 +27,7 @@ from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.paragraphs import ParagraphDeduplication
+from dolma_dask.verbs.dedupe.toolkit_filter import open_filter
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:

@@ -28,7 +28,7 @@ from dolma_dask.journal import Journal, Record
 from dolma_dask.reading.together import COMPARED
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Int, Words, kernel
-from dolma_dask.verbs.dedupe.bloom import BloomFilter
+from dolma_dask.verbs.dedupe.bloom import Seen
 from dolma_dask.verbs.dedupe.bloom_pass import (
     FilteredFound,
     FoundReducer,
@@ -45,6 +45,7 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_survivors,
 )
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
+from dolma_dask.verbs.dedupe.toolkit_filter import NOTHING_FOUND, ToolkitFilter
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""
@@ -65,7 +66,7 @@ class KeyEmitter(DocumentEmitter):
 
     column: str  # full name of the column; "id" means source and id
     choice: Choice
-    seen: BloomFilter | None = None  # only documents whose keys are in it have records
+    seen: Seen | None = None  # only documents whose keys are in it have records
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -84,7 +85,7 @@ class KeyEmitter(DocumentEmitter):
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         kept = chosen.kept & valid
         if self.seen is not None:
-            kept &= self.seen.contains(*keys)
+            kept &= self.seen.contains(keys, batch.column(self.column))
         yield records if kept.all() else records[kept]
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[Bools, tuple[Words, Words]]:
@@ -163,7 +164,7 @@ class Deduplication(Exchange):
     own_key: str | None = None  # of the flags; None: the name of the set
     compared: frozenset[str] | None = None  # paths of the shards whose documents take part; None: all
     ordered: Ordered | None = None  # the filter to write
-    seen: BloomFilter | None = None  # a filter that says what is flagged; None: other documents do
+    seen: Seen | None = None  # a filter that says what is flagged; None: other documents do
 
     verb = "dedupe"
     version = VERSION
@@ -172,7 +173,7 @@ class Deduplication(Exchange):
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
         compared = None if self.compared is None else sorted(self.compared)
-        more = {"compared": compared, "flag": self.own_key}
+        more: dict[str, Any] = {"compared": compared, "flag": self.own_key}
         more |= {"bloom": None if self.ordered is None else self.ordered.params()}
         more |= {"seen": None if self.seen is None else asdict(self.seen.head)}
         own = {name: value for name, value in more.items() if value is not None}
@@ -233,6 +234,8 @@ class Deduplication(Exchange):
         head = head_in(known.info if known else {}) if self.seen is None else self.seen.head
         if head is not None and (self.ordered or self.seen):
             summary = replace(summary, bloom=head)
+        if isinstance(self.seen, ToolkitFilter) and not summary.counts.get("duplicates", 1):
+            summary = replace(summary, notes=(*summary.notes, NOTHING_FOUND))
         if self.compared is None:
             return summary
         return replace(

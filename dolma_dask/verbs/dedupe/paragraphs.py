@@ -30,7 +30,7 @@ from dolma_dask.text.kernels import Bools, Counts, Words
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.word_breaks import load_word_breaks
 from dolma_dask.text.xxh3 import hash_strings
-from dolma_dask.verbs.dedupe.bloom import BloomFilter
+from dolma_dask.verbs.dedupe.bloom import Keys, Seen
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.copies import CopiesReducer
 from dolma_dask.verbs.dedupe.job import Deduplication, SurvivorReducer, document_columns, ranks_of
@@ -155,7 +155,7 @@ class ParagraphEmitter(StagingEmitter):
 
     how: Paragraphs
     choice: Choice
-    seen: BloomFilter | None = None  # only items that are in it have records
+    seen: Seen | None = None  # only items that are in it have records
 
     staged: ClassVar[pa.Schema] = pa.schema([*STAGED, ("widths", LISTS), ("items", LISTS)])
 
@@ -184,32 +184,33 @@ class ParagraphEmitter(StagingEmitter):
         if chosen.salts is not None:
             more["salt"] = chosen.salts
         document = np.repeat(np.arange(len(rows)), np.diff(pieces.bounds))
-        for first, last, *keys in item_keys(pieces, self.how):
-            row = np.repeat(document[first:last], pieces.items[first:last])
-            out(
-                self._records(
-                    keys[0], keys[1], {name: words[row] for name, words in more.items()}, number, counts
-                )
+        for first, last, high, low in item_keys(pieces, self.how):
+            items = pieces.items[first:last]
+            row = np.repeat(document[first:last], items)
+            records = self._records(
+                (high, low), {name: words[row] for name, words in more.items()}, number, counts
             )
+            if self.seen is not None:
+                texts = pieces.texts.slice(first, last - first).filter(pa.array(items > 0))
+                records = records[self.seen.contains((records["hi"], records["lo"]), texts)]
+            out(records)
         lists = (
             pa.LargeListArray.from_arrays(pieces.bounds, column) for column in (pieces.widths, pieces.items)
         )
         return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
 
-    def _records(
-        self, high: Words, low: Words, more: dict[str, Words], number: int, counts: Counter[str]
-    ) -> Records:
+    def _records(self, keys: Keys, more: dict[str, Words], number: int, counts: Counter[str]) -> Records:
         """Return the records of items, which are numbered on in their shard."""
-        first = counts["compared"]
-        counts["compared"] += len(high)
+        first, count = counts["compared"], len(keys[0])
+        counts["compared"] += count
         if counts["compared"] > 1 << ROW_BITS:
             raise DataError(
                 f"shard {number} has more than {1 << ROW_BITS:,} paragraphs or n-grams to compare; expected fewer in one file. Cut it into several: "
                 "dolma-dask mix ... --max-size."
             )
-        keys = (high, low) if (salts := more.pop("salt", None)) is None else word_keys(high, low, salts)
-        records = keyed(keys, locations(number, first, len(high)), **more)
-        return records if self.seen is None else records[self.seen.contains(*keys)]
+        if (salts := more.pop("salt", None)) is not None:
+            keys = word_keys(*keys, salts)
+        return keyed(keys, locations(number, first, count), **more)
 
 
 @dataclass(frozen=True, kw_only=True)

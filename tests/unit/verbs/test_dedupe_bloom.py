@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,8 +58,8 @@ def test_all_keys_are_found_and_others_as_rarely_as_is_said(wanted, tmp_path):
     (tmp_path / "filter").write_bytes(head.encode() + bits.tobytes())
     made = BloomFilter(str(tmp_path / "filter"), head, len(head.encode()))
     others = keys(2, 400_000)
-    assert made.contains(records[:, 0].copy(), records[:, 1].copy()).all()
-    wrong = made.contains(others[:, 0].copy(), others[:, 1].copy()).sum()
+    assert made.contains((records[:, 0].copy(), records[:, 1].copy())).all()
+    wrong = made.contains((others[:, 0].copy(), others[:, 1].copy())).sum()
     assert abs(wrong - measured * len(others)) < 5 * np.sqrt(measured * len(others)) + 3
 
 
@@ -172,3 +174,37 @@ def test_files_that_are_no_filters_are_refused(tmp_path):
 def test_options_that_do_not_go_together_are_refused(tmp_path, options, said):
     with pytest.raises(UsageError, match=said):
         dk.dedupe(make(tmp_path / "v0", OLD), **options, **HERE)
+
+
+def toolkit_filter(path, known):
+    """Write a filter as the Dolma toolkit 1.2.1 did on a machine with x86-64: the first six of its thirty hashes, and all of its bits."""
+    seeds = b"".join(int(word, 16).to_bytes(8, "little") for four in known["seeds"] for word in four)
+    bits = np.zeros(known["words"], "<u4")
+    for bit in known["bits"]:
+        bits[bit // 32] |= 1 << bit % 32
+    head = struct.pack("<III", 0x81F0F117, 1, len(known["seeds"]))
+    path.write_bytes(head + seeds + struct.pack("<Q", len(bits)) + bits.tobytes())
+    return str(path)
+
+
+def test_filters_of_the_dolma_toolkit_are_read(tmp_path):
+    known = json.loads((Path(__file__).parent / "toolkit_filter.json").read_text())
+    file = toolkit_filter(tmp_path / "bloom.bin", known)
+    texts = [*known["texts"], "", "y", "xy", "x" * 60, "not this one"]
+    root = make(tmp_path / "v0", ["\n".join(texts), *texts])
+    call = {"bloom": file, "read_only": True, **HERE}
+    found = dk.dedupe(root, name="a", **call)
+    assert found.bloom.hashes == 6
+    assert [bool(one) for one in flags(tmp_path / "v0", "a")] == [False] + [True] * 25 + [False] * 5
+    dk.dedupe(root, unit="paragraph", name="b", **call)
+    assert len(flags(tmp_path / "v0", "b")[0]) == 25
+    nothing = dk.dedupe(root, by="source", name="c", **call)
+    assert "x86-64" in nothing.notes[-1]
+    for options in ({"by": "id"}, {"within": "source"}, {"unit": "paragraph", "ngram": 3}):
+        with pytest.raises(UsageError, match="whole texts"):
+            dk.dedupe(root, name="d", **options, **call)
+    stored = Path(file).read_bytes()
+    for damaged in (stored[:-1], stored[:9], stored[:4] + b"\x02" + stored[5:]):
+        Path(file).write_bytes(damaged)
+        with pytest.raises(CorruptFileError, match="of the Dolma toolkit"):
+            dk.dedupe(root, name="d", **call)
