@@ -102,14 +102,35 @@ def _mix(job: Job, where: str) -> None:
     assert done.counts["documents_in"] == job.corpus.documents > done.counts["documents_out"] > 0
 
 
+@benchmark("stat")
+def stat(job: Job) -> None:
+    """Scores and lengths of 19 keys (gopher_v2), with the toolkit's bins; MB of text."""
+    dk.stat(tagged(job, "warm"), attributes=["gopher_v2"], scheduler="synchronous", progress=False)
+    dataset = tagged(job, "all")
+    with job.measured(job.corpus.text_mb):
+        found = dk.stat(dataset, attributes=["gopher_v2"], scheduler="synchronous", progress=False)
+    assert max(one.total for one in found.series) == job.corpus.documents
+
+
 @benchmark("ragged", beside="ragged-loop")
 def ragged(job: Job) -> None:
     """Documents to token ids and lengths in .npy (two of the eight files)."""
-    path = tokenizer_path(job.corpus)
-    dk.ragged(job.corpus.dataset("warm"), str(job.scratch / "warm"), tokenizer=path, **OPTIONS)
+    _ragged(job)
+
+
+@benchmark("ragged-shuffled", beside="ragged")
+def ragged_shuffled(job: Job) -> None:
+    """The same in files of one size, in a random order, as the Dolma toolkit's tokens."""
+    _ragged(job, format="dolma", compat="dolma-1.2", shuffle=True, max_size=4_000_000)
+
+
+def _ragged(job: Job, **more: Any) -> None:
+    options = {"tokenizer": tokenizer_path(job.corpus), **more, **OPTIONS}
+    dk.ragged(job.corpus.dataset("warm"), str(job.scratch / "warm"), **options)
     with job.measured(job.corpus.few_mb):
-        done = dk.ragged(job.corpus.dataset("few"), str(job.scratch / "out"), tokenizer=path, **OPTIONS)
-    assert done.counts["documents_out"] == job.corpus.few_documents
+        done = dk.ragged(job.corpus.dataset("few"), str(job.scratch / "out"), **options)
+    without_text = done.counts.get("documents_without_text", 0)
+    assert done.counts["documents_out"] + without_text == job.corpus.few_documents
 
 
 @benchmark("ragged-loop")

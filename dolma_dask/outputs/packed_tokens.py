@@ -5,6 +5,7 @@ together from their members. A member is a batch of documents with their ids; no
 Disk: the ids once, twice while a shuffle is sorted. Memory: that of `ragged`, and while a bucket is sorted three times its ids.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from dolma_dask.display import counted
 from dolma_dask.engine import Task, Unit, WorkDir, grouped
 from dolma_dask.engine.documents import DocumentList, DocumentSource
 from dolma_dask.errors import UsageError
@@ -181,6 +183,10 @@ def packed_tokens(
         DEFAULT_SIZE if max_bytes is None else max_bytes,
         seed,
     )
+    notes = [*documents.notes, *output.engine.notes, *output.others(rf"{re.escape(packing.prefix)}-\d+\.")]
+    if documents.is_narrowed:
+        every = counted(len(documents.shards), "shard")
+        notes.append(f"the files hold {len(documents.parts):,} of {every} alone")
     shown = {"from": documents.origin, **output.params(), **output.shown(), **documents.shown}
     shown |= {"max_size": packing.max_bytes, "seed": seed, "name": name}
     return PackedTokens(
@@ -189,7 +195,7 @@ def packed_tokens(
         packing=packing,
         policy=policy,
         params=without_empty(shown),
-        notes=(*documents.notes, *output.engine.notes),
+        notes=tuple(notes),
         is_narrowed=documents.is_narrowed,
         owns_folder=False,
         quarantine=output.verb,
@@ -232,9 +238,9 @@ def pack(hashes: Hashes, rows: pa.StructArray) -> bytes:
     return bytes(batch.serialize())
 
 
-def unpack(data: bytes) -> tuple[Hashes, pa.StructArray]:
+def unpack(segment: bytearray) -> tuple[Hashes, pa.StructArray]:
     """Return what `pack` was given."""
-    batch = pa.ipc.read_record_batch(pa.py_buffer(data), _HASHED)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(segment), _HASHED)
     rows = pa.StructArray.from_arrays(batch.columns[:-1], fields=list(SCHEMA))
     return batch.column("hash").to_numpy(), rows
 

@@ -109,6 +109,7 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
     """
 
     pack: Callable[[Hashes, Any], bytes] = staticmethod(lambda hashes, rows: pack_rows(hashes, rows))
+    """Makes a segment of rows; `Unpack` reads it."""
 
     def __init__(self, root: str, path: str, shard: str, seed: int, buckets: int) -> None:
         self._path, self._shard, self._seed = path, shard, seed
@@ -162,8 +163,7 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         bucket = (hashes >> np.uint64(1) >> np.uint64(self._shift - 1)).astype(np.int64)  # 64 in two steps
         firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
         for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
-            rows = self.pack(hashes[first:stop], lines.slice(first, stop - first))
-            segment = igzip.compress(rows, GZIP_LEVEL, mtime=0)
+            segment = self.pack(hashes[first:stop], lines.slice(first, stop - first))
             digest = xxhash.xxh3_64_intdigest(segment)
             self._index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
             self._out.write(segment)
@@ -191,15 +191,17 @@ def piece_record(
 
 
 def pack_rows(hashes: Hashes, lines: pa.LargeBinaryArray) -> bytes:
-    """Return rows as bytes: their number, hashes and ends, and the lines."""
+    """Return rows as gzip: their number, hashes and ends, and the lines."""
     cut, data = string_parts(lines)
     ends = (cut[1:] - cut[0]).astype("<i8")
     head = np.array([len(lines)], "<i8").tobytes()
-    return b"".join([head, hashes.astype("<u8").tobytes(), ends.tobytes(), data[cut[0] : cut[-1]].tobytes()])
+    parts = [head, hashes.astype("<u8").tobytes(), ends.tobytes(), data[cut[0] : cut[-1]].tobytes()]
+    return igzip.compress(b"".join(parts), GZIP_LEVEL, mtime=0)
 
 
-def unpack_rows(data: bytes) -> tuple[Hashes, pa.LargeBinaryArray]:
+def unpack_rows(segment: bytearray) -> tuple[Hashes, pa.LargeBinaryArray]:
     """Return what `pack_rows` was given."""
+    data = isal_zlib.decompress(segment, wbits=31)
     count = int(np.frombuffer(data, "<i8", 1)[0])
     hashes = np.frombuffer(data, "<u8", count, 8)
     offsets = np.zeros(count + 1, np.int64)
@@ -225,7 +227,7 @@ class SortStage(Struct, frozen=True):
         return [task.record([file], rows=file.rows, info={"text_bytes": writer.text_bytes})]
 
 
-Unpack = Callable[[bytes], tuple[Hashes, pa.Array]]
+Unpack = Callable[[bytearray], tuple[Hashes, pa.Array]]
 """Returns hashes and rows of a segment, as they were packed."""
 
 
@@ -257,4 +259,4 @@ def _segments(
             files.read_into(handle, first, memoryview(data), url)
             if xxhash.xxh3_64_intdigest(data) != digest:
                 raise files.damaged(url, f"another checksum of bytes {first} to {first + size}")
-            yield unpack(isal_zlib.decompress(data, wbits=31))
+            yield unpack(data)

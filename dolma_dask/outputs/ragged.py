@@ -200,7 +200,7 @@ class RaggedOutput(Struct, frozen=True):
             version=self.files.version,
             shown=self.shown(),
         )
-        others, index = tuple(self._others(names)), self.files.index
+        others, index = tuple(self.others(own_names(names))), self.files.index
         if index and others:
             raise UsageError(
                 f"{others[0]}, by {index}, which names those of one dataset alone; expected a folder for each."
@@ -221,9 +221,9 @@ class RaggedOutput(Struct, frozen=True):
             notes=(*plan.notes, *self.engine.notes, *others),
         )
 
-    def _others(self, names: Mapping[str, RaggedNames]) -> Iterator[str]:
-        """Say that the folder holds token shards of other datasets, which `open_ragged` takes for one with these."""
-        ours = re.compile(own_names(names))
+    def others(self, own_names: str) -> Iterator[str]:
+        """Say that the folder holds token files of other runs, which those who open it take for one with these; `own_names` is a regular expression."""
+        ours = re.compile(own_names)
         found = [info.path for info in files.list_files(self.root) if info.path.endswith(self.files.data)]
         others = [path for path in found if not ours.match(path) and "/" not in path]
         if others:

@@ -85,7 +85,7 @@ def ragged(
 
 
 def _make(output: RaggedOutput, documents: DocumentList, options: RaggedOptions) -> Summary:
-    if not options.shuffle and options.max_size is None:
+    if not documents.parts or (not options.shuffle and options.max_size is None):
         return make_files(output.plan(documents, options.name, options.policy), options)
     seed = options.seed if options.shuffle else None
     job = packed_tokens(

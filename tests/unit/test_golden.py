@@ -22,6 +22,7 @@ from dolma_dask.minhash import schemes
 from dolma_dask.minhash.schemes import Scheme
 from dolma_dask.outputs import cutting as mix_packing
 from dolma_dask.outputs import dropped as mix_dropped
+from dolma_dask.outputs import packed_tokens
 from dolma_dask.outputs.hdf5 import job as hdf5_packing
 from dolma_dask.reading.kept import transform as mix_transform
 from dolma_dask.sinks.documents import open_writer
@@ -29,7 +30,7 @@ from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import built_in
 from dolma_dask.testing.taggers import can_be_called
-from dolma_dask.verbs import attach, signals
+from dolma_dask.verbs import attach, reshard, signals
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
@@ -159,6 +160,11 @@ GOLDEN = {
         versions={"formats.token_files.FORMATS.megatron.version": 1},
         digest="18f5b4df3879c3792edfed18af1b969a",
     ),
+    "ragged shuffled": Golden(
+        versions={"outputs.packed_tokens.VERSION": 1, "formats.token_files.FORMATS.dolma.version": 1},
+        digest="d6eb2a2cc083805a508d54b64f46f0c6",
+    ),
+    "reshard": Golden(versions={"verbs.reshard.VERSION": 1}, digest="0d30100385892d72d248d2afdefac335"),
     "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
     "validate": Golden(
         versions={"verbs.validate.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
@@ -242,6 +248,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
             "formats.token_files.FORMATS.numpy.version": token_files.FORMATS["numpy"].version,
             "formats.ragged.SIDECAR_VERSION": ragged_format.SIDECAR_VERSION,
         },
+        "ragged shuffled": {
+            "outputs.packed_tokens.VERSION": packed_tokens.VERSION,
+            "formats.token_files.FORMATS.dolma.version": token_files.FORMATS["dolma"].version,
+        },
+        "reshard": {"verbs.reshard.VERSION": reshard.VERSION},
         "gzip members": {**conversion, **tagging, "reading.kept.transform.VERSION": mix_transform.VERSION},
     }
 
@@ -488,6 +499,19 @@ def outputs(tmp_path_factory) -> dict[str, list[Path]]:
             **options,
         )
         made[f"ragged {name}"] = to
+    shuffle = {
+        "format": "dolma",
+        "compat": "dolma-1.2",
+        "shuffle": True,
+        "max_size": 3000,
+        "segment_before_tokenization": True,
+    }
+    dk.ragged(
+        f"{root}/v0", root / "shuffled", tokenizer=f"{root}/tokenizer.json", eos="<eos>", **shuffle, **options
+    )
+    made["ragged shuffled"] = root / "shuffled"
+    dk.reshard(root / "joined", sources={f"{root}/shuffled": 1.5}, max_size=7000, **options)
+    made["reshard"] = root / "joined"
     packed = {
         "shuffle": True,
         "seed": 5,
