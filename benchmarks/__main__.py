@@ -23,6 +23,7 @@ from benchmarks import (
     bench_quantiles,
     bench_validate,
     bench_verbs,
+    bench_warc,
     harness,
 )
 from benchmarks.bench_verbs import tokenizer_path
@@ -33,6 +34,7 @@ MODULES = (
     bench_verbs,
     bench_mix,
     bench_functions,
+    bench_warc,
     bench_hdf5,
     bench_partitions,
     bench_validate,

@@ -16,6 +16,9 @@ MAX_HEAD = 64 << 10
 """Bytes of the longest head; those of crawlers have one or two thousand."""
 
 _END = re.compile(rb"\r?\n\r?\n")
+_FOLDED = re.compile(r"\r?\n[ \t]+")
+"""A line that goes on with the value of the one before."""
+
 _VERSION = re.compile(rb"WARC/[01]\.\d+[ \t]*\r?\n")
 _NEXT = re.compile(rb"\n(?=WARC/[01]\.\d+[ \t]*\r?\n)")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
@@ -56,19 +59,14 @@ def read_records(pieces: Iterator[bytes], url: str, max_block_bytes: int) -> Ite
 
 def parse_head(data: bytes) -> dict[str, str]:
     """Return the fields of a head by names in small letters; of those that stand twice the first; lines that are none are left out."""
+    text = _text(data)
+    if "\n " in text or "\n\t" in text:
+        text = _FOLDED.sub(" ", text)
     fields: dict[str, str] = {}
-    last = ""
-    for line in _text(data).split("\n"):
-        name, colon, value = line.rstrip("\r").partition(":")
-        if line[:1] in (" ", "\t"):  # goes on with the value of the line before
-            if last:
-                fields[last] = f"{fields[last]} {line.strip()}".strip()
-        elif colon and name.strip():
-            last = name.strip().lower()
-            if last in fields:
-                last = ""
-            else:
-                fields[last] = value.strip()
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip().lower(), value.strip())
     return fields
 
 

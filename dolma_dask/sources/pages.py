@@ -15,7 +15,7 @@ Extractor = Literal["resiliparse", "trafilatura"]
 MAX_DEPTH = 1_000
 """Depth of a page up to which its main part is looked for (20 ms); browsers stop at 512."""
 
-_NESTED = re.compile("<(/?)(?:div|article)(?![a-z-])", re.IGNORECASE)
+_NESTED = re.compile("<(/?)(?:div|article)(?![a-z-])")
 
 
 class Page(NamedTuple):
@@ -58,9 +58,10 @@ def text_of_html(html: str, *, alt_texts: bool = True) -> Page:
 
 def _is_deep(html: str) -> bool:
     """Tell whether elements stand so deep in each other that the search for the main part, whose time rises with the square of that, would take minutes."""
-    if html.count("<") < MAX_DEPTH:
+    small = html.lower()
+    if small.count("<div") + small.count("<article") <= MAX_DEPTH:
         return False
-    steps = (-1 if found[1] else 1 for found in _NESTED.finditer(html))
+    steps = (-1 if found[1] else 1 for found in _NESTED.finditer(small))
     return max(accumulate(steps), default=0) > MAX_DEPTH
 
 

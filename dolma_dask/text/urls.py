@@ -8,7 +8,8 @@ from contextlib import suppress
 from posixpath import normpath
 from urllib.parse import parse_qsl, quote, quote_plus, unquote_to_bytes, urlsplit
 
-_AROUND = re.compile(r"^[\s'\"<]+|[\s/'\">]+$")
+from dolma_dask.text.hosts import LONGEST_HOST
+
 _WWW = re.compile(r"www\d*\.", re.IGNORECASE)
 _PORTS = {"http": 80, "https": 443}
 _OF_PATH = "!$&'()*+,;=:@/~[]"
@@ -23,7 +24,7 @@ _EMPTY = re.compile(r"(/[^/;]*);$")
 def normalized_url(url: str) -> str:
     """Return a URL in its one spelling; empty for what is no URL with a host."""
     try:
-        parts = urlsplit(_AROUND.sub("", url))
+        parts = urlsplit(url.lstrip(" \t\r\n'\"<").rstrip(" \t\r\n/'\">"))
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return ""
@@ -40,7 +41,7 @@ def _host(host: str) -> str:
     if ":" in host:
         return f"[{host}]"
     name = host.removesuffix(".")
-    if not name.isascii():
+    if not name.isascii() and len(name) <= LONGEST_HOST:
         with suppress(UnicodeError):
             name = name.encode("idna").decode()
     return name

@@ -29,6 +29,7 @@ from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sources import base as sources
 from dolma_dask.sources import functions
 from dolma_dask.taggers.registry import built_in
+from dolma_dask.testing.archives import warc_record
 from dolma_dask.testing.taggers import can_be_called
 from dolma_dask.verbs import attach, reshard, signals
 from dolma_dask.verbs.block import job as block_run
@@ -85,7 +86,7 @@ GOLDEN = {
     ),
     "convert others": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
-        digest="1e2abc6589d6b83f0d7410b636c7c7ee",
+        digest="f02858491e6b6988974c9a68c65b5975",
     ),
     "convert parquet": Golden(
         versions={"verbs.convert.verb.VERSION": 2, "sources.base.CONVERTER_VERSION": 2},
@@ -356,6 +357,9 @@ def write_raw(folder: Path) -> None:
         "From a Mon Jan  1 12:00:00 2024\nSubject: =?latin-1?q?caf=E9?=\nDate: Mon, 1 Jan 2024 12:00:00 +0100"
     )
     (folder / "others/l.mbox").write_text(f"{head}\n\n>From me\n\n{head}\nMessage-ID: <1@x>\n\nto you\n")
+    known = {"content_type": "text/plain", "warc_target_uri": "http://www.a.org/?b=1&a=2"}
+    record = warc_record("conversion", texts()[0].replace("\x00", "").encode(), **known)
+    (folder / "others/w.wet").write_bytes(record + record)
     (folder / "others/latin.txt").write_bytes("a café of the west".encode("latin-1"))
 
 

@@ -18,6 +18,7 @@ from dolma_dask.display import counted, listed
 from dolma_dask.engine import Plan, Unit, grouped
 from dolma_dask.engine.documents import DocumentStage, document_plan
 from dolma_dask.errors import Failure, StageError, UsageError
+from dolma_dask.extras import require
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import Form
 from dolma_dask.formats.layout import FileFormat
@@ -175,6 +176,8 @@ class ConvertOptions(RecordOptions, SkipOptions):
         super().check()
         if self.attributes is not None:
             return
+        if self.extractor == "trafilatura":
+            require(self.extractor, "extractor='trafilatura'")
         if self.rename is not None or self.form != "nested":
             raise UsageError(
                 "form and rename are of attributes; expected the set to convert in attributes too."

@@ -25,6 +25,7 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.options.base import ABOVE_0, BAD, OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions, same
+from dolma_dask.sources.naming import unread
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
@@ -222,6 +223,9 @@ def _checked_raw(folder: RawFolder, options: ValidateOptions) -> ValidateSummary
             f"{folder.root} holds raw files; expected no `against` or `sample`. Compare a version with them: validate VERSION --against raw."
         )
     chosen = folder.selected(tuple(options.only or ()), options.prune)
+    if not chosen.listing.known:
+        what = unread(folder.listing.odd) if folder.listing.odd else "none is left by --only and --skip"
+        raise UsageError(f"{folder.root} holds no file that can be looked at: {what}.")
     sums, problems, notes = check_raw(chosen, options)
     count, total = len(chosen.listing.known), len(folder.listing.known)
     scope = {

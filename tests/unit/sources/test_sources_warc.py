@@ -6,6 +6,7 @@ import hashlib
 import json
 import tarfile
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import StageError
-from dolma_dask.io.warc import read_records
+from dolma_dask.errors import StageError, UsageError
+from dolma_dask.io.warc import parse_head, read_records
 from dolma_dask.journal import Journal
 from dolma_dask.sources.pages import MAX_DEPTH, Pages
 from dolma_dask.testing.archives import response, warc_file, warc_record
@@ -202,6 +203,13 @@ def test_payloads(kind: str, tmp_path: Path) -> None:
     assert document["text"].startswith("Füße")
 
 
+def test_heads() -> None:
+    """Names are in any case, the first of two counts, and a value may go on in the next line."""
+    head = parse_head("A: b\r\n\tc ü\r\na: x\r\nnone\r\nB :y:z\n".encode())
+    assert head == {"a": "b c ü", "b": "y:z"}
+    assert parse_head("U: ü".encode("latin-1")) == {"u": "ü"}
+
+
 def test_damaged_text_of_a_page_is_replaced_and_counted(tmp_path: Path) -> None:
     body = page("Füße für Käse, Ähre, Öfen, Übel, süß, groß").replace(b"K\xc3\xa4", b"K\xa4")
     (document,) = converted(tmp_path, warc_file([response(body)]))
@@ -336,6 +344,21 @@ def test_other_ids_functions_and_tars(tmp_path: Path) -> None:
     assert [document["text"] for document in in_tar] == ["good"]
     with pytest.raises(StageError, match="--source NAME"):
         converted(tmp_path / "d", warc_file([GOOD]), source=None)
+
+
+def test_options_of_pages_make_other_documents(tmp_path: Path) -> None:
+    converted(tmp_path, warc_file([GOOD]))
+    with pytest.raises(UsageError, match="store_html"):
+        converted(tmp_path, warc_file([GOOD]), store_html=True)
+    (document,) = converted(tmp_path, warc_file([GOOD]), store_html=True, overwrite=True)
+    assert document["metadata"]["html"] == page("good").decode()
+    (tmp_path / "raw/a.warc.gz").unlink()
+    html = {"store_html": True, "overwrite": True}
+    (document,) = converted(tmp_path, page("of a file"), "raw/a.html", **html)
+    assert document["metadata"]["html"] == page("of a file").decode()
+    if find_spec("trafilatura") is None:
+        with pytest.raises(UsageError, match=r"dolma-dask\[trafilatura\]"):
+            converted(tmp_path, page("x"), "raw/a.html", extractor="trafilatura")
 
 
 def test_look_finds_the_command(tmp_path: Path) -> None:

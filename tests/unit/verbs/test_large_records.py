@@ -17,6 +17,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import StageError
 from dolma_dask.sources import csv as sources_of_csv
+from dolma_dask.testing.archives import response, warc_file
 
 TEXTS = ["short", "long " * 1000, "last"]
 LIMIT = 1500
@@ -74,6 +75,7 @@ KINDS: dict[str, Callable[[], dict[str, bytes]]] = {
     "lines in tar": lambda: {"a.tar": archive("x.jsonl", json_lines())},
     "CSV in tar": lambda: {"a.tar": archive("x.csv", separated(","))},
     "mbox": lambda: {"a.mbox": mailbox()},
+    "WARC": lambda: {"a.warc.gz": warc_file([response(f"<p>{text}</p>".encode()) for text in TEXTS])},
     "text": lambda: single("{}.txt", "{}"),
     "web pages": lambda: single("{}.html", "<html><body><p>{}</p></body></html>"),
     "mail": lambda: single("{}.eml", "Subject: s\n\n{}\n"),

@@ -58,6 +58,8 @@ def test_raw_files_are_checked(lake: Path) -> None:
     }
     assert summary.exit_status == 1
     assert json.loads(report.read_text())["valid"] is False
+    with pytest.raises(UsageError, match="no file that can be looked at"):
+        dk.validate(str(lake / "sources/wiki/raw"), only=["nothing"], **QUIET)
     part = dk.validate(str(lake / "sources/wiki/raw"), only=["notes"], **QUIET)
     assert part.exit_status == 0
     assert "NOTHING is known" in " ".join(part.notes)
