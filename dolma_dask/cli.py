@@ -134,12 +134,14 @@ def _from_file(words: Sequence[str]) -> Any:
 
 
 def _of_toolkit(words: Sequence[str], file: str | None = None) -> Any:
-    from dolma_dask.pipelines import dolma_calls
-
     name, *rest = words
     if {"--help", "-h"} & set(rest):
-        return dolma_calls.help_of(name)
-    return dolma_calls.run(name, rest, file)
+        from dolma_dask.pipelines.dolma_help import help_of
+
+        return help_of(name)
+    from dolma_dask.pipelines.dolma_calls import run
+
+    return run(name, rest, file)
 
 
 def _is_of_toolkit(words: Sequence[str]) -> bool:

@@ -5,13 +5,13 @@ A set of files is a dataset here, or several of them; what cannot be done is ref
 
 import re
 import shlex
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 import yaml
+from cyclopts import CycloptsError
 from msgspec import Struct
 
 from dolma_dask.display import listed
@@ -32,7 +32,6 @@ from dolma_dask.pipelines.dolma_options import (
     Warc,
     format_of,
 )
-from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.pipelines.over_all import answers
 from dolma_dask.pipelines.signatures import spellings
 from dolma_dask.registry import COMMANDS, load
@@ -101,7 +100,12 @@ def run(name: str, words: Sequence[str], file: str | None = None) -> Any:
 
     Raises `UsageError`: something is unknown, has a value that it cannot have, is missing, or cannot be done here.
     """
-    given = read(CONFIGS[name], words, file, load(OWN[name]), name)
+    try:
+        given = read(CONFIGS[name], words, file, load(OWN[name]), name)
+    except CycloptsError as error:
+        raise UsageError(
+            f"dolma-dask {name}: {str(error).strip()} Help: dolma-dask {BY_US[name]} --help"
+        ) from None
     _check_places(name, given)
     plan = _PLANS[name](given)
     notes = [*given.notes(), *plan.notes]
@@ -126,25 +130,6 @@ def _check_places(name: str, given: Given) -> None:
         raise UsageError(
             f"dolma-dask {name}: {shlex.join(given.places[most:])}: no option is named before it; expected none, or an option such as --documents before it."
         )
-
-
-def help_of(name: str) -> str:
-    """Return the options of a command of the toolkit, with what each does here."""
-    head = f"Usage: dolma-dask [-c FILE] {name} [OPTIONS]\n\nOptions of the Dolma toolkit's {name}, also in a file in YAML or JSON, and what they do here:\n"
-    lines = [
-        f"--{leaf.name}  {leaf.kind}, {leaf.shown_default}\n{_filled(leaf.row.here)}"
-        for leaf in leaves(CONFIGS[name])
-    ]
-    more = (
-        f"\nOptions of dolma-dask {name} --help count too, such as --scheduler and --on-bad-record."
-        if name != "list"
-        else ""
-    )
-    return "\n".join([head, *lines]) + more
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(text, 96, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _called(name: str, calls: Sequence[Call], more: Mapping[str, Any]) -> Any:
@@ -438,10 +423,11 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
     "reshard": _reshard,
 }
 
-OWN: Mapping[str, str] = {
-    **{name: COMMANDS[name].function for name in ("tag", "dedupe", "list", "stat", "reshard")},
+BY_US = {**{name: name for name in _PLANS}, "tokens": "ragged", "warc": "convert"}
+"""Commands here that do the work, by the toolkit's."""
+
+OWN = {
+    **{name: COMMANDS[command].function for name, command in BY_US.items()},
     "mix": "dolma_dask.pipelines.dolma_mix:mix_config",
-    "tokens": COMMANDS["ragged"].function,
-    "warc": COMMANDS["convert"].function,
 }
 """Functions whose options may stand among the toolkit's, by its command."""

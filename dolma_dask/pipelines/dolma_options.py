@@ -178,7 +178,10 @@ class BloomFilter(Struct, forbid_unknown_fields=True):
         ),
     ] = None
     read_only: Annotated[
-        bool, Row("`--read-only`: flags what is in the filter; without a file it is an error")
+        bool,
+        Row(
+            "`--read-only`: flags what is in the filter, one of the toolkit too if it is of documents or whole paragraphs; without a file it is an error"
+        ),
     ] = False
     size_in_bytes: Annotated[int, Row("`--bloom-bytes`")] = 0
     estimated_doc_count: Annotated[int, Row("`--bloom-keys`; 0: as many as there are")] = 0

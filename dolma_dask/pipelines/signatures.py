@@ -134,7 +134,7 @@ def annotated(field: Field, names: Mapping[str, str], text: Any = str, as_spelle
 
     `as_spelled`: a truth value has no second spelling with --no-.
     """
-    more: dict[str, Any] = {"help": " ".join(_spelled(field.option.help, names).split())}
+    more: dict[str, Any] = {"help": help_in_words(field, names)}
     if names[field.name].startswith("--"):
         more["group"] = _group(field.option.group)
     if as_spelled:
@@ -200,6 +200,11 @@ def spellings(verb: Callable[..., Any]) -> dict[str, str]:
         else f"--{field.name.rstrip('_').replace('_', '-')}"
         for field in known.fields
     }
+
+
+def help_in_words(field: Field, names: Mapping[str, str]) -> str:
+    """Return what the help of the command line says of an option."""
+    return " ".join(_spelled(field.option.help, names).split())
 
 
 _IN_PYTHON = re.compile(r"\s*\b(?:In|From) Python\b[^.]*\.")
