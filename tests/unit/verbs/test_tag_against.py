@@ -43,7 +43,7 @@ def root(tmp_path, monkeypatch):
     write_lines(tmp_path / "v0/documents/b.jsonl.gz", rows[:1])
     asked = [{"question": {"stem": q, "choices": ["yes", LONG[:9]]}} for q in ("Why?", LONG, SHORT)]
     write_lines(tmp_path / "sets/quiz.jsonl.gz", [*map(json.dumps, asked)])
-    write_lines(tmp_path / "sets/zh.txt", [CHINESE, "", "一"])
+    write_lines(tmp_path / "sets/zh.txt", ["", "", "", CHINESE, "一"])
     return tmp_path
 
 
@@ -72,7 +72,7 @@ def test_stretches_and_items_are_told(root):
         [2.0], [3.0, 2.0], None, None, None,
     ]  # fmt: skip
     assert found(root, "benchmark") == ["quiz", "quiz", None, None, "zh"]
-    assert [spans and spans[0][2] for spans in found(root, "item")] == [2.0, 2.0, None, None, 1.0]
+    assert [spans and spans[0][2] for spans in found(root, "item")] == [2.0, 2.0, None, None, 4.0]
     assert [(row.benchmark, row.documents, row.items_found, row.items) for row in summary.found["contamination"]] == [
         ("quiz", 3, 2, 3), ("zh", 1, 1, 2),
     ]  # fmt: skip
