@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
@@ -203,7 +202,7 @@ class Found:
         sizes: dict[str, int] = {
             name: max(total) for name, total in zip(known.names, known.totals, strict=True)
         }
-        self._items = {name: np.zeros(size + 1, np.bool_) for name, size in sizes.items()}
+        self._items = {name: np.empty(0, np.int64) for name in sizes}
         self._documents = dict.fromkeys(sizes, 0)
         self._shares = dict.fromkeys(sizes, 0.0)
         self._sizes, self._rows = sizes, 0
@@ -217,7 +216,8 @@ class Found:
                 self._documents[name] += len(shares) - shares.null_count
                 self._shares[name] += pc.sum(shares).as_py() or 0.0
             if (spans := columns.get(f"{ITEMS}{label}")) is not None:
-                self._items[name][np.asarray(spans.flatten().field("score")).astype(np.int64)] = True
+                rows_of_items = np.asarray(spans.flatten().field("score")).astype(np.int64)
+                self._items[name] = np.union1d(self._items[name], rows_of_items)
 
     def info(self) -> dict[str, Any]:
         """Return the counts for the journal: documents, and of each benchmark its size, documents, the sum of their shares, and the rows of the items that were found."""
@@ -236,12 +236,12 @@ class Found:
         for shard in shards:
             total += shard["documents"]
             for name, (size, documents, share, items) in shard["benchmarks"].items():
-                known = sums.setdefault(name, [size, 0, 0.0, np.zeros(size + 1, np.bool_)])
+                known = sums.setdefault(name, [size, 0, 0.0, np.empty(0, np.int64)])
                 known[1] += documents
                 known[2] += share
-                known[3] |= _unpacked(items, size + 1)
+                known[3] = np.union1d(known[3], _unpacked(items))
         return [
-            BenchmarkRow(name, documents, documents / max(total, 1), share / max(documents, 1), int(items.sum()), size)
+            BenchmarkRow(name, documents, documents / max(total, 1), share / max(documents, 1), len(items), size)
             for name, (size, documents, share, items) in sums.items()
         ]  # fmt: skip
 
@@ -261,15 +261,18 @@ _COLUMNS = (
 )
 
 
-def _packed(marks: npt.NDArray[np.bool_]) -> str:
-    return base64.b64encode(zlib.compress(np.packbits(marks).tobytes())).decode() if marks.any() else ""
+def _packed(rows: Counts) -> str:
+    """Return numbers as compressed bits."""
+    if not len(rows):
+        return ""
+    marks = np.zeros(int(rows[-1]) + 1, np.bool_)
+    marks[rows] = True
+    return base64.b64encode(zlib.compress(np.packbits(marks).tobytes())).decode()
 
 
-def _unpacked(packed: str, size: int) -> npt.NDArray[np.bool_]:
-    if not packed:
-        return np.zeros(size, np.bool_)
-    stored = np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
-    return np.unpackbits(stored, count=size).astype(np.bool_)
+def _unpacked(packed: str) -> Counts:
+    stored = zlib.decompress(base64.b64decode(packed)) if packed else b""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(stored, np.uint8)))
 
 
 def _with_benchmarks(against: Against) -> Mapping[str, Any]:

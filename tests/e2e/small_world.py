@@ -154,7 +154,7 @@ class Verbs(VerbLaws):
         "combined": Case("convert WORLD/served/documents --to WORLD/combined --mapping redpajama_v2 --text text --combine bucket --shard-bytes 1", ["combined"], others=["--source other"], asks=True, redone=2, repeats=True),
         "download": Case("download WORLD/served --to WORLD/fetched --snapshots 2023-06 --languages en de --refresh", ["fetched"], redone=2),
         "tag": Case(f"tag WORLD/untagged --taggers {' '.join(TAGGERS)}", ["untagged/attributes"], others=["--source other"], redone=2),
-        "contamination": Case("tag WORLD/untagged --taggers contamination --against WORLD/items.txt", ["untagged/attributes"], others=["--ngram 5"], redone=2, repeats=True),
+        "contamination": Case("tag WORLD/compared --taggers contamination --against WORLD/items.txt", ["compared/attributes"], others=["--ngram 5"], redone=2, repeats=True),
         "quantiles": Case("quantiles WORLD/v0 --signals word_count char_length_v1__length --by source --level regular", ["v0/quantiles"], others=["--by none"], passes=True, replaces=False, asks=True),
         "filter": Case("filter WORLD/v0 --thresholds WORLD/v0/bounds.json", ["v0/attributes/quality"], others=["--nulls keep"], passes=True),
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
@@ -202,6 +202,7 @@ class Verbs(VerbLaws):
         make_raw(world / "raw", 7)
         make_served(world / "served", 6)
         make_documents(world / "untagged", 8)
+        make_documents(world / "compared", 8)
         make_documents(world / "v0", 8)
         train_tokenizer(ORDINARY + WILD, world / "tokenizer.json", 300)
         add_tokens(world / "tokenizer.json", ["<|a|>", "<|b|>", "<|c|>"])
@@ -260,6 +261,7 @@ class Verbs(VerbLaws):
         """One letter in two shards of each dataset, and in one raw file."""
         for root in (
             "untagged",
+            "compared",
             "v0",
             "chat",
             "near",

@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from dolma_dask.display import shown_name
+from dolma_dask.display import isolated, shown_name
 from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
 from dolma_dask.journal import Record
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Table
@@ -62,7 +63,12 @@ def _tables(found: Mapping[str, Sequence[Any]]) -> Iterator[Table]:
 
 
 def recorded_tables(step: Recorded) -> Iterator[Table]:
-    """Yield the tables of what taggers have found, for a report."""
-    names = {name for record in step.records for name in record.info.get(FOUND, {})}
-    for table in _tables({name: _merged(name, step.records) for name in sorted(names)}):
-        yield replace(table, section="Found by taggers", title=f"{table.title} in {shown_name(step.root)}")
+    """Yield the tables of what taggers have found, of each attribute set, for a report."""
+    known = {
+        (record.unit.split("/")[1], name) for record in step.records for name in record.info.get(FOUND, {})
+    }
+    for set_name, name in sorted(known):
+        own = [one for one in step.records if one.unit.startswith(f"{layout.ATTRIBUTES}/{set_name}/")]
+        for table in _tables({name: _merged(name, own)}):
+            title = f"{isolated(set_name)} in {shown_name(step.root)}"
+            yield replace(table, section="Found by taggers", title=title)

@@ -43,7 +43,7 @@ def root(tmp_path, monkeypatch):
     write_lines(tmp_path / "v0/documents/b.jsonl.gz", rows[:1])
     asked = [{"question": {"stem": q, "choices": ["yes", LONG[:9]]}} for q in ("Why?", LONG, SHORT)]
     write_lines(tmp_path / "sets/quiz.jsonl.gz", [*map(json.dumps, asked)])
-    write_lines(tmp_path / "sets/zh.txt", [CHINESE, "", "一"])
+    write_lines(tmp_path / "sets/zh.txt", ["", "", "", CHINESE, "一"])
     return tmp_path
 
 
@@ -72,7 +72,7 @@ def test_stretches_and_items_are_told(root):
         [2.0], [3.0, 2.0], None, None, None,
     ]  # fmt: skip
     assert found(root, "benchmark") == ["quiz", "quiz", None, None, "zh"]
-    assert [spans and spans[0][2] for spans in found(root, "item")] == [2.0, 2.0, None, None, 1.0]
+    assert [spans and spans[0][2] for spans in found(root, "item")] == [2.0, 2.0, None, None, 4.0]
     assert [(row.benchmark, row.documents, row.items_found, row.items) for row in summary.found["contamination"]] == [
         ("quiz", 3, 2, 3), ("zh", 1, 1, 2),
     ]  # fmt: skip
@@ -93,11 +93,19 @@ def test_what_is_found_can_be_cut_out_dropped_and_reported(root):
     assert kept[-1]["text"] == "前言[cut]。"
     records = tuple(Journal(str(root / "v0"), "tag").records.values())
     (table,) = recorded_tables(SimpleNamespace(root=str(root / "v0"), records=records))
-    assert table.title.startswith("contamination in ")
+    assert "contamination" in table.title
     assert table.rows == [
         ("quiz", 3, 0.5, pytest.approx(0.87, abs=0.01), 2, 3),
         ("zh", 1, 1 / 6, 0.875, 1, 2),
     ]
+
+
+def test_sets_of_attributes_have_tables_of_their_own(root):
+    for name in ("one", "two"):
+        tag(root, experiment=name)
+    records = tuple(Journal(str(root / "v0"), "tag").records.values())
+    tables = list(recorded_tables(SimpleNamespace(root=str(root / "v0"), records=records)))
+    assert [[row[1] for row in table.rows] for table in tables] == [[3, 1], [3, 1]]
 
 
 def test_other_benchmarks_and_other_ngrams_are_found_again(root):
