@@ -404,8 +404,11 @@ def _warc(given: Given) -> Plan:
 
 def _reshard(given: Given) -> Plan:
     config: Reshard = given.config
-    sources = [f"{one.prefix}={one.sample_rate:g}" for one in config.source_prefixes]
-    return Plan([Call("reshard", (config.destination_prefix,), {"sources": sources, **given.options()})])
+    taken = {
+        "sources": [one.prefix for one in config.source_prefixes],
+        "rates": [one.sample_rate for one in config.source_prefixes],
+    }
+    return Plan([Call("reshard", (config.destination_prefix,), {**taken, **given.options()})])
 
 
 def _list(given: Given) -> Plan:
