@@ -20,7 +20,8 @@ RARE = {
     "_fill_preferences",  # hdf5 DPO
     "_begins_with", "_find", "_hash_all", "_hash_folded",  # lists of words for c4_v2
     "_blank_refused", "_fold",  # languages by CLD2, perplexity
-    "_measure_words", "word_stop",  # words as units, and of the toolkit's plug-ins
+    "_measure_words",  # words as units
+    "find_texts", "_hash", "_taken", "_turned",  # filters of the Dolma toolkit
     "_fill_in_order", "_follow", "_merge_backwards",  # packings that are named
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
