@@ -9,10 +9,13 @@ from dolma_dask.pipelines.dolma_rows import leaves
 from dolma_dask.pipelines.signatures import command_of, help_in_words, spellings
 from dolma_dask.registry import load
 
+_FILES = {"mix": "mixer.yaml"}
+"""Names of files in examples, as the toolkit has them."""
+
 
 def help_of(name: str) -> str:
     """Return the options of a command of the toolkit, with what each does here."""
-    head = f"Usage: dolma-dask [-c FILE] {name} [OPTIONS]\n\nOptions of the Dolma toolkit's {name}, also in a file in YAML or JSON, and what they do here:\n"
+    head = f"Usage: dolma-dask [-c FILE] {name} [OPTIONS]\n\nExample: dolma-dask -c {_FILES.get(name, f'{name}.yaml')} {name}\n\nOptions of the Dolma toolkit's {name}, also in a file in YAML or JSON, and what they do here:\n"
     lines = [
         f"--{leaf.name}  {leaf.kind}, {leaf.shown_default}\n{_filled(leaf.row.here)}"
         for leaf in leaves(CONFIGS[name])

@@ -163,6 +163,9 @@ def _compare(root: str) -> None:
     listed.write_text("a-1\nb-2\n")
     dedupe(root, **_QUIET)
     dedupe(root, index=f"{root}/index", name="known", **_QUIET)
+    ngrams: Any = {"unit": "paragraph", "ngram": 2, "bloom": f"{root}/seen.bloom", **_QUIET}
+    dedupe(root, **ngrams, name="ngrams")
+    dedupe(root, **ngrams, name="seen", read_only=True)
     block(root, str(listed), name="listed", **_QUIET)
     quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
     filter(root, **_QUIET)

@@ -43,7 +43,7 @@ def dedupe(
 
     Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
 
-    Example: dolma-dask dedupe corpus/crawl-2/v0 --index corpus/index
+    Example: dolma-dask dedupe corpus/news/v0 --index corpus/index
 
     Returns
     -------

@@ -23,6 +23,7 @@ RARE = {
     "_measure_words", "word_stop",  # words as units, and of the toolkit's plug-ins
     "_bits_of", "_find_candidates", "_hash_ngrams", "_key", "_look_up", "_place_tokens", "_polynomial", "_set_bits", "_shift_to",  # contamination
     "_count_all", "_count_text", "_weigh",  # importance
+    "find_texts", "_hash", "_taken", "_turned",  # filters of the Dolma toolkit
     "_fill_in_order", "_follow", "_merge_backwards",  # packings that are named
 }  # fmt: skip
 """Kernels that are compiled when they are first needed."""
