@@ -5,21 +5,10 @@ A stage is a picklable object whose ``run_shard(task)`` reads files, runs kernel
 result depends on all shards is a `job`: passes in a work folder (`workdir`) under one `lease`.
 """
 
-from dolma_dask.engine.job import (
-    Announce,
-    Free,
-    Gather,
-    Job,
-    MapJob,
-    Pass,
-    Passes,
-    Step,
-    run_job,
-    run_jobs,
-    work_dir,
-)
+from dolma_dask.engine.job import run_job, run_jobs, work_dir
 from dolma_dask.engine.plan import Plan, Stage, Task, attribute_plan, group_name
 from dolma_dask.engine.runs import Ran, run, run_together
+from dolma_dask.engine.steps import Announce, Free, Gather, Job, MapJob, Pass, Passes, Step
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
 from dolma_dask.io.files import Input, grouped, inputs_of
 from dolma_dask.journal import Unit

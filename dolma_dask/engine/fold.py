@@ -12,8 +12,8 @@ from typing import Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
+from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Readable, Task
-from dolma_dask.engine.runs import gather
 from dolma_dask.io.files import Input
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading.columns import Columns

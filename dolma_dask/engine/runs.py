@@ -6,19 +6,18 @@ However a run ends, the records of finished shards are in the journal and tempor
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask import clusters
-from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
-from dolma_dask.engine.attempts import Outcome, Take
+from dolma_dask.engine.attempts import Outcome
+from dolma_dask.engine.indexes import remove_indexes, write_index
+from dolma_dask.engine.mapping import mapping, stop_without_store
 from dolma_dask.engine.outcome import (
     again_notes,
     check_budget,
@@ -28,23 +27,20 @@ from dolma_dask.engine.outcome import (
     totals,
     window_notes,
 )
-from dolma_dask.engine.plan import Index, Plan, Stage, Task
+from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import (
-    DiskFullError,
     Failure,
     InterruptedStageError,
-    StoreUnreachableError,
 )
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish, sweep
+from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.records import finding_notes
-from dolma_dask.progress import progress_of
 from dolma_dask.results.summary import Summary
 
 
@@ -173,7 +169,7 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
             if not each.has_work:
                 _clear_away(each)
         for each in running:
-            _remove_indexes(each, each.surplus.left_over)
+            remove_indexes(each.plan, each.state.journal, each.surplus.left_over)
             for path in each.surplus.left_over:
                 files.remove(files.join(each.plan.root, path))
         for each in running:
@@ -185,7 +181,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
             if each.surplus.orphans and not each.failures:
                 _remove_orphans(each)
             if each.plan.index and each.plan.tasks and not each.failures and not _over_budget(each):
-                _write_index(each, each.plan.index)
+                note = write_index(each.plan, each.plan.index)
+                each.summary = replace(each.summary, notes=(*each.summary.notes, *filter(None, [note])))
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -248,96 +245,13 @@ def _rehearsed(running: _Running, started: float) -> Ran:
     return running.ran(summary)
 
 
-def gather(
-    stage: Any, tasks: Sequence[Task], options: RunOptions, add: Callable[[Any], None] | None = None
-) -> list[Any]:
-    """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
-
-    Raises `StageError`: some shards failed. Raises `InterruptedStageError`: ctrl-C.
-
-    Parameters
-    ----------
-    stage : object with ``verb`` and ``run_shard(task)``
-        Its results must be small and picklable.
-    tasks : sequence of Task
-        What to read; each with its own `Task.shard`.
-    options : RunOptions
-        How to run.
-    add : callable, optional
-        Takes each result as it arrives, in any order; then none is kept or returned.
-    """
-    results: dict[str, Any] = {}
-    failures: list[Failure] = []
-
-    def take(task: Task, result: Outcome) -> None:
-        if isinstance(result, Failure):
-            _stop_without_store(result)
-            failures.append(result)
-        elif add is not None:
-            add(result)
-        else:
-            results[task.shard] = result
-
-    try:
-        with _mapping(stage, tasks, options) as go:
-            go(take)
-    except KeyboardInterrupt:
-        raise InterruptedStageError(f"{stage.verb} was stopped. Run the same command again.") from None
-    if failures:
-        raise stage_error(stage.verb, failures, len(tasks))
-    return [results[task.shard] for task in tasks if add is None]
-
-
-def _stop_without_store(failure: Failure) -> None:
-    """Stop the run if a store is away or a disk full: each further shard would wait for it or be made in vain."""
-    for error in StoreUnreachableError, DiskFullError:
-        if failure.error == error.__name__:
-            raise error(failure.message, shard=failure.shard)
-
-
-@contextmanager
-def _mapping(
-    stage: Stage, tasks: Sequence[Task], options: RunOptions, roots: Sequence[str] = (), isolate: bool = False
-) -> Iterator[Callable[[Take], None]]:
-    """Yield what runs the tasks, where the options say and under a progress display; nothing is started for no tasks."""
-    if not tasks:
-        yield lambda take: None
-        return
-    from dolma_dask.engine.execution import check_sendable, execute
-
-    stored_bytes = sum(task.bytes for task in tasks)
-    urls = (*roots, *(item.url for task in tasks for item in task.inputs), *getattr(stage, "urls", ()))
-    with (
-        progress_of(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
-        clusters.open_placement(
-            options.scheduler,
-            options.workers,
-            [task.bytes for task in tasks],
-            verb=getattr(stage, "cost", stage.verb),
-            in_memory=any(map(files.is_in_memory, urls)),
-            isolate=isolate,
-            profile=options.cluster,
-        ) as place,
-    ):
-        check_sendable(stage, tasks[0], place)
-
-        def go(take: Take) -> None:
-            def taken(task: Task, outcome: Outcome) -> None:
-                take(task, outcome)
-                progress.advance(task.bytes, 1)
-
-            execute(stage, tasks, place, taken)
-
-        yield go
-
-
 def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> None:
     """Run the tasks that are left; every result reaches its journal at once."""
     tasks = _joined(running)
 
     def take(task: Task, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
-            _stop_without_store(outcome)
+            stop_without_store(outcome)
         for each in running:
             each.take(task, outcome)
 
@@ -348,7 +262,7 @@ def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> Non
                 stack.enter_context(_swept(each.plan))
             isolate = any(resume.has_died(each.plan, each.state) for each in running)
             go = stack.enter_context(
-                _mapping(stage, tasks, options, [each.plan.root for each in running], isolate)
+                mapping(stage, tasks, options, [each.plan.root for each in running], isolate)
             )
             for each in running:
                 stack.enter_context(_journal_of(each))
@@ -422,48 +336,11 @@ def _missing(each: _Running) -> int:
 def _remove_orphans(each: _Running) -> None:
     """Remove files that the plan does not make; the journal forgets units whose files these are."""
     known = each.state.journal.by_file()
-    _remove_indexes(each, each.surplus.orphans)
+    remove_indexes(each.plan, each.state.journal, each.surplus.orphans)
     for path in each.surplus.orphans:
         files.remove(files.join(each.plan.root, path))
     gone = {known[path].unit: known[path] for path in each.surplus.orphans if path in known}
     each.state.journal.append(*(record.forgotten() for record in gone.values()))
-
-
-def _remove_indexes(each: _Running, paths: Sequence[str]) -> None:
-    """Remove the indexes of other formats that name files which go; one that no run of this verb has announced stays."""
-    for path, suffix in each.plan.other_indexes.items():
-        if any(name.endswith(suffix) for name in paths) and each.state.journal.may_write(path):
-            files.remove(files.join(each.plan.root, path))
-
-
-def _write_index(each: _Running, index: Index) -> None:
-    """Write the file that names those of all units, or say that some are not there."""
-    url, made = files.join(each.plan.root, index.path), _indexed(each.plan, index)
-    if len(made) < len(index.units) and files.stat(url):
-        files.remove(url)
-        made = _indexed(each.plan, index)  # if a run beside this one has written it meanwhile, all are there
-    if len(made) < len(index.units):
-        note = f"{index.path} is written once all {counted(len(index.units), 'shard')} are there; now there are {len(made):,}"
-        each.summary = replace(each.summary, notes=(*each.summary.notes, note))
-        return
-    content = index.content(made)
-    if files.stat(url) is None or files.read_bytes(url) != content:
-        sweep(each.plan.root, index.path)  # of a run that was killed in this very act
-        with publish(url) as out:
-            out.write(content)
-
-
-def _indexed(plan: Plan, index: Index) -> list[Record]:
-    """Return the records of the units that an index may name: made with these options, by whatever run, and there as they were written."""
-    existing = {info.path: info.bytes for info in files.list_files(plan.root)}
-    known = Journal(plan.root, plan.verb).records
-    keys = {unit.key for task in plan.tasks for unit in task.units}
-    records = [known[unit] for unit in index.units if unit in known]
-    return [
-        record
-        for record in records
-        if record.key in keys and not record.stale and resume.has_outputs(record, existing)
-    ]
 
 
 def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Plan, Task, Unit, attempts, execution, grouped, resume, runs
+from dolma_dask.engine import Input, Plan, Task, Unit, attempts, execution, grouped, mapping, resume, runs
 from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import (
     BadRecordBudgetError,
@@ -505,7 +505,7 @@ def test_progress_counts_every_shard_once(root, monkeypatch):
         made[-1].begin(stage, *totals[:2])
         yield made[-1]
 
-    monkeypatch.setattr(runs, "progress_of", make)
+    monkeypatch.setattr(mapping, "progress_of", make)
     with pytest.raises(StageError):
         run(root, THREADS, stage=Copy(str(root), {"c": lambda: 1 / 0}))
     (progress,) = made
