@@ -56,6 +56,9 @@ COSTS = {
 OTHER = Cost(0.010, 0.4)
 """Taken for every other verb: passes over keys and attributes."""
 
+TEXT_PER_STORED = 2.8
+"""MB of text in a MB of gzip, where `COSTS` were measured."""
+
 THREADS_START = 0.1
 """Seconds and CPU-seconds until threads run: the import of Dask."""
 
@@ -68,13 +71,20 @@ NEAR = 1.1
 Name = Literal["synchronous", "threads", "processes"]
 
 
-def cost_of(verb: str) -> Cost:
+def cost_of(verb: str | Cost) -> Cost:
     """Return the cost of a verb; that of `OTHER` for one that is not in the table."""
-    return COSTS.get(verb, OTHER)
+    return verb if isinstance(verb, Cost) else COSTS.get(verb, OTHER)
+
+
+def dearer(verb: str | Cost, locked: float) -> Cost:
+    """Return the cost of a verb that computes more: so many CPU-seconds per MB of text, all of them under the interpreter lock."""
+    cost, more = cost_of(verb), locked * TEXT_PER_STORED
+    cpu = cost.cpu + more
+    return cost._replace(cpu=cpu, locked=(cost.cpu * cost.locked + more) / cpu)
 
 
 def choose(
-    verb: str,
+    verb: str | Cost,
     sizes: Sequence[int],
     workers: int,
     *,
@@ -86,8 +96,8 @@ def choose(
 
     Parameters
     ----------
-    verb : str
-        Key of `COSTS`.
+    verb : str or Cost
+        Key of `COSTS`, or what the work costs.
     sizes : sequence of int
         Stored bytes of each task.
     workers : int

@@ -26,7 +26,7 @@ from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.workers import of_client, of_default, tunnel
 from dolma_dask.display import UNKNOWN, byte_size, counted
 from dolma_dask.errors import UsageError
-from dolma_dask.placement import TOKENS, choose
+from dolma_dask.placement import TOKENS, Cost, choose
 from dolma_dask.results import notebook as fragments
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def open_placement(
     workers: int | None,
     sizes: Sequence[int],
     *,
-    verb: str = "",
+    verb: str | Cost = "",
     in_memory: bool = False,
     isolate: bool = False,
     profile: str | None = None,
@@ -85,7 +85,7 @@ def open_placement(
         Processes or threads; default: Dask's ``num_workers``, else one per processor.
     sizes : sequence of int
         Stored bytes of each task; a LocalCluster gets no more workers than there are tasks.
-    verb : str
+    verb : str or Cost
         Says what the work costs.
     in_memory : bool
         Whether files lie in the memory of this process, where others do not see them.

@@ -127,7 +127,7 @@ def _bytes_of(batch: Sequence[Task]) -> int:
     return sum(task.bytes for task in batch)
 
 
-def _grouped(tasks: Sequence[Task], workers: int, cost: str) -> list[list[Task]]:
+def _grouped(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) -> list[list[Task]]:
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     batches = BATCHES_PER_WORKER * max(workers, 1)
     share, most = _bytes_of(tasks) // batches, -(-len(tasks) // batches)

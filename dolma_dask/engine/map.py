@@ -18,7 +18,7 @@ from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.journal import Record, Unit
-from dolma_dask.placement import cost_of
+from dolma_dask.placement import Cost, cost_of
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
 
 Rows = TypeVar("Rows")
@@ -61,7 +61,7 @@ class Map(Generic[Rows]):
         return tuple(url for output in self.outputs for url in getattr(output, "urls", ()))
 
     @property
-    def cost(self) -> str:
+    def cost(self) -> str | Cost:
         """Name of what it costs, for `dolma_dask.placement`: that of the dearest output that has one, else the verb."""
         named = {cost for output in self.outputs if (cost := getattr(output, "cost", ""))}
         return max(named, key=lambda name: cost_of(name).cpu, default=self.verb)

@@ -25,14 +25,19 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, BadRecord, Block, FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
+from dolma_dask.placement import Cost, dearer
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.labels import by_label
+from dolma_dask.taggers.registry import speeds
 from dolma_dask.text.view import TextView
 
 VERSION = 2
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
+
+UNMEASURED_SPEED = 1.0
+"""MB of text per CPU-second taken for a tagger that calls another package and was not measured."""
 
 _NO_OUTPUT = -1
 """Number of the quarantine file that all sets share."""
@@ -102,6 +107,15 @@ class TagRows(Struct, frozen=True):
 @dataclass(frozen=True)
 class TagStage(Map[TagRows]):
     """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
+
+    @property
+    def cost(self) -> str | Cost:
+        """See `dolma_dask.engine.map.Map.cost`; what slow taggers add to that of `tag`."""
+        taggers = (
+            tagger for output in self.outputs if isinstance(output, TagOutput) for tagger in output.taggers
+        )
+        slow = sum(map(_locked_seconds, taggers))
+        return dearer(super().cost, slow) if slow else super().cost
 
     def rows(
         self, source: Source[Block], columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts
@@ -222,6 +236,12 @@ class TagSink(AttributeSink):
             "taggers": [tagger.name for tagger in self._taggers],
         }
         return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
+
+
+def _locked_seconds(tagger: Tagger) -> float:
+    """Return the CPU-seconds per MB of text of a tagger that calls another package, which holds the interpreter lock; kernels do not, and are quick."""
+    calls_out = isinstance(tagger, ViewTagger) and tagger.extra
+    return 1 / speeds().get(tagger.name, UNMEASURED_SPEED) if calls_out else 0.0
 
 
 def _version_of(tagger: Tagger) -> str:

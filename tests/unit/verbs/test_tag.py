@@ -7,8 +7,13 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
+from dolma_dask.io.artifacts import Artifacts
+from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal
+from dolma_dask.placement import choose
+from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.verbs.tag import verb as verbs_of_tag
+from dolma_dask.verbs.tag.output import TagOutput, TagStage
 
 from .conftest import TEXTS, document, read_lines, write_lines
 
@@ -267,3 +272,18 @@ def test_a_document_with_more_attributes_than_readers_take_is_refused(tmp_path, 
         == 0
     )
     assert not kept.exists()
+
+
+@pytest.mark.parametrize(
+    "taggers, place",
+    [
+        (["gopher_v2"], "synchronous"),
+        (["gopher_v2", "code_secrets_v1"], "processes"),
+        (["language_langid_v1"], "processes"),
+        (["pii_presidio_v1"], "processes"),  # whose speed nobody has measured
+    ],
+)
+def test_slow_taggers_pay_for_processes_earlier(taggers, place):
+    """Threads would not help: what they call holds the interpreter's lock."""
+    output = TagOutput("", "set", tuple(map(get_tagger, taggers)), None, Artifacts(), 1, False)
+    assert choose(TagStage((output,), RecordPolicy(), "tag").cost, [300_000] * 8, 4) == place
