@@ -440,12 +440,17 @@ class VerbLaws:
 
     @pytest.mark.parametrize("how", ["move", "copy", "touch"])
     def test_what_is_done_starts_nothing(self, how: str, done: Path, worlds: Worlds) -> None:
-        """Moving, copying and touching redo nothing; no scheduler is called, and earlier work counts."""
+        """Moving, copying and touching redo nothing; no scheduler is called, and earlier work counts. A copy has another place and other stamps, as each of the
+        others has one of them: it is shown to every case.
+        """
         place = displaced(done, how)
         for name, case in self.cases.items():
-            before = stamps(place)
-            assert not self.run(case.command(place, "--dry-run"))["planned"], name
-            assert stamps(place) == before, name
+            if how != "copy" and case.repeats and not THOROUGH:
+                continue
+            if how == "copy":
+                before = stamps(place)
+                assert not self.run(case.command(place, "--dry-run"))["planned"], name
+                assert stamps(place) == before, name
             summary = self.run(case.command(place, "--scheduler", NOWHERE))
             assert (summary["done"], summary["failed"]) == (0, 0), name
             assert summary["counts"] == worlds.counts[name], name
@@ -490,7 +495,7 @@ class VerbLaws:
                 assert "--overwrite" in refused["error"]["message"]
                 assert tree(done, self.cases[name].writes) == wanted
         self.go_on(name, done, worlds, *leave)
-        if self.cases[name].replaces:
+        if self.cases[name].replaces and (THOROUGH or not self.cases[name].repeats):
             self.go_on(name, done, worlds, "--overwrite")
 
     @_cases(lambda case: case.others, repeats=False)

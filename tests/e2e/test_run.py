@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from small_world import RULE, TAGGERS, Verbs, run_here
+from small_world import BOOKS, RULE, TAGGERS, Verbs, run_here
 
 from dolma_dask import clusters
 from dolma_dask.pipelines.pipeline import run
@@ -37,7 +37,7 @@ stages:
       to: ${{world}}/tokens
       tokenizer: ${{world}}/tokenizer.json
       eos: <|endoftext|>
-      where: {RULE}
+      where: {BOOKS}
   - mix:
       dataset: ${{world}}/v0
       to: ${{world}}/mixed/v1
@@ -48,8 +48,8 @@ stages:
         to: ${{world}}/mixed/rows
         tokenizer: ${{world}}/tokenizer.json
         max_seq_length: 64
-        max_rows_per_file: 360
-      where: {RULE}
+        max_rows_per_file: 120
+      where: {BOOKS}
 """
 
 NAMES = ("convert", "tag", "mix", "ragged", "mix to tokens")
