@@ -377,9 +377,13 @@ def _halves(record):
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory) -> dict[str, list[Path]]:
-    """Run everything once; return the files of each output."""
-    root = tmp_path_factory.mktemp("golden")
+def outputs(once) -> dict[str, list[Path]]:
+    """The files of each output; everything is run once."""
+    return once("golden0", make_outputs)  # a name that a report holds
+
+
+def make_outputs(root: Path) -> dict[str, list[Path]]:
+    """Run everything; return the files of each output."""
     options = {"scheduler": "synchronous", "progress": False}
     write_raw(root / "raw")
     made = {}
