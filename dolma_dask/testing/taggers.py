@@ -15,6 +15,7 @@ takes milliseconds, besides the tagger's own time on about 25 KB of text.
 import json
 import pickle
 import random
+from functools import cache
 from typing import Any, get_args
 
 import cloudpickle
@@ -58,12 +59,17 @@ WILD_TEXTS = (
 
 def wild_texts(count: int = 60, seed: int = 0) -> list[str]:
     """Return `WILD_TEXTS` and as many random texts of all planes as it takes to make `count`; the same every time."""
+    return list(_wild_texts(count, seed))
+
+
+@cache
+def _wild_texts(count: int, seed: int) -> tuple[str, ...]:
     draw = random.Random(seed)
     texts = list(WILD_TEXTS)
     while len(texts) < count:
         alphabet = [chr(code) for code in _random_codes(draw, 12)] + list(" \n") * draw.randrange(4)
         texts.append("".join(draw.choices(alphabet, k=draw.randrange(400))))
-    return texts[:count]
+    return tuple(texts[:count])
 
 
 def _random_codes(draw: random.Random, count: int) -> list[int]:
