@@ -163,6 +163,8 @@ def _run_forked(words: list[str], log: str, environment: dict[str, str]) -> None
             os.dup2(out.fileno(), standard)
     os.environ.clear()
     os.environ.update(environment)
+    more = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in more if path and path not in sys.path]
     sys.argv[1:] = words
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -145,7 +145,7 @@ def test_a_deadly_shard_fails_alone(scheduler, tmp_path):
     hostile_dataset(tmp_path / "v0", "4", "poison")
     words = ["tag", f"{tmp_path}/v0", "--taggers", "deadly_v1", "--scheduler", scheduler, "--workers", "2"]
     with Command(
-        words, tmp_path / "log", **PLUGIN, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"
+        words, tmp_path / "log", prepared=True, **PLUGIN, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"
     ) as command:
         assert command.wait() == 1, command.output
         shown = command.output
@@ -207,7 +207,7 @@ def test_a_deadly_shard_kills_a_script_once(tmp_path):
 def test_ctrl_c_stops_and_keeps_what_is_finished(scheduler, group, tmp_path):
     hostile_dataset(tmp_path / "v0", "7", "tarry")
     words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", scheduler, "--workers", "2"]
-    with Command(words, tmp_path / "log", **PLUGIN, TARRY_S="100000") as command:
+    with Command(words, tmp_path / "log", prepared=True, **PLUGIN, TARRY_S="100000") as command:
         folder = tmp_path / "v0/attributes/tarry_v1"
         wait_until(lambda: visible_files(folder) >= 9 or not command.running(), "finished shards")
         time.sleep(0.5)
@@ -219,7 +219,7 @@ def test_ctrl_c_stops_and_keeps_what_is_finished(scheduler, group, tmp_path):
     assert "Traceback" not in shown
     assert leftovers(tmp_path / "v0") == []
     again = [*words[:4], "--scheduler", "synchronous", "--json"]  # what is left is the same anywhere
-    with Command(again, tmp_path / "log2", **PLUGIN) as command:
+    with Command(again, tmp_path / "log2", prepared=True, **PLUGIN) as command:
         assert command.wait() == 0, command.output
         summary = json.loads(command.output[command.output.index("{") :])
     assert summary["skipped"] >= 3

@@ -439,7 +439,10 @@ def test_killed_again_and_again_at_whatever_state_of_the_disk(server, tmp_path):
     deaths, step = 0, 12 if THOROUGH else 24
     for moment in range(5, 90, step):
         with Command(
-            [*words, "--scheduler", "synchronous"], tmp_path / "log", **killed_at(moment, tmp_path / "out")
+            [*words, "--scheduler", "synchronous"],
+            tmp_path / "log",
+            prepared=True,
+            **killed_at(moment, tmp_path / "out"),
         ) as command:
             deaths += command.wait() == -signal.SIGKILL
     assert deaths * step >= 60
@@ -456,7 +459,7 @@ def test_other_processes_fetch_too(scheduler, server, tmp_path):
     server.faults[FIRST] = [Fault("drop", 20_000)]
     words = ["--languages", "de", "--snapshots", "2023-06", "--scheduler", scheduler, "--workers", "2"]
     words = ["download", f"{server.url}{BASE}", "--to", f"{tmp_path}/out", *words]
-    with Command(words, tmp_path / "log") as command:
+    with Command(words, tmp_path / "log", prepared=True) as command:
         assert command.wait() == 0, command.output
     assert files_of(tmp_path / "out") == wanted(server)
     assert [one.range for one in server.gets(FIRST)] == ["", "bytes=20000-"]
