@@ -1,11 +1,12 @@
 # Everything a person needs: `make demo` and `make test` set themselves up from a clean clone (Python 3.11+, git, make).
 PYTHON ?= python3
+WORKERS ?= 3
 SHARED ?= $(or $(DOLMA_DASK_SHARED),../shared)
 BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-thorough test-services test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
+.PHONY: help demo collected compiled test test-thorough test-services test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -13,8 +14,14 @@ help:  ## show this list
 demo: .venv/run.stamp  ## the whole job on text from this Python installation; ends with reports/demo.html
 	$(BIN)/dolma-dask demo --folder demo --report reports/demo.html
 
+collected: .venv/dev.stamp  # what pytest makes of the sources of the tests, once for all its processes
+	@$(BIN)/pytest -qq --collect-only tests >/dev/null
+
+compiled: .venv/dev.stamp  # the kernels of the tests
+	@cd tests && ../$(BIN)/python -c "import conftest, dolma_dask; dolma_dask.warm_up(workers=1)"
+
 test: .venv/dev.stamp  ## all tests but those on services and on SLURM; those that need the reference data are skipped without it, and counted
-	$(BIN)/pytest -n 3 --dist worksteal -m "not cluster and not services" tests
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not cluster and not services" tests
 	@echo "not run: the tests on an S3 server and in notebooks (make test-services), and those on a real SLURM (make test-cluster)"
 
 test-thorough: export THOROUGH = 1

@@ -8,9 +8,10 @@ import pickle
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,6 +50,10 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # in the background of a shell; commands would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+DONT_WRITE, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+"""While tests are collected, pytest keeps what it makes of their sources, whatever the environment says: to make it anew takes each process half of its start."""
 
 
 os.fsync = lambda descriptor: None
@@ -107,8 +112,50 @@ def collected(once: Once) -> Path:
     return once("collected", make)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_described_once() -> Iterator[None]:
+    """Describe each command to cyclopts once in a process: to do it for each call takes longer than the rest of a command with little to do."""
+    from cyclopts import App
+    from cyclopts.argument import ArgumentCollection
+
+    from dolma_dask import cli, registry
+
+    make, assemble = cli.make_app, App.assemble_argument_collection
+    apps: dict[Any, App] = {}
+    collections: dict[Any, ArgumentCollection] = {}
+
+    def make_app(called: str | None = None) -> App:
+        verb = registry.COMMANDS.get(called or "")
+        if verb is None:
+            return make(called)
+        key = verb.load()
+        if key not in apps:
+            apps[key] = make(called)
+        return apps[key]
+
+    def assembled(app: App, **options: Any) -> ArgumentCollection:
+        command = app.default_command
+        if options or command is None:
+            return assemble(app, **options)
+        if command not in collections:
+            collections[command] = assemble(app)
+        blank = collections[command]
+        if any(argument.children for argument in blank):
+            return assemble(app)
+        copies = ArgumentCollection(map(copy, blank))
+        for argument in copies:
+            argument.tokens = []  # of this call
+        return copies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "make_app", make_app)
+        patch.setattr(App, "assemble_argument_collection", assembled)
+        yield
+
+
 def pytest_collection_finish() -> None:
-    """Leave the six thousand tests out of garbage collections: they live to the end, and are looked through each time."""
+    """Leave the nine thousand tests out of garbage collections: they live to the end, and are looked through each time."""
+    sys.dont_write_bytecode = DONT_WRITE
     gc.collect()
     gc.freeze()
 
