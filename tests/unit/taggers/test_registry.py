@@ -94,13 +94,18 @@ def described():
     return {info.name: info for info in list_taggers()}
 
 
+@pytest.fixture(scope="module")
+def shipped():
+    return described()
+
+
 @pytest.mark.parametrize("name", built_in())
-def test_shipped_taggers(name):
+def test_shipped_taggers(name, shipped):
     found = get_tagger(name)
     assert isinstance(found, Tagger)
     assert found.name == name
     check_tagger(found)
-    info = described()[name]
+    info = shipped[name]
     assert (info.version, info.types, info.reads) == (found.version, found.types, found.reads)
     assert (info.origin, info.error) == ("dolma-dask", None)
     assert info.description.endswith(".")
