@@ -162,6 +162,7 @@ def _compare(root: str) -> None:
     listed = Path(root, "ids.txt")
     listed.write_text("a-1\nb-2\n")
     dedupe(root, **_QUIET)
+    dedupe(root, index=f"{root}/index", name="known", **_QUIET)
     block(root, str(listed), name="listed", **_QUIET)
     quantiles(root, ["own__own__score", "own__own__count"], level="regular", **_QUIET)
     filter(root, **_QUIET)
@@ -222,6 +223,7 @@ def _find_similar(root: str) -> None:
     for scheme in ("dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"):
         dedupe(root, **fuzzy, name=scheme, scheme=scheme, verify="none")
     dedupe(root, **fuzzy, name="characters", scheme="datasketch", unit="char")
+    dedupe(root, **fuzzy, name="known", index=f"{root}/index")
     rows = np.random.default_rng(0).integers(0, 300, (4 * FEW, 3), np.uint64)  # fewer need no kernels
     sort_words(without_lone(rows, np.array([len(rows)])))
 

@@ -9,21 +9,17 @@ of labels, as rows of a shard that does not exist. Memory grows with the new dat
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine import Gather, Input, Pass, Ran, Step, Task, Unit, WorkDir
-from dolma_dask.exchange import Emitted, ShardRecords
+from dolma_dask.exchange import ShardRecords
 from dolma_dask.exchange.buckets import BucketRange, of_shards
-from dolma_dask.exchange.contract import ROW_BITS, Records, locations, to_records, to_words
-from dolma_dask.exchange.flag_rows import FlagRows
-from dolma_dask.exchange.flags import ShardCursor
+from dolma_dask.exchange.contract import ROW_BITS, Records, to_records, to_words
 from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.kept import kept
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
@@ -31,13 +27,10 @@ from dolma_dask.exchange.staged import Reduced, Staged
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.minhash.bands import band_records
 from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import label_clusters, root_bit
-from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.choice import chosen_rows
+from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.clusters import MEMBERS, NOWHERE, MemberEmitter, mark_members
 from dolma_dask.verbs.dedupe.edges import (
     KEYS,
@@ -48,7 +41,6 @@ from dolma_dask.verbs.dedupe.edges import (
     check_memory,
     edge_reducer,
     label_type,
-    read_numbers,
     write_numbers,
 )
 from dolma_dask.verbs.dedupe.flags import add_sizes, count_sizes, largest_of, largest_survivors
@@ -56,9 +48,9 @@ from dolma_dask.verbs.dedupe.fuzzy import VERSION, FuzzyDeduplication
 from dolma_dask.verbs.dedupe.index import Segment
 from dolma_dask.verbs.dedupe.index_kernels import OLD, STATE, known_pairs
 from dolma_dask.verbs.dedupe.indexed import Indexed
-from dolma_dask.verbs.dedupe.merges import MergeTable
-from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignedShard, read_columns, read_signatures
+from dolma_dask.verbs.dedupe.kept_signatures import KeptBands, KeptDocuments, KnownMerges
 from dolma_dask.verbs.dedupe.signatures import VERSION as SIGNED_VERSION
+from dolma_dask.verbs.dedupe.signatures import SignedShard
 from dolma_dask.verbs.dedupe.verification import PAIRS, shift_of
 
 OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
@@ -66,8 +58,6 @@ OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
 
 WAITING = 1 << 20
 """Documents that may wait to be put in order with those that are."""
-
-_ROWS = np.uint64((1 << ROW_BITS) - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,116 +334,3 @@ class KnownClusters(Struct, frozen=True):
     def _known(self, closed: Sequence[Words]) -> Words:
         rows = np.concatenate(closed)
         return rows[rows[:, 0] < np.uint64(self.old)]
-
-
-# ------------------------------------------------------------------------------------------------ what is kept
-
-
-def kept_rows(
-    shard: SignedShard, folder: str, members: ShardRecords, num_perm: int
-) -> Iterator[tuple[int, npt.NDArray[np.uint32], Bools, Words | None]]:
-    """Yield the first of neighbouring rows, their signatures (n, num_perm), which of them are kept (n,), and the hashes of their groups (n,)."""
-    chosen: Iterable[tuple[Bools | bool, Words | None]] = repeat((True, None))
-    if shard.choice is not None:
-        chosen = chosen_rows(folder, shard.choice)
-    cursor, first = ShardCursor(members, shard.number), 0
-    for (values, valid), (takes_part, salts) in zip(
-        read_signatures(shard.url, num_perm), chosen, strict=False
-    ):
-        found = cursor.beside(_bare(first, len(values)))
-        survives = np.ones(len(values), np.bool_)
-        if found.records is not None:
-            survives[found.at] = found.records["survives"] == 1
-        yield first, values, valid & takes_part & survives, salts
-        first += len(values)
-
-
-def _bare(first: int, count: int) -> FlagRows:
-    """Return rows of which nothing but the place is known."""
-    nothing, none = np.zeros(count, np.int64), pa.nulls(count, pa.large_string())
-    return FlagRows(first, none, none, nothing, nothing, {})
-
-
-class KeptDocuments(Struct, frozen=True):
-    """Writes the locations, and the signatures if they are verified, of the documents that are kept; ``task.work`` is (path, shards). See `dolma_dask.engine.Gather`."""
-
-    root: str  # of the index
-    folder: str  # of the staging files
-    num_perm: int
-    members: ShardRecords
-    first_shard: int
-    has_signatures: bool
-    verb: str = "dedupe-index"
-
-    def run_shard(self, task: Task) -> FileRecord:
-        """Write one file."""
-        path, shards = task.work
-        kind = pa.binary(4 * self.num_perm)
-        schema = pa.schema(
-            [("location", pa.uint64()), *([("signature", kind)] if self.has_signatures else [])]
-        )
-        with GroupedTable(
-            self.root, path, schema, GROUP_ROWS, use_dictionary=False, random=["signature"]
-        ) as file:
-            for shard in shards:
-                for first, values, survives, _ in kept_rows(shard, self.folder, self.members, self.num_perm):
-                    where = locations(self.first_shard + shard.number, first, len(values))[survives]
-                    columns = [pa.array(where)]
-                    if self.has_signatures:
-                        stored = pa.py_buffer(np.ascontiguousarray(values[survives], "<u4"))
-                        columns.append(pa.FixedSizeBinaryArray.from_buffers(kind, len(where), [None, stored]))
-                    file.write(columns)
-        return file.record
-
-
-class KeptBands(BandEmitter, frozen=True, kw_only=True):
-    """Sends the keys of the documents that are kept; ``task.work`` is (docno of the first, shards)."""
-
-    members: ShardRecords
-
-    def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
-        """Read the signatures of some shards."""
-        docno, shards = task.work
-        for shard in shards:
-            for _, values, survives, salts in kept_rows(shard, folder, self.members, self.num_perm):
-                count = int(np.count_nonzero(survives))
-                docnos = np.zeros(len(values), np.uint64)
-                docnos[survives] = np.arange(docno, docno + count, dtype=np.uint64)
-                words = band_records(values, survives, docnos, self.bands, self.first, self.last, salts)
-                out(words.view(KEYS).reshape(-1))
-                docno += count
-        inputs = tuple(item for shard in shards for item in shard.inputs)
-        return Emitted(inputs, sum(shard.rows for shard in shards))
-
-
-class KnownMerges(MergeTable, frozen=True, kw_only=True):
-    """Writes the table of a segment; locations of survivors are rows of the shard that does not exist."""
-
-    folder: str  # of the staging files
-    olds: FileRecord | None
-    known: tuple[SignedShard, ...]  # documents of the index
-
-    def pairs(self) -> Iterator[tuple[Words, Words]]:
-        """See `MergeTable`; behind the new documents those of the index that they connect with another one."""
-        places = self._places()
-        for new, old in super().pairs():
-            yield new, places[old & _ROWS]
-        for records in self.records.chunks_of_shard(self.datasets[-1].count):
-            joined = records[records["survives"] == 0]
-            if len(joined):
-                yield places[joined["location"] & _ROWS], places[joined["old"] & _ROWS]
-
-    def _places(self) -> Words:
-        """Return the locations of the documents of the index that take part."""
-        if self.olds is None:
-            return np.empty(0, np.uint64)
-        docnos = read_numbers(self.folder, self.olds, np.dtype("<u8"), 0, self.olds.rows)
-        places = np.empty(len(docnos), np.uint64)
-        for shard in self.known:
-            start, end = np.searchsorted(docnos, [shard.first, shard.first + shard.rows])
-            if start < end:
-                held = [
-                    np.asarray(batch.column(0)) for batch in read_columns(shard.url, ["location"], shard.hint)
-                ]
-                places[start:end] = np.concatenate(held)[docnos[start:end] - np.uint64(shard.first)]
-        return places

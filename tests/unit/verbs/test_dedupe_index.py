@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,8 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import CorruptFileError, StageError, UsageError
+from dolma_dask.verbs.dedupe import indexed
+from dolma_dask.verbs.dedupe.index import prepare
 
 from .conftest import read_lines
 
@@ -298,6 +301,23 @@ DAMAGES = [
     ("documents/000000.parquet", "changed"),
     ("documents/000000.parquet", "gone"),
 ]
+
+
+def test_a_run_that_has_lost_its_lease_appends_nothing(world, monkeypatch):
+    monkeypatch.setattr("dolma_dask.verbs.dedupe.verb.lease_of", lambda *_, **__: nullcontext())
+
+    def meanwhile(*given):
+        monkeypatch.setattr(indexed, "prepare", prepare)
+        add(world, "a")
+        prepare(*given)
+
+    monkeypatch.setattr(indexed, "prepare", meanwhile)
+    with pytest.raises(UsageError, match="another run has appended 000001"):
+        add(world, "b")
+    assert [one.dataset for one in add(world, "b").index] == ["../a", "../b"]
+    assert not {
+        one["text"] for _, _, one in documents(world, "b") if one["id"] not in flagged(world / "b")
+    } & {one["text"] for _, _, one in documents(world, "a")}
 
 
 @pytest.mark.parametrize(("file", "way"), DAMAGES)
