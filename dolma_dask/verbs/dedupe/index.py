@@ -12,14 +12,12 @@ again if it is deduplicated again. Shards are numbered on from segment to segmen
 come first in every order. Only the last segment may be replaced: nothing was compared with it.
 """
 
-import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
 import msgspec
-import xxhash
 from msgspec import Struct
 
 from dolma_dask.display import counted, listed
@@ -28,24 +26,13 @@ from dolma_dask.engine.resume import differing
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.kept import KeptPart
 from dolma_dask.formats import layout
-from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import FileRecord
 from dolma_dask.options.groups import datasets_above
-from dolma_dask.results.table import Column, Table
-
-FORMAT = 1
-"""Raised when earlier releases cannot read what is written."""
-
-FOLDER = "segments"
-
-MANIFEST = "segment.json"
+from dolma_dask.reading.indexes import FORMAT, MANIFEST, manifest_of, read_manifest
 
 SHARDS = "shards.json"
-
-_NAME = re.compile(r"\d{6}-[0-9a-f]{16}")
-"""Form of the names of segments: nothing else is read, or removed."""
 
 _HINT = (
     "Put the file back from a copy; or run dedupe on {dataset}, as it was then, with the same options, this index and --overwrite: it writes the same segment "
@@ -81,7 +68,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of its folder below the index."""
-        return f"{FOLDER}/{self.name}"
+        return f"{layout.SEGMENTS}/{self.name}"
 
     @property
     def every(self) -> list[FileRecord]:
@@ -170,7 +157,7 @@ def lease_of(url: str | None, *, dry_run: bool) -> AbstractContextManager[None]:
     if url is None or dry_run:
         return nullcontext()
     root = files.normalize(url)
-    return leased(files.join(root, f"{layout.WORK}/{FOLDER}"), "dedupe", output=root)
+    return leased(files.join(root, f"{layout.WORK}/{layout.SEGMENTS}"), "dedupe", output=root)
 
 
 def check_place(url: str, dataset: str) -> None:
@@ -180,8 +167,8 @@ def check_place(url: str, dataset: str) -> None:
         if f"{place}/".startswith(f"{files.resolved(one)}/"):
             raise UsageError(f"index={url!r} lies in the dataset {one}; expected a folder of its own.")
     folders = set(files.list_folders(root)) - {layout.WORK}
-    found = sorted(folders - {FOLDER})
-    if FOLDER not in folders and not found:
+    found = sorted(folders - {layout.SEGMENTS})
+    if layout.SEGMENTS not in folders and not found:
         found = [info.path for info in files.list_files(root) if "/" not in info.path]
     if files.stat(root) is not None or found:
         raise _no_index(root, found)
@@ -200,35 +187,18 @@ def open_index(url: str) -> Index:
     Raises `UsageError`: there is something else. Raises `CorruptFileError`: a segment is gone, or does not say what it was compared with.
     """
     root = files.normalize(url)
-    sizes = {f"{FOLDER}/{info.path}": info.bytes for info in files.list_files(files.join(root, FOLDER))}
-    if strange := [path for path in sizes if not _NAME.fullmatch(path.split("/")[1])]:
+    sizes = {
+        f"{layout.SEGMENTS}/{info.path}": info.bytes
+        for info in files.list_files(files.join(root, layout.SEGMENTS))
+    }
+    if strange := [path for path in sizes if not layout.is_segment(path.split("/")[1])]:
         raise _no_index(root, strange)
-    found = [_read(files.join(root, path)) for path in sizes if path.endswith(f"/{MANIFEST}")]
+    found = [
+        read_manifest(files.join(root, path), Segment) for path in sizes if path.endswith(f"/{MANIFEST}")
+    ]
     segments = sorted(found, key=lambda one: (one.number, one.id))
     _check_chain(root, segments)
     return Index(root, tuple(segments), sizes)
-
-
-def _read(url: str) -> Segment:
-    try:
-        stored = msgspec.json.decode(files.read_bytes(url), type=dict[str, msgspec.Raw])
-        format_ = msgspec.json.decode(stored["segment"], type=dict[str, Any]).get("format")
-        if bytes(stored["digest"]).decode().strip('"') != _digest(bytes(stored["segment"])):
-            raise LookupError("another digest")
-        if format_ == FORMAT:
-            return msgspec.json.decode(stored["segment"], type=Segment)
-    except (LookupError, *NOT_JSON) as error:
-        raise CorruptFileError(
-            f"{url} is damaged: {error}; expected the file as dedupe wrote it. Put it back from a copy, or begin a new index.",
-            url=url,
-        ) from error
-    raise UsageError(
-        f"{url} has format {format_}; expected {FORMAT}. Use the release that wrote it, or begin a new index."
-    )
-
-
-def _digest(data: bytes) -> str:
-    return xxhash.xxh3_128_hexdigest(data)
 
 
 def _check_chain(root: str, segments: Sequence[Segment]) -> None:
@@ -242,7 +212,7 @@ def _check_chain(root: str, segments: Sequence[Segment]) -> None:
                 f"and run dedupe on its dataset again: {place_of(root, one.dataset)} or {place_of(root, before.dataset)}."
             )
         raise CorruptFileError(
-            f"{files.join(root, FOLDER)}/{one.after} is gone, with which {one.name} was compared; expected all segments. Put it back from a copy, or begin "
+            f"{files.join(root, layout.SEGMENTS)}/{one.after} is gone, with which {one.name} was compared; expected all segments. Put it back from a copy, or begin "
             "a new index."
         )
 
@@ -320,8 +290,7 @@ def commit(index: Index, segment: Segment) -> Segment:
     own = index.own
     if own is not None and own.name != segment.name:
         files.remove(_manifest(index, own.name))
-    data = msgspec.json.encode(segment)
-    stored = b'{"digest":"%s","segment":%s}\n' % (_digest(data).encode(), data)
+    stored = manifest_of(msgspec.json.encode(segment))
     write_small(index.root, f"{segment.path}/{MANIFEST}", stored)
     kept = {segment.name, *(one.name for one in index.segments if one != own)}
     names = _folders_besides(index.root, kept)
@@ -332,7 +301,7 @@ def commit(index: Index, segment: Segment) -> Segment:
                 f"another run has appended {name} to {index.root} meanwhile; expected one at a time. Run the same command again."
             )
     for name in names:  # of runs that were killed, and the segment that is replaced
-        files.remove_tree(files.join(index.root, f"{FOLDER}/{name}"))
+        files.remove_tree(files.join(index.root, f"{layout.SEGMENTS}/{name}"))
     return segment
 
 
@@ -343,60 +312,14 @@ def clear(index: Index) -> None:
     """
     for name in _folders_besides(index.root, {one.name for one in index.segments}):
         if index.segments and int(name[:6]) <= index.segments[-1].number:
-            files.remove_tree(files.join(index.root, f"{FOLDER}/{name}"))
+            files.remove_tree(files.join(index.root, f"{layout.SEGMENTS}/{name}"))
 
 
 def _folders_besides(root: str, names: Set[str]) -> list[str]:
     """Return the folders of segments that have none of these names."""
-    found = files.list_folders(files.join(root, FOLDER))
-    return [name for name in found if _NAME.fullmatch(name) and name not in names]
+    found = files.list_folders(files.join(root, layout.SEGMENTS))
+    return [name for name in found if layout.is_segment(name) and name not in names]
 
 
 def _manifest(index: Index, name: str) -> str:
-    return files.join(index.root, f"{FOLDER}/{name}/{MANIFEST}")
-
-
-# ------------------------------------------------------------------------------------------------ shown
-
-
-class IndexedDataset(Struct, frozen=True):
-    """A dataset in an index.
-
-    Attributes
-    ----------
-    dataset : str
-        As seen from the index.
-    documents, kept, known : int
-        Its documents, those that were put into the index, and those that an earlier dataset of the index has.
-    bytes : int
-        Stored bytes of its segment.
-    """
-
-    dataset: str
-    documents: int
-    kept: int
-    known: int
-    bytes: int
-
-
-def indexed_datasets(url: str) -> tuple[IndexedDataset, ...]:
-    """Return the datasets of an index, in the order in which they were put into it."""
-    return tuple(
-        IndexedDataset(one.dataset, one.documents, one.kept, one.known, one.bytes)
-        for one in open_index(url).segments
-    )
-
-
-_COLUMNS = (
-    Column("dataset", "name"),
-    Column("documents"),
-    Column("in the index", of="kept"),
-    Column("known before", of="known"),
-    Column("size", "size", "bytes"),
-)
-
-
-def index_table(datasets: Sequence[IndexedDataset]) -> Table:
-    """Return what an index holds as a table."""
-    caption = f"{counted(len(datasets), 'dataset')} with {counted(sum(one.kept for one in datasets), 'document')} in the index."
-    return Table.of("index", _COLUMNS, datasets, caption)
+    return files.join(index.root, f"{layout.SEGMENTS}/{name}/{MANIFEST}")

@@ -27,12 +27,12 @@ from dolma_dask.formats import layout
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.records import budget
+from dolma_dask.reading.indexes import FORMAT
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.clusters import NOWHERE
 from dolma_dask.verbs.dedupe.flags import largest_of, largest_survivors
 from dolma_dask.verbs.dedupe.index import (
-    FORMAT,
     OTHER_OPTIONS,
     SHARDS,
     Index,

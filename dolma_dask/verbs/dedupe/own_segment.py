@@ -13,11 +13,11 @@ from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
+from dolma_dask.reading.indexes import indexed_datasets
 from dolma_dask.verbs.dedupe.index import (
     SHARDS,
     Index,
     Segment,
-    indexed_datasets,
     open_index,
     place_of,
 )

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.dataset import datasets_below
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import CorruptFileError, StageError, UsageError
 from dolma_dask.verbs.dedupe import indexed
@@ -355,6 +356,19 @@ def test_what_cannot_be_compared_is_refused(world):
             dk.dedupe(str(world / "b"), index=str(world / place), **HERE)
     assert dk.dedupe(str(world / "b"), index=str(world / "new"), dry_run=True, **HERE).planned
     assert tree(world) == before
+
+
+def test_an_index_is_shown_as_what_it_is(world):
+    for name in ("near-a", "near-b"):
+        index = add(world, name, how="fuzzy").index
+    shown = dk.status(str(world / "index"))
+    assert shown.index == index
+    assert (shown.exit_status, sum(one.bytes for one in index)) == (0, shown.bytes)
+    assert shown.bytes == sum(map(len, tree(world / "index").values()))
+    assert "../near-b" in str(shown)
+    with pytest.raises(UsageError, match=r"is an index of dedupe: dolma-dask status .*index tells"):
+        dk.validate(str(world / "index"), **HERE)
+    assert not any("index" in path for path in datasets_below(str(world)))
 
 
 def test_a_second_run_waits_for_its_turn(world):
