@@ -2607,7 +2607,8 @@ def status(
     Parameters
     ----------
     dataset : str or Dataset
-        Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.
+        Folder or URL of a dataset, of token shards, or of an index of dedupe. On the command line also a root of datasets: all below it are
+        shown.
     source : str, optional
         Name of the folder of a source; with `version`.
     version : str, optional

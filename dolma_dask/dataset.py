@@ -298,7 +298,7 @@ def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
         return []
     if layout.DOCUMENTS in folders:
         return [""]
-    names = [name for name in folders if depth and not name.startswith("_")]
+    names = [name for name in folders if depth and not name.startswith("_") and not layout.is_segment(name)]
     return [
         f"{name}/{path}".rstrip("/")
         for name in names
@@ -309,6 +309,8 @@ def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
 def _hint(url: str) -> str:
     """Return what to do where there is no dataset: name those that lie below, or beside it where there is no such folder, or make one."""
     root, depth = files.normalize(url), DEPTH
+    if any(map(layout.is_segment, files.list_folders(files.join(root, layout.SEGMENTS)))):
+        return f"It is an index of dedupe: dolma-dask status {url} tells what it holds."
     if files.is_local(root):  # a store may have too many folders for an error message
         root, depth = _nearest(root)
     below = datasets_below(root, depth) if files.is_local(root) else []

@@ -21,6 +21,9 @@ JOURNAL = "_journal"
 QUARANTINE = "_quarantine"
 WORK = "_work"
 CLUSTERS = "clusters"
+SEGMENTS = "segments"
+
+_SEGMENT = re.compile(r"\d{6}-[0-9a-f]{16}")
 
 OF_RUNS = (f"{JOURNAL}/", f"{QUARANTINE}/", f"{WORK}/")
 """Folders of a root that tell of the runs that filled it."""
@@ -65,6 +68,11 @@ _ONLY_READ = (".bz2", ".xz")
 
 _NAME = re.compile(r"[^\W_][\w.-]*")
 _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
+
+
+def is_segment(name: str) -> bool:
+    """Tell whether a folder below ``segments/`` is one that `dedupe` wrote into an index: nothing else is read there, or removed."""
+    return _SEGMENT.fullmatch(name) is not None
 
 
 def suffix_of(path: str) -> str | None:

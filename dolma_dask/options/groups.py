@@ -3,7 +3,8 @@
 Records that cannot be read are the matter of `records`, rules over documents of `kept`: a command that has neither starts without Arrow.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Annotated, Any
@@ -269,3 +270,26 @@ def check_outside(target: str, *roots: str) -> None:
             raise UsageError(
                 f"{target} lies among the documents or attributes of {root}; expected another folder or URL."
             )
+
+
+_OF_DATASET = (
+    layout.DOCUMENTS,
+    layout.ATTRIBUTES,
+    layout.CLUSTERS,
+    layout.JOURNAL,
+    layout.QUARANTINE,
+    layout.WORK,
+)
+
+
+def datasets_above(target: str) -> Iterator[str]:
+    """Yield the roots of the datasets whose folders the path of a target goes through."""
+    place = files.resolved(target)
+    for folder in re.finditer(rf"/({'|'.join(_OF_DATASET)})(?=/|$)", place):
+        root = place[: folder.start()]
+        if root and _is_dataset(set(files.list_folders(root))):
+            yield root
+
+
+def _is_dataset(folders: set[str]) -> bool:
+    return layout.DOCUMENTS in folders and not folders.isdisjoint((layout.ATTRIBUTES, layout.JOURNAL))

@@ -24,6 +24,7 @@ from dolma_dask.questions.status.estimated import ESTIMATED, EstimateRow, compar
 from dolma_dask.questions.status.inputs import Listing
 from dolma_dask.questions.status.pages import rows_of_pages
 from dolma_dask.questions.status.rows import StatusRow, rows_of
+from dolma_dask.reading.indexes import IndexedDataset, index_table, indexed_datasets
 from dolma_dask.registry import IN_PYTHON_ALONE, VERBS, names_of
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Heading, Notes, Part
@@ -53,6 +54,7 @@ class StatusSummary(Answer, frozen=True):
     leftovers: tuple[Leftover, ...] = ()  # what exchanges that were stopped have left
     notes: tuple[str, ...] = ()  # what a person should know
     estimated: tuple[EstimateRow, ...] = ()  # verbs that `estimate` spoke of before they ran
+    index: tuple[IndexedDataset, ...] = ()  # of dedupe, if the folder is one
     verb: str = "status"
 
     @property
@@ -61,6 +63,10 @@ class StatusSummary(Answer, frozen=True):
         return 1 if self.leftovers or any(row.is_open or row.problems for row in self.rows) else 0
 
     def parts(self) -> Iterator[Part]:
+        if self.index:
+            yield Heading(f"index of dedupe {self.root}: {byte_size(self.bytes)} stored")
+            yield index_table(self.index)
+            return
         documents = counted(self.shards, "document file")
         yield Heading(f"status of {self.root}: {documents}, {byte_size(self.bytes)} stored")
         yield Table.of("", COLUMNS, self.rows)
@@ -99,7 +105,7 @@ def status(
     dataset: Annotated[
         DatasetLike,
         Opt(
-            "Folder or URL of a dataset, or of token shards. On the command line also a root of datasets: all below it are shown.",
+            "Folder or URL of a dataset, of token shards, or of an index of dedupe. On the command line also a root of datasets: all below it are shown.",
             kind="str or Dataset",
             convert=same,
         ),
@@ -134,6 +140,8 @@ def status_of(listed: Listing, known: Sequence[Journal]) -> StatusSummary:
     leftovers = tuple(_leftovers(listed))
     begun = any(item.verb in VERBS or item.verb in IN_PYTHON_ALONE for item in leftovers)
     if not known and not documents and not begun:
+        if index := indexed_datasets(root):
+            return StatusSummary(root, 0, sum(one.bytes for one in index), (), index=index)
         raise UsageError(
             f"{root} holds neither documents/ nor a journal; expected a dataset, or a folder that a verb wrote, such as corpus/wiki/v0."
         )

@@ -3,7 +3,7 @@
 Layout::
 
     segments/000002-<id>/keys/000000.keys     keys of the documents that were kept, sorted (`dolma_dask.exchange.kept`)
-    segments/000002-<id>/shards.json         path and stored bytes of each shard of the dataset
+    segments/000002-<id>/shards.json         path, stored bytes and checksum of each shard of the dataset
     segments/000002-<id>/merges.parquet      which documents have a survivor in an earlier dataset, and which
     segments/000002-<id>/segment.json        all of these, and with what the segment was compared; written last
 
@@ -12,37 +12,25 @@ again if it is deduplicated again. Shards are numbered on from segment to segmen
 come first in every order. Only the last segment may be replaced: nothing was compared with it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
 import msgspec
-import xxhash
 from msgspec import Struct
-from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
 from dolma_dask.engine.lease import leased
 from dolma_dask.engine.resume import differing
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.exchange.flagging import dataset_unit
 from dolma_dask.exchange.kept import KeptPart
 from dolma_dask.formats import layout
-from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Journal
-from dolma_dask.results.table import Column, Table
-
-FORMAT = 1
-"""Raised when earlier releases cannot read what is written."""
-
-FOLDER = "segments"
-
-MANIFEST = "segment.json"
+from dolma_dask.options.groups import datasets_above
+from dolma_dask.reading.indexes import FORMAT, MANIFEST, manifest_of, read_manifest
 
 SHARDS = "shards.json"
 
@@ -67,6 +55,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     documents: int  # of the dataset
     kept: int  # documents with keys
     known: int  # documents that have a survivor in an earlier segment
+    known_in: str = ""  # the one dataset that has all of these survivors; empty: there are several, or none
     first_document: int = 0  # number of the first that was kept, where such numbers are used
     keys: tuple[KeptPart, ...]
     files: tuple[FileRecord, ...]  # all others; below the index
@@ -79,7 +68,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         """Path of its folder below the index."""
-        return f"{FOLDER}/{self.name}"
+        return f"{layout.SEGMENTS}/{self.name}"
 
     @property
     def every(self) -> list[FileRecord]:
@@ -148,6 +137,7 @@ class Index(Struct, frozen=True):
             if found := self.damage(one):
                 raise CorruptFileError(f"{found} {self.hint(one)}", url=self.root)
         if self.segments and (shown := differing(self.segments[0].params, params)):
+            shown = [one for one in shown if one.startswith("how ")] or shown  # the others follow from it
             raise UsageError(
                 f"the index {self.root} compares documents in another way: {'; '.join(shown)}; expected the parameters of the index, since its keys can be "
                 "compared in no other way. Give these, or another --index."
@@ -167,7 +157,28 @@ def lease_of(url: str | None, *, dry_run: bool) -> AbstractContextManager[None]:
     if url is None or dry_run:
         return nullcontext()
     root = files.normalize(url)
-    return leased(files.join(root, f"{layout.WORK}/{FOLDER}"), "dedupe", output=root)
+    return leased(files.join(root, f"{layout.WORK}/{layout.SEGMENTS}"), "dedupe", output=root)
+
+
+def check_place(url: str, dataset: str) -> None:
+    """Refuse an index in a dataset, or where something else is, before anything is written there."""
+    root, place = files.normalize(url), files.resolved(files.normalize(url))
+    for one in (dataset, *datasets_above(place)):
+        if f"{place}/".startswith(f"{files.resolved(one)}/"):
+            raise UsageError(f"index={url!r} lies in the dataset {one}; expected a folder of its own.")
+    folders = set(files.list_folders(root)) - {layout.WORK}
+    found = sorted(folders - {layout.SEGMENTS})
+    if layout.SEGMENTS not in folders and not found:
+        found = [info.path for info in files.list_files(root) if "/" not in info.path]
+    if files.stat(root) is not None or found:
+        raise _no_index(root, found)
+
+
+def _no_index(root: str, found: Sequence[str]) -> UsageError:
+    what = f": {listed(found[:3])} in it {'is' if len(found) == 1 else 'are'} not of dedupe" if found else ""
+    return UsageError(
+        f"{root} is no index{what}; expected one that dedupe wrote, or a free place. Give a folder of its own."
+    )
 
 
 def open_index(url: str) -> Index:
@@ -176,37 +187,18 @@ def open_index(url: str) -> Index:
     Raises `UsageError`: there is something else. Raises `CorruptFileError`: a segment is gone, or does not say what it was compared with.
     """
     root = files.normalize(url)
-    folders = set(files.list_folders(root)) - {layout.WORK}
-    if files.stat(root) is not None or (folders and FOLDER not in folders):
-        raise UsageError(f"{root} is no index; expected one that dedupe wrote, or a free place.")
-    listed = files.list_files(files.join(root, FOLDER)) if FOLDER in folders else []
-    sizes = {f"{FOLDER}/{info.path}": info.bytes for info in listed}
-    found = [_read(files.join(root, path)) for path in sizes if path.endswith(f"/{MANIFEST}")]
+    sizes = {
+        f"{layout.SEGMENTS}/{info.path}": info.bytes
+        for info in files.list_files(files.join(root, layout.SEGMENTS))
+    }
+    if strange := [path for path in sizes if not layout.is_segment(path.split("/")[1])]:
+        raise _no_index(root, strange)
+    found = [
+        read_manifest(files.join(root, path), Segment) for path in sizes if path.endswith(f"/{MANIFEST}")
+    ]
     segments = sorted(found, key=lambda one: (one.number, one.id))
     _check_chain(root, segments)
     return Index(root, tuple(segments), sizes)
-
-
-def _read(url: str) -> Segment:
-    try:
-        stored = msgspec.json.decode(files.read_bytes(url), type=dict[str, msgspec.Raw])
-        format_ = msgspec.json.decode(stored["segment"], type=dict[str, Any]).get("format")
-        if bytes(stored["digest"]).decode().strip('"') != _digest(bytes(stored["segment"])):
-            raise LookupError("another digest")
-        if format_ == FORMAT:
-            return msgspec.json.decode(stored["segment"], type=Segment)
-    except (LookupError, *NOT_JSON) as error:
-        raise CorruptFileError(
-            f"{url} is damaged: {error}; expected the file as dedupe wrote it. Put it back from a copy, or begin a new index.",
-            url=url,
-        ) from error
-    raise UsageError(
-        f"{url} has format {format_}; expected {FORMAT}. Use the release that wrote it, or begin a new index."
-    )
-
-
-def _digest(data: bytes) -> str:
-    return xxhash.xxh3_128_hexdigest(data)
 
 
 def _check_chain(root: str, segments: Sequence[Segment]) -> None:
@@ -220,30 +212,9 @@ def _check_chain(root: str, segments: Sequence[Segment]) -> None:
                 f"and run dedupe on its dataset again: {place_of(root, one.dataset)} or {place_of(root, before.dataset)}."
             )
         raise CorruptFileError(
-            f"{files.join(root, FOLDER)}/{one.after} is gone, with which {one.name} was compared; expected all segments. Put it back from a copy, or begin "
+            f"{files.join(root, layout.SEGMENTS)}/{one.after} is gone, with which {one.name} was compared; expected all segments. Put it back from a copy, or begin "
             "a new index."
         )
-
-
-def index_for(url: str, dataset: Dataset, name: str, *, overwrite: bool) -> Index:
-    """Return an index as a dataset sees it: its own segment is that of its place, or the one that its flags of this name are from."""
-    if any(files.resolved(url) == place for place in _places_within(dataset.root)):
-        raise UsageError(
-            f"index={url!r} lies in the documents of {dataset.root}; expected a folder of its own."
-        )
-    index = open_index(url)
-    place = files.relative(files.resolved(index.root), files.resolved(dataset.root))
-    record = Journal(dataset.root, "dedupe").records.get(dataset_unit(name))
-    known = None if record is None else record.info.get("segment")
-    own = [one for one in index.segments if one.dataset == place] or [
-        one for one in index.segments if one.id == known
-    ]
-    return replace(index, dataset=place, own=own[0] if own else None, overwrite=overwrite)
-
-
-def _places_within(root: str) -> Iterator[str]:
-    yield files.resolved(root)
-    yield files.resolved(files.join(root, layout.DOCUMENTS))
 
 
 # ------------------------------------------------------------------------------------------------ appending
@@ -265,7 +236,6 @@ def draft(index: Index, segment: str, params: Mapping[str, Any], **known: Any) -
         "dataset": index.dataset,
         "first_shard": index.first_shard,
         "first_document": index.first_document,
-        "documents": 0,
         "kept": 0,
         "known": 0,
         "keys": (),
@@ -273,28 +243,25 @@ def draft(index: Index, segment: str, params: Mapping[str, Any], **known: Any) -
     }
     if own is not None and own.id == segment:
         return Segment(**{**common, "dataset": own.dataset})
-    if own is not None:
-        check_replaceable(index)
+    check_replaceable(index, _CHANGED)
     return Segment(**common)
 
 
-def check_replaceable(index: Index) -> None:
-    """Refuse to replace a segment that others were compared with, or that is of a dataset at another place."""
-    own = index.own
-    assert own is not None
-    place, root = place_of(index.root, own.dataset), place_of(index.root, index.dataset)
-    if own.dataset != index.dataset:
-        raise UsageError(
-            f"{root} has flags that were made of {place} with the index {index.root}, and is another dataset now, or was deduplicated with other options; "
-            "expected flags of its own. Give it another --name: it is then a dataset that the index does not know."
-        )
-    if not index.is_last:
-        later = len(index.segments) - len(index.before) - 1
-        raise UsageError(
-            f"{root} has changed since the index {index.root} has its documents, or was deduplicated with other options: {counted(later, 'dataset')} "
-            "appended after it may count on them. Expected it as it was, since the index is only appended to. Give new documents as a dataset in a folder "
-            "of its own, or begin a new index."
-        )
+_CHANGED = "has changed since the index {root} has its documents"
+
+OTHER_OPTIONS = "is in the index {root} with other options, such as keep, rank or where"
+
+
+def check_replaceable(index: Index, why: str = _CHANGED) -> None:
+    """Refuse to replace a segment that others were compared with."""
+    if index.is_last:
+        return
+    later = len(index.segments) - len(index.before) - 1
+    raise UsageError(
+        f"{place_of(index.root, index.dataset)} {why.format(root=index.root)}: {counted(later, 'dataset')} appended after it may count on what was kept. Expected "
+        "the same documents and options as then, since the index is only appended to. Give new documents as a dataset in a folder of its own, or begin a new "
+        "index."
+    )
 
 
 def write_small(root: str, path: str, data: bytes) -> FileRecord:
@@ -323,11 +290,10 @@ def commit(index: Index, segment: Segment) -> Segment:
     own = index.own
     if own is not None and own.name != segment.name:
         files.remove(_manifest(index, own.name))
-    data = msgspec.json.encode(segment)
-    stored = b'{"digest":"%s","segment":%s}\n' % (_digest(data).encode(), data)
+    stored = manifest_of(msgspec.json.encode(segment))
     write_small(index.root, f"{segment.path}/{MANIFEST}", stored)
     kept = {segment.name, *(one.name for one in index.segments if one != own)}
-    names = [one for one in files.list_folders(files.join(index.root, FOLDER)) if one not in kept]
+    names = _folders_besides(index.root, kept)
     for name in names:
         if files.stat(_manifest(index, name)) is not None:
             files.remove(_manifest(index, segment.name))
@@ -335,55 +301,25 @@ def commit(index: Index, segment: Segment) -> Segment:
                 f"another run has appended {name} to {index.root} meanwhile; expected one at a time. Run the same command again."
             )
     for name in names:  # of runs that were killed, and the segment that is replaced
-        files.remove_tree(files.join(index.root, f"{FOLDER}/{name}"))
+        files.remove_tree(files.join(index.root, f"{layout.SEGMENTS}/{name}"))
     return segment
 
 
-def _manifest(index: Index, name: str) -> str:
-    return files.join(index.root, f"{FOLDER}/{name}/{MANIFEST}")
+def clear(index: Index) -> None:
+    """Remove what runs have left that were killed while they removed a segment, which they had replaced: a later one stands at its place or behind it.
 
-
-# ------------------------------------------------------------------------------------------------ shown
-
-
-class IndexedDataset(Struct, frozen=True):
-    """A dataset in an index.
-
-    Attributes
-    ----------
-    dataset : str
-        As seen from the index.
-    documents, kept, known : int
-        Its documents, those that were put into the index, and those that an earlier dataset of the index has.
-    bytes : int
-        Stored bytes of its segment.
+    Of what is at a later place, another run may be writing that has lost its lease.
     """
-
-    dataset: str
-    documents: int
-    kept: int
-    known: int
-    bytes: int
+    for name in _folders_besides(index.root, {one.name for one in index.segments}):
+        if index.segments and int(name[:6]) <= index.segments[-1].number:
+            files.remove_tree(files.join(index.root, f"{layout.SEGMENTS}/{name}"))
 
 
-def indexed_datasets(url: str) -> tuple[IndexedDataset, ...]:
-    """Return the datasets of an index, in the order in which they were put into it."""
-    return tuple(
-        IndexedDataset(one.dataset, one.documents, one.kept, one.known, one.bytes)
-        for one in open_index(url).segments
-    )
+def _folders_besides(root: str, names: Set[str]) -> list[str]:
+    """Return the folders of segments that have none of these names."""
+    found = files.list_folders(files.join(root, layout.SEGMENTS))
+    return [name for name in found if layout.is_segment(name) and name not in names]
 
 
-_COLUMNS = (
-    Column("dataset", "name"),
-    Column("documents"),
-    Column("in the index", of="kept"),
-    Column("known before", of="known"),
-    Column("size", "size", "bytes"),
-)
-
-
-def index_table(datasets: Sequence[IndexedDataset]) -> Table:
-    """Return what an index holds as a table."""
-    caption = f"{counted(len(datasets), 'dataset')} with {counted(sum(one.kept for one in datasets), 'document')} in the index."
-    return Table.of("index", _COLUMNS, datasets, caption)
+def _manifest(index: Index, name: str) -> str:
+    return files.join(index.root, f"{layout.SEGMENTS}/{name}/{MANIFEST}")

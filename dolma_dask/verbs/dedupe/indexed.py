@@ -23,28 +23,32 @@ from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.kept import KeepStage, Kept, keep_tasks, kept
 from dolma_dask.exchange.passes import by_shard, reduce, scatter
 from dolma_dask.exchange.staged import Staged
+from dolma_dask.formats import layout
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
+from dolma_dask.options.records import budget
+from dolma_dask.reading.indexes import FORMAT
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.clusters import NOWHERE
 from dolma_dask.verbs.dedupe.flags import largest_of, largest_survivors
 from dolma_dask.verbs.dedupe.index import (
-    FORMAT,
+    OTHER_OPTIONS,
     SHARDS,
     Index,
     Segment,
     check_replaceable,
+    clear,
     commit,
     draft,
-    index_for,
     prepare,
     write_small,
 )
 from dolma_dask.verbs.dedupe.index_kernels import flag_known
 from dolma_dask.verbs.dedupe.job import VERSION, Deduplication, ExactDeduplication, KeyEmitter
-from dolma_dask.verbs.dedupe.merges import IndexedShards, MergeTable
+from dolma_dask.verbs.dedupe.merges import MergeTable
 from dolma_dask.verbs.dedupe.options import DedupeOptions
+from dolma_dask.verbs.dedupe.own_segment import index_for, shards_of
 
 OLD_FLAGS = np.dtype([("location", "<u8"), ("size", "<u8"), ("old", "<u8")])
 """`FLAGS` of a document, and the location of its survivor in the index; `NOWHERE` where that is of the same dataset."""
@@ -85,10 +89,11 @@ class Indexed(Deduplication):
         own = self.index.own
         if own is None:
             return
-        listing = [(shard.path, shard.bytes) for shard in self.dataset.shards]
+        if own.chosen != self.chosen:
+            check_replaceable(self.index, OTHER_OPTIONS)
         is_read = not self.index.overwrite and not self.index.damage(own)
-        known = self._shards(own).listing() if is_read else listing
-        if own.chosen != self.chosen or known != listing:
+        listing = [(shard.path, shard.bytes) for shard in self.dataset.shards]
+        if is_read and [one[:2] for one in shards_of(self.index, own).listing()] != listing:
             check_replaceable(self.index)
 
     def known_key(self, known: Record) -> str:
@@ -103,36 +108,48 @@ class Indexed(Deduplication):
         content = [[item.path, item.checksum] for item in found.read[0]]
         params = {"chosen": self.chosen, "before": before, "content": content, "index": self.index_params}
         one = work_key("segment", FORMAT, params)[:16]
-        return draft(self.index, one, self.index_params, chosen=self.chosen, shards=len(self.dataset.shards))
+        known = {"chosen": self.chosen, "shards": len(self.dataset.shards), "documents": rows_of(found)[0]}
+        return draft(self.index, one, self.index_params, **known)
 
-    @property
-    def is_appended(self) -> bool:
-        """True if the index has the segment of the dataset, and need not get it again."""
-        own = self.index.own
-        return own is not None and not self.index.overwrite and not self.index.damage(own)
+    def put(
+        self, found: Found, append: Callable[[Segment], Generator[Step, Any, None]]
+    ) -> Generator[Step, Any, Found]:
+        """Append the segment of a dataset, unless the index has it, or so many rows are bad that the run fails; returns what readers of the flags have to know."""
+        rows, bad = rows_of(found)
+        if bad > budget(self.policy) * (rows + bad):
+            return found
+        segment = self.draft(found)
+        if not self.has(segment):
+            yield lambda options: prepare(self.index, segment)
+            yield from append(segment)
+        return replace(found, info={**found.info, "segment": segment.id})
 
     def appended(
         self,
+        found: Found,
         segment: Segment,
         keys: Staged,
-        records: ShardRecords,
         more: Sequence[FileRecord] = (),
         merges: Callable[[MergeTable], MergeTable] = lambda table: table,
     ) -> Generator[Step, Any, None]:
         """Write the rest of a segment, and let it count; `merges` may put another table in the place of that of locations."""
         root = self.index.root
-        listing = msgspec.json.encode([(shard.path, shard.bytes) for shard in self.dataset.shards])
+        checksums = {item.path: item.checksum for item in found.read[0]}
+        listing = msgspec.json.encode(
+            [
+                (shard.path, shard.bytes, checksums[layout.document_path(shard.path)])
+                for shard in self.dataset.shards
+            ]
+        )
         shards = yield lambda options: write_small(root, f"{segment.path}/{SHARDS}", listing)
         segment = replace(segment, files=(shards, *more))
-        ((merged, known),) = yield Gather(merges(self._table(segment, records)), [Task("merges", (), ())])
+        table = merges(self._table(segment, found.records))
+        ((merged, known, known_in),) = yield Gather(table, [Task("merges", (), ())])
         stage = KeepStage(keys.without_records, root, "dedupe-index")
         parts = yield Gather(stage, keep_tasks(keys, f"{segment.path}/keys"))
-        segment = replace(segment, keys=tuple(parts), files=(*segment.files, merged), known=known)
+        made = (*segment.files, merged)
+        segment = replace(segment, keys=tuple(parts), files=made, known=known, known_in=known_in)
         yield lambda options: commit(self.index, segment)
-
-    def prepared(self, segment: Segment) -> Step:
-        """Return the step that makes a free place for a segment."""
-        return lambda options: prepare(self.index, segment)
 
     def has(self, segment: Segment) -> bool:
         """Tell whether the index has a segment, and need not get it again."""
@@ -142,15 +159,15 @@ class Indexed(Deduplication):
 
     def _table(self, segment: Segment, records: ShardRecords) -> MergeTable:
         """Return the stage that writes the table of merges."""
-        tables = tuple(map(self._shards, (*self.index.before, segment)))
+        tables = tuple(shards_of(self.index, one) for one in (*self.index.before, segment))
         return MergeTable(self.index.root, f"{segment.path}/merges.parquet", records, tables)
 
-    def _shards(self, segment: Segment) -> IndexedShards:
-        (file,) = segment.named(SHARDS)
-        hint = self.index.hint(segment)
-        return IndexedShards(
-            segment.first_shard, segment.shards, segment.dataset, self.index.root, file, hint
-        )
+
+def rows_of(found: Found) -> tuple[int, int]:
+    """Return how many documents were read, and how many rows are bad."""
+    records = [one.staged.record for one in found.sources[0].values()]
+    bad = int(sum(record.counts.get("bad_records", 0) for record in records))
+    return sum(record.rows for record in records) - bad, bad
 
 
 # ------------------------------------------------------------------------------------------------ equal values
@@ -221,13 +238,12 @@ class IndexedExact(Indexed, ExactDeduplication):
         assert reduced.beside is not None, "the reducer gives out the keys that are kept"
         records = yield from by_shard(work, reduced.staged)
         found = self.found(work, Exchanged(reduced.infos, new.emitted, records))
-        rows = sum(record.rows for record in new.emitted.values())
-        kept_ = reduced.beside.all.records
-        segment = replace(self.draft(found), documents=rows, kept=kept_)
-        if not self.has(segment):
-            yield self.prepared(segment)
-            yield from self.appended(segment, reduced.beside, records)
-        return replace(found, info={**found.info, "segment": segment.id})
+        keys = reduced.beside
+
+        def append(segment: Segment) -> Generator[Step, Any, None]:
+            return self.appended(found, replace(segment, kept=keys.all.records), keys)
+
+        return (yield from self.put(found, append))
 
     def _old(self, new: Staged) -> Iterator[Kept]:
         """Yield the keys of the segments that this dataset is compared with."""
@@ -244,7 +260,7 @@ def indexed(job: Deduplication, options: DedupeOptions) -> Indexed:
     Raises `UsageError`: the index has other parameters, or the dataset has changed since it has its documents.
     """
     assert options.index is not None
-    index = index_for(options.index, job.dataset, job.name, overwrite=options.overwrite)
+    index = index_for(options.index, job.dataset, overwrite=options.overwrite)
     known: dict[str, Any] = {one.name: getattr(job, one.name) for one in fields(job)}
     if isinstance(job, ExactDeduplication):
         made: Indexed = IndexedExact(**known, index=index)
@@ -253,4 +269,6 @@ def indexed(job: Deduplication, options: DedupeOptions) -> Indexed:
 
         made = IndexedFuzzy(**known, index=index)
     made.check()
+    if not options.dry_run:
+        clear(index)
     return made

@@ -121,15 +121,11 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
         self, work: WorkDir, found: Found, shards: Sequence[SignedShard]
     ) -> Generator[Step, Any, Found]:
         """See `FuzzyDeduplication`: what survives goes into the index."""
-        segment = self.draft(found)
-        if not self.has(segment):
-            yield from self._append(work, found, shards, segment)
-        return replace(found, info={**found.info, "segment": segment.id})
+        return (yield from self.put(found, lambda segment: self._append(work, found, shards, segment)))
 
     def _append(
         self, work: WorkDir, found: Found, shards: Sequence[SignedShard], segment: Segment
     ) -> Generator[Step, Any, None]:
-        yield self.prepared(segment)
         tasks = self._tasks(work, shards)
         stage = KeptDocuments(
             self.index.root,
@@ -153,13 +149,12 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
             replace(task, work=(first, task.work)) for task, first in zip(tasks, firsts, strict=False)
         ]
         keys = yield from scatter(work, emitter, numbered, name="kept")
-        rows, survivors = sum(shard.rows for shard in shards), sum(file.rows for file in files)
-        segment = replace(segment, documents=rows, kept=survivors)
+        segment = replace(segment, kept=sum(file.rows for file in files))
         olds = next((FileRecord(*info["olds"]) for info in found.infos), None)
         yield from self.appended(
+            found,
             segment,
             keys,
-            found.records,
             files,
             lambda table: KnownMerges(
                 table.root,

@@ -42,11 +42,11 @@ class IndexedShards(Struct, frozen=True):
     count: int
     dataset: str
     root: str  # of the index
-    file: FileRecord  # with the path and the stored bytes of each
+    file: FileRecord  # with the path, the stored bytes and the checksum of each
     hint: str  # what to do if it is damaged
 
-    def listing(self) -> list[tuple[str, int]]:
-        """Return path and stored bytes of all shards."""
+    def listing(self) -> list[tuple[str, int, str]]:
+        """Return path, stored bytes and checksum of all shards."""
         url = files.join(self.root, self.file.path)
         stored = files.read_bytes(url)
         if xxhash.xxh3_128_hexdigest(stored) != self.file.checksum:
@@ -54,7 +54,7 @@ class IndexedShards(Struct, frozen=True):
                 f"{url} is damaged: found another checksum; expected the file as it was written. {self.hint}",
                 url=url,
             )
-        return msgspec.json.decode(stored, type=list[tuple[str, int]])
+        return msgspec.json.decode(stored, type=list[tuple[str, int, str]])
 
 
 class MergeTable(Struct, frozen=True):
@@ -66,15 +66,17 @@ class MergeTable(Struct, frozen=True):
     datasets: tuple[IndexedShards, ...]  # in the order of their shards, the new one last
     verb: str = "dedupe-merges"
 
-    def run_shard(self, task: Task) -> tuple[FileRecord, int]:
-        """Write the table; returns the file, and how many documents of the new dataset it names."""
-        new, known = np.uint64(self.datasets[-1].first << ROW_BITS), 0
+    def run_shard(self, task: Task) -> tuple[FileRecord, int, str]:
+        """Write the table; returns the file, how many documents of the new dataset it names, and the earlier dataset that has the survivors of all of these."""
+        new, known, holders = np.uint64(self.datasets[-1].first << ROW_BITS), 0, set[int]()
         with GroupedTable(self.root, self.path, _SCHEMA, GROUP_ROWS, use_dictionary=_PATHS) as writer:
             places = _Places(self.datasets)
             for locations, olds in self.pairs():
                 writer.write([*places.columns(locations), *places.columns(olds)])
-                known += int(np.count_nonzero(locations >= new))
-        return writer.record, known
+                is_new = locations >= new
+                known += int(np.count_nonzero(is_new))
+                holders |= places.datasets(olds[is_new])
+        return writer.record, known, self.datasets[holders.pop()].dataset if len(holders) == 1 else ""
 
     def pairs(self) -> Iterator[tuple[Words, Words]]:
         """Yield the locations of documents (n,), and those of the documents that stand for them (n,)."""
@@ -95,21 +97,32 @@ class _Places:
         self._starts = np.array([one.first for one in datasets], np.int64)
         self._paths: dict[int, list[str]] = {}
 
+    def datasets(self, locations: Words) -> set[int]:
+        """Return the numbers of the datasets of locations."""
+        return set(np.unique(self._of(_shards(locations))).tolist())
+
     def columns(self, locations: Words) -> list[pa.Array]:
         """Return the dataset, shard and row of each location."""
-        shards = (locations >> np.uint64(ROW_BITS)).astype(np.int64)
+        shards = _shards(locations)
         rows = (locations & np.uint64((1 << ROW_BITS) - 1)).astype(np.int64)
-        of = np.searchsorted(self._starts, shards, "right") - 1
+        of = self._of(shards)
         distinct, at = np.unique(shards, return_inverse=True)
         paths = [self._path(shard) for shard in distinct.tolist()]
         names = [one.dataset for one in self._datasets]
         return [_taken(names, of), _taken(paths, at), pa.array(rows)]
 
+    def _of(self, shards: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self._starts, shards, "right") - 1
+
     def _path(self, shard: int) -> str:
         of = int(np.searchsorted(self._starts, shard, "right")) - 1
         if of not in self._paths:
-            self._paths[of] = [path for path, _ in self._datasets[of].listing()]
+            self._paths[of] = [path for path, _, _ in self._datasets[of].listing()]
         return self._paths[of][shard - int(self._starts[of])]
+
+
+def _shards(locations: Words) -> npt.NDArray[np.int64]:
+    return (locations >> np.uint64(ROW_BITS)).astype(np.int64)
 
 
 def _taken(values: list[str], at: npt.NDArray[Any]) -> pa.Array:

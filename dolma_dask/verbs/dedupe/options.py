@@ -327,6 +327,8 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
 
 def check_indexed(options: DedupeOptions) -> None:
     """Refuse options that a call with an index cannot have."""
+    if not options.index:
+        raise UsageError("index=''; expected the folder or URL of an index.")
     reasons = {
         "others": (options.others, "one dataset at a time: each gets a segment of its own, and is compared with those before it"),
         "audit": (options.audit, "no index: an audit is of how documents are compared"),

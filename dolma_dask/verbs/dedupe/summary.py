@@ -16,6 +16,7 @@ from dolma_dask.figures.model import Bars, Line, SignalHistogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Record
+from dolma_dask.reading.indexes import IndexedDataset, index_table
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
@@ -29,7 +30,6 @@ from dolma_dask.verbs.dedupe.flags import (
     merged_counts,
     size_words,
 )
-from dolma_dask.verbs.dedupe.index import IndexedDataset, index_table
 
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""

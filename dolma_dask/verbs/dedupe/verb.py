@@ -21,7 +21,7 @@ from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.index import indexed_datasets, lease_of
+from dolma_dask.verbs.dedupe.index import check_place, lease_of
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
 
@@ -81,11 +81,15 @@ def dedupe(
     if options.audit:
         return _audited(options.selected(datasets[0]), options)
     _check_whole(options, [dataset, *options.others])
+    if options.index is not None:
+        check_place(options.index, datasets[0].root)
     with lease_of(options.index, dry_run=options.dry_run):
         jobs = jobs_of(datasets, options)
         summary = joined(run_jobs(jobs, options, as_one=True))
     if options.index is not None:
-        summary = replace(summary, index=indexed_datasets(options.index))
+        from dolma_dask.verbs.dedupe.own_segment import with_index
+
+        summary = with_index(summary, options.index, datasets[0], options.set_name)
     if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
         return replace(summary, notes=(*summary.notes, needs_note(jobs[0])))
     return summary

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
+from dolma_dask.dataset import datasets_below
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import CorruptFileError, StageError, UsageError
 from dolma_dask.exchange import passes
@@ -66,7 +67,7 @@ def world(made, tmp_path):
 
 def add(world, dataset, **options):
     """Deduplicate a dataset with the index."""
-    return dk.dedupe(str(world / dataset), index=str(world / "index"), **{**HERE, **options})
+    return dk.dedupe(str(world / dataset), **{"index": str(world / "index"), **HERE, **options})
 
 
 def rows_of(root, name="exact"):
@@ -252,7 +253,9 @@ def test_a_changed_dataset_is_appended_anew_unless_others_count_on_it(world):
     add(world, "b")
     assert flagged(world / "b") == again
     before = tree(world)
-    with pytest.raises(UsageError, match=r"a has changed since the index .* 1 dataset appended after it"):
+    with pytest.raises(
+        UsageError, match=r"a is in the index .* with other options.* 1 dataset appended after it"
+    ):
         add(world, "a", keep="longest")
     assert tree(world) == before
     path = world / "a/documents/0.jsonl"
@@ -267,14 +270,85 @@ def test_a_changed_dataset_is_appended_anew_unless_others_count_on_it(world):
     assert first in segments(world)
 
 
-def test_a_copy_with_its_journal_is_the_dataset_until_it_changes(world):
+def test_a_dataset_is_not_compared_with_itself_wherever_it_is(world):
+    """It is known by its place, by its flags, or by its bytes; what has changed is refused or replaced."""
+    add(world, "a")
+    add(world, "b")
+    flags, index = flagged(world / "a"), tree(world / "index")
+    (world / "a").rename(world / "moved")
+    assert any("has as" in note for note in add(world, "moved", name="other").notes)
+    assert {one["id"] for one in rows_of(world / "moved", "other") if one["attributes"]} == flags
+    (world / "link").symlink_to(world / "moved")
+    assert add(world, "link").done == 0
+    shutil.rmtree(world / "moved/_journal")
+    shutil.rmtree(world / "moved/attributes")
+    add(world, "moved")  # by its bytes
+    assert flagged(world / "moved") == flags
+    (world / "index").rename(world / "far")
+    (world / "far").rename((world / "deep").mkdir() or world / "deep/index")
+    shutil.rmtree(world / "b/_journal")
+    dk.dedupe(str(world / "b"), index=str(world / "deep/index"), name="other", **HERE)
+    assert len(flagged(world / "b", "other")) == len(flagged(world / "b"))
+    assert tree(world / "deep/index") == index
+    path = world / "moved/documents/0.jsonl"
+    path.write_text(path.read_text().replace("text 1", "text 9"))
+    with pytest.raises(UsageError, match=r"moved has changed since the index .* 1 dataset appended after it"):
+        dk.dedupe(str(world / "moved"), index=str(world / "deep/index"), **HERE)
+
+
+def test_a_copy_of_a_dataset_that_is_still_there_is_all_duplicates(world):
     add(world, "a")
     shutil.copytree(world / "a", world / "d", copy_function=shutil.copy2)
-    assert add(world, "d").done == 0
+    summary = add(world, "d")
+    assert len(flagged(world / "d")) == 90
+    assert any(re.search(r"nothing is left .* from .*/a\. Is it a copy", note) for note in summary.notes)
+    assert [(one.dataset, one.kept) for one in summary.index][1:] == [("../d", 0)]
     (world / "d/documents/0.jsonl").write_text(document(random.Random(1), "d"))
-    with pytest.raises(UsageError, match=r"has flags that were made of .*a with the index .* another --name"):
-        add(world, "d")
-    assert add(world, "d", name="other").index[1].dataset == "../d"
+    assert [one.dataset for one in add(world, "d").index] == ["../a", "../d"]
+
+
+def test_nothing_is_appended_of_a_run_with_too_many_bad_rows(world):
+    add(world, "a")
+    before = tree(world / "index")
+    with (world / "b/documents/0.jsonl").open("a") as file:
+        file.write("{bad\n" * 5)
+    call = {"on_bad_record": "quarantine"}
+    summary = add(world, "b", **call, max_bad_fraction=0.01)
+    assert any("nothing was appended" in note for note in summary.notes)
+    assert summary.exit_status == 1
+    assert tree(world / "index") == before
+    assert add(world, "b", **call, max_bad_fraction=0.1).index[1].documents == 90
+
+
+def test_what_is_not_of_an_index_is_neither_read_nor_removed(world):
+    strange = world / "audio/segments/speaker/x.wav"
+    strange.parent.mkdir(parents=True)
+    strange.write_text("precious")
+    (world / "files").mkdir()
+    (world / "files/mine.txt").write_text("precious")
+    before = tree(world)
+    for place in ("audio", "files", "a"):
+        with pytest.raises(UsageError, match=r"is no index|lies in the dataset"):
+            add(world, "b", index=str(world / place))
+    for place in ("documents/x", "attributes", "_work", "_journal/x", "signatures", "clusters", "x"):
+        with pytest.raises(UsageError, match="lies in the dataset"):
+            add(world, "b", index=str(world / "b" / place))
+    with pytest.raises(UsageError, match="expected the folder or URL"):
+        add(world, "b", index="")
+    assert tree(world) == before
+    (world / "index/segments/mine").mkdir(parents=True)
+    add(world, "b")
+    assert (world / "index/segments/mine").exists()
+
+
+def test_what_a_killed_run_has_not_removed_is_removed_by_the_next(world):
+    for name in ("a", "b"):
+        add(world, name)
+    before, old = tree(world / "index"), world / "index/segments" / f"000002-{'0' * 16}/keys/000000.keys"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+    assert add(world, "b").done == 0
+    assert tree(world / "index") == before
 
 
 REFUSED = {
@@ -285,7 +359,7 @@ REFUSED = {
     "audit": ({"how": "fuzzy", "audit": True}, "audit with index"),
     "only": ({"only": ["0*"]}, "expected all shards"),
     "ngrams": ({"how": "fuzzy", "verify": "ngrams"}, "verify with index"),
-    "how": ({"how": "fuzzy"}, "how 'exact', now 'fuzzy'"),
+    "how": ({"how": "fuzzy"}, "how 'exact', now 'fuzzy'; expected"),
 }
 
 
@@ -296,10 +370,23 @@ def test_what_cannot_be_compared_is_refused(world):
         with pytest.raises(UsageError, match=message):
             add(world, "b", **options)
     for place in ("b", "b/documents", "a/attributes"):
-        with pytest.raises(UsageError, match=r"folder of its own|is no index"):
+        with pytest.raises(UsageError, match=r"folder of its own|is no index|lies in the dataset"):
             dk.dedupe(str(world / "b"), index=str(world / place), **HERE)
     assert dk.dedupe(str(world / "b"), index=str(world / "new"), dry_run=True, **HERE).planned
     assert tree(world) == before
+
+
+def test_an_index_is_shown_as_what_it_is(world):
+    for name in ("near-a", "near-b"):
+        index = add(world, name, how="fuzzy").index
+    shown = dk.status(str(world / "index"))
+    assert shown.index == index
+    assert (shown.exit_status, sum(one.bytes for one in index)) == (0, shown.bytes)
+    assert shown.bytes == sum(map(len, tree(world / "index").values()))
+    assert "../near-b" in str(shown)
+    with pytest.raises(UsageError, match=r"is an index of dedupe: dolma-dask status .*index tells"):
+        dk.validate(str(world / "index"), **HERE)
+    assert not any("index" in path for path in datasets_below(str(world)))
 
 
 def test_a_second_run_waits_for_its_turn(world):
