@@ -128,8 +128,8 @@ class ParagraphSink(FlagSink):
         self._write(rows, spans, marked)
 
     def _spans(self, row: Counts, bounds: Counts, widths: Counts, items: Counts, seen: Counts) -> Spans:
-        """Return the flagged ones of paragraphs; one of no width, behind the last separator of a text, has none."""
-        compared = (items > 0) & (widths > 0)
+        """Return the flagged ones of paragraphs."""
+        compared = items > 0
         scores = seen / np.maximum(items, 1)
         flagged = compared & (scores >= self._overlap if self._overlap is not None else seen > 0)
         ends = np.cumsum(widths)

@@ -38,7 +38,7 @@ from dolma_dask.verbs.dedupe.paragraph_flags import ParagraphOutput, ParagraphSo
 from dolma_dask.verbs.dedupe.paragraph_summary import ParagraphSummary, summarize
 from dolma_dask.verbs.dedupe.word_ngrams import find_ngrams, powers
 
-VERSION = 1
+VERSION = 2
 """Raised whenever other paragraphs are flagged, or in another way, for the same input and arguments."""
 
 PART_BYTES = 4 << 20
@@ -80,7 +80,11 @@ class Pieces(Struct, frozen=True):
 
 
 def cut(texts: pa.LargeStringArray, kept: Bools, how: Paragraphs) -> Pieces:
-    """Return the paragraphs of texts, as ``text.split(separator)`` makes them; those of an empty text, or one that is not `kept`, take no part."""
+    """Return the paragraphs of texts, as ``text.split(separator)`` makes them.
+
+    Those of a text that is not `kept` take no part, nor do those of no width: an empty text, and what is behind the separator that ends its text, are no blank line
+    of which there could be a copy.
+    """
     lists = pc.split_pattern(texts, how.separator)
     bounds = np.asarray(lists.offsets, np.int64)
     pieces = lists.values.slice(bounds[0], bounds[-1] - bounds[0])
@@ -88,7 +92,7 @@ def cut(texts: pa.LargeStringArray, kept: Bools, how: Paragraphs) -> Pieces:
     lengths = code_point_lengths(pieces)
     widths = lengths + len(how.separator)
     widths[bounds[1:] - 1] -= len(how.separator)  # every text has a piece
-    takes_part = np.repeat(kept & np.asarray(pc.not_equal(texts, "")), np.diff(bounds))
+    takes_part = np.repeat(kept, np.diff(bounds)) & (widths > 0)
     if how.min_length:
         takes_part &= lengths >= how.min_length
     if how.skip_empty:
