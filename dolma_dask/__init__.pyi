@@ -522,6 +522,8 @@ def dedupe(
 
     Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
 
+    Example: dolma-dask dedupe corpus/wiki/v0 --unit paragraph --min-length 20
+
     Example: dolma-dask dedupe corpus/crawl-2/v0 --index corpus/index
 
     Parameters
@@ -607,7 +609,8 @@ def dedupe(
         With `ngram`: words from one n-gram to the next, behind the first two, which always count.
     overlap : float
         With `ngram`: share of the n-grams of a paragraph that are there before, from which it is flagged, with this share as its score. 0 flags
-        all that are compared.
+        all that are compared. An n-gram that the paragraph itself has had is there before too, so that one that repeats itself may be flagged
+        as the only copy of its text.
     skip_short : bool, optional
         With `ngram`: paragraphs of fewer words take no part, and those with one n-gram are compared by it; else all with fewer than two n-grams
         are compared with each other as they are.
@@ -681,6 +684,9 @@ def dedupe(
     -----
     A survivor has nothing under the key, the others have [[0, length, 1]] in code points: mix keeps survivors, and documents without duplicates, with
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
+    With unit="paragraph" the key has a span for each duplicate paragraph, and <name>__share, by default paragraphs__share, is the share of the text's characters in
+    them: mix cuts the spans out with --replace '{"span": "$.attributes.paragraphs", "min_score": 1, "replacement": ""}', or drops documents with
+    --where "paragraphs__share < 0.5". With --min-text-length 1 it drops what has no text left.
     Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
     each was compared with.
     `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with

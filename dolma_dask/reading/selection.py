@@ -96,12 +96,20 @@ def _check_kinds(rule: Rule, sets: AttributeSets | None, fields: Mapping[str, At
     for name in sorted(rule.names):
         if kinds.get(name) == "spans" and name not in rule.lists:
             raise UsageError(
-                f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key."
+                f"{name!r} has many spans per document; a `where` rule needs one value per document. Use a document-level key{_beside(name, sets)}."
             )
     columns = dict.fromkeys(DOCUMENT_NAMES, _EMPTY["string"])
     rule.mask(
         {**columns, **{name: _EMPTY[value_kind(kind)] for name, kind in kinds.items() if name in rule.names}}
     )
+
+
+def _beside(name: str, sets: AttributeSets | None) -> str:
+    """Name the first key with one value per document in the set of a key of spans."""
+    if sets is None or name not in sets.columns:
+        return ""
+    own = [column for column, (holder, _) in sets.columns.items() if holder == sets.columns[name][0]]
+    return next((f", such as {column}" for column in own if sets.kind(column) != "spans"), "")
 
 
 def conjuncts(rule: Rule | None) -> tuple[Rule, ...]:

@@ -18,7 +18,7 @@ import xxhash
 from msgspec import Struct
 
 from dolma_dask.display import byte_size
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import CorruptFileError, SourceChangedError, UsageError
 from dolma_dask.io import files
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import for_kernel
@@ -215,7 +215,12 @@ class BloomFilter(Struct, frozen=True):
 
 @cache
 def _opened(url: str, offset: int, digest: str) -> Words:
-    """Return the blocks: a local file as it lies, shared by processes, another one in memory."""
+    """Return the blocks: a local file as it lies, shared by processes, another one in memory.
+
+    Raises `SourceChangedError`: another filter is there by now.
+    """
+    if read_head(url).head.digest != digest:
+        raise replaced(url)
     if files.is_local(url):
         return for_kernel(np.asarray(np.memmap(files.local_path(url), np.uint64, "r", offset)))
     return for_kernel(np.frombuffer(files.read_bytes(url), np.uint64, offset=offset))
@@ -226,6 +231,14 @@ def _parts(url: str, offset: int) -> Iterator[bytes]:
         handle.seek(offset)
         while part := handle.read(_READ):
             yield part
+
+
+def replaced(url: str) -> SourceChangedError:
+    """Return the error that says that a filter is no more the one that a run began with."""
+    return SourceChangedError(
+        f"{url} was written while dedupe read it; expected one filter from beginning to end. Run the same command again when it is finished.",
+        url=url,
+    )
 
 
 def read_head(url: str) -> BloomFilter:
@@ -280,4 +293,8 @@ def open_own_filter(url: str, keys: Mapping[str, Any]) -> BloomFilter:
 
 
 def _shown(keys: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {keys[name]}" for name in ("unit", "of", "ngram", "within") if name in keys)
+    kinds = keys.get("kinds", {})
+    named = ((name, keys[name]) for name in ("unit", "of", "ngram", "within") if name in keys)
+    return ", ".join(
+        f"{name} {one} ({kinds[one]})" if one in kinds else f"{name} {one}" for name, one in named
+    )

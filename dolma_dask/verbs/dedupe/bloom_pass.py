@@ -1,6 +1,9 @@
 """A Bloom filter of all keys of an exchange: a piece for each range of keys, which together are the file, whoever made them."""
 
+import os
+import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 import msgspec
@@ -9,16 +12,19 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from dolma_dask.display import byte_size
 from dolma_dask.engine import Gather, Pass, Ran, Step, Task, WorkDir
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.engine.lease import leased
+from dolma_dask.errors import CorruptFileError, DiskFullError, UsageError
 from dolma_dask.exchange import Emitter, Exchanged, Reducer
 from dolma_dask.exchange.buckets import of_shards
 from dolma_dask.exchange.contract import Records, Words, to_records, to_words
 from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.passes import by_shard, range_tasks, reduce, scatter
 from dolma_dask.exchange.staged import DEFAULT, Staged
+from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.text.columns import for_kernel
@@ -45,6 +51,58 @@ class Piece(Struct, frozen=True):
     file: FileRecord | None = None  # below the work folder; None: zeros
 
 
+class Place(Struct, frozen=True):
+    """What is at the place of a filter."""
+
+    file: files.FileInfo | None
+    head: FilterHead | None  # None: no file, or no filter that can be read
+
+    @property
+    def digest(self) -> str:
+        """Digest of the blocks."""
+        return "" if self.head is None else self.head.digest
+
+
+def look_at(url: str) -> Place:
+    """Return what is at the place of a filter."""
+    file = files.stat(url)
+    try:
+        return Place(file, None if file is None else read_head(url).head)
+    except CorruptFileError:
+        return Place(file, None)
+
+
+def check_no_folder(url: str) -> None:
+    """Refuse a folder as a filter."""
+    if files.is_local(url) and files.local_path(url).is_dir():
+        raise UsageError(f"{url} is a folder; expected the file of a Bloom filter, such as {url}/seen.bloom.")
+
+
+def _check_room(url: str, size: int) -> None:
+    folder = files.parent(url)
+    if files.is_local(url) and (free := shutil.disk_usage(files.local_path(folder)).free) < size:
+        raise DiskFullError(
+            f"{folder} has {byte_size(free)} free; expected {byte_size(size)} for the Bloom filter. Make room, or take a smaller one: --bloom-bytes, or a higher "
+            "--bloom-rate.",
+            url=url,
+        )
+
+
+def lease_of_filter(url: str | None) -> AbstractContextManager[None]:
+    """Hold the lease of the file of a filter while the block runs, and remove what a writer that was killed has left beside it."""
+    return nullcontext() if url is None else _leased(files.normalize(url))
+
+
+@contextmanager
+def _leased(url: str) -> Iterator[None]:
+    check_no_folder(url)
+    folder, name = files.resolved(files.parent(url)), url.rpartition("/")[2]
+    work = files.join(folder, f"{layout.WORK}/bloom-{xxhash.xxh3_64_hexdigest(os.fsencode(name))}")
+    with leased(work, "dedupe", output=url):
+        sweep(folder, name)
+        yield
+
+
 class FilterJoin(Struct, frozen=True):
     """Goes through the pieces of a filter, and writes its file if the head is known; see `dolma_dask.engine.Gather`."""
 
@@ -52,6 +110,7 @@ class FilterJoin(Struct, frozen=True):
     pieces: tuple[Piece, ...]
     head: FilterHead | None = None
     url: str = ""  # of the file
+    before: Place | None = None  # what was there when the run began
     verb: str = "dedupe-bloom"
 
     def run_shard(self, task: Task) -> str:
@@ -66,6 +125,14 @@ class FilterJoin(Struct, frozen=True):
             for part in self._blocks():
                 out.write(part)
         return self.head.digest
+
+    def check(self) -> None:
+        """Refuse to write in place of what another run has written meanwhile."""
+        if self.before is not None and files.stat(self.url) != self.before.file:
+            raise UsageError(
+                f"{self.url} was written or removed by another run meanwhile; expected one at a time, and nothing has been written there now. Run the same command "
+                "again, or choose another --bloom."
+            )
 
     def step(self) -> Gather:
         """Return the step of a job that does it."""
@@ -153,20 +220,15 @@ class Ordered(Struct, frozen=True):
 
         Raises `UsageError`: another file is there.
         """
-        there = files.stat(self.url)
-        is_own = of_old.get(BLOOM, {}).get("file") == self.file
-        if there is not None and not is_own and not overwrite:
+        there, old = look_at(self.url), of_old.get(BLOOM, {})
+        own = ("", old["head"]["digest"], old.get("before")) if old.get("file") == self.file else ()
+        if there.file is not None and there.digest not in own and not overwrite:
             raise UsageError(
-                f"{self.url} is there, and was not made with this attribute set; expected a free place for the filter. Choose another --bloom, flag what is in "
+                f"{self.url} is there, and is not what was made with this attribute set; expected a free place for the filter. Choose another --bloom, flag what is in "
                 "it with --read-only, or replace it with --overwrite."
             )
         head = head_in(known.info if known else {})
-        if there is None or head is None:
-            return False
-        try:
-            return read_head(self.url).head == head
-        except CorruptFileError:
-            return False
+        return head is not None and there.head == head
 
 
 BLOOM = "bloom"
@@ -186,7 +248,10 @@ class FilteredFound(Found, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: Found, join: "FilterJoin", file: str) -> Self:
         """Return what was found, with a filter."""
-        info = {**found.info, BLOOM: {"file": file, "head": msgspec.to_builtins(join.head)}}
+        told = {"file": file, "head": msgspec.to_builtins(join.head)}
+        if join.before is not None and join.before.digest:
+            told["before"] = join.before.digest  # is there until the filter is written
+        info = {**found.info, BLOOM: told}
         known = {name: getattr(found, name) for name in found.__struct_fields__}
         return cls(**{**known, "info": info}, join=join)
 
@@ -200,8 +265,10 @@ def exchange_with_filter(
     ordered: Ordered,
 ) -> Generator[Step, Any, tuple[Exchanged, FilterJoin]]:
     """Do what `dolma_dask.exchange.exchange` does, and make a filter of all keys on the way."""
+    before = look_at(ordered.url)
+    _check_room(ordered.url, ordered.wanted.shape(1).bytes)
     staged = yield from scatter(work, emitter, tasks)
-    made = yield from _made(work, staged, ordered)
+    made = replace((yield from _made(work, staged, ordered)), before=before)
     reduced = yield from reduce(work, reducer, staged, cut=of_shards(shards))
     assert reduced.staged is not None, "the reducer gives out records"
     records = yield from by_shard(work, reduced.staged)
@@ -210,6 +277,7 @@ def exchange_with_filter(
 
 def _made(work: WorkDir, staged: Staged, ordered: Ordered) -> Generator[Step, Any, FilterJoin]:
     shape = ordered.wanted.shape(staged.all.records)
+    _check_room(ordered.url, shape.bytes)
     key = work_key("bloom", VERSION, {"shape": [shape.blocks, shape.hashes], "content": staged.content})
     stage = FilterStage(staged.without_records, shape, f"{work.verb}-bloom")
     ran: Ran = yield Pass(stage, range_tasks("bloom", staged, DEFAULT, key), reads=staged.records)

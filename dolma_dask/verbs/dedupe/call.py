@@ -19,7 +19,7 @@ from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
-from dolma_dask.verbs.dedupe.bloom_pass import Ordered
+from dolma_dask.verbs.dedupe.bloom_pass import Ordered, check_no_folder
 from dolma_dask.verbs.dedupe.carried import find_carried
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
@@ -65,7 +65,7 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         "choice": choice,
     }
     if options.bloom is not None:
-        common |= _filters(dataset, options, column, choice)
+        common |= _filters(dataset, options, columns, column, choice)
     if options.is_by_paragraph:
         return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
@@ -79,11 +79,21 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
     return FuzzyDeduplication(**common, comparison=comparison, published=published, carried=carried)
 
 
-def _filters(dataset: Dataset, options: DedupeOptions, column: str, choice: Choice) -> dict[str, Any]:
+def _filters(
+    dataset: Dataset, options: DedupeOptions, columns: Columns, column: str, choice: Choice
+) -> dict[str, Any]:
     """Return the filter to write, or to read."""
     assert options.bloom is not None
     url = files.normalize(options.bloom)
-    keys = {"unit": options.unit or "document", "of": column, "ngram": options.ngram, "within": choice.within}
+    check_no_folder(url)
+    kinds = {name: columns.kinds[name] for name in (column, choice.within) if name is not None}
+    keys = {
+        "unit": options.unit or "document",
+        "of": column,
+        "ngram": options.ngram,
+        "within": choice.within,
+        "kinds": {name: kind for name, kind in kinds.items() if kind != "text"},
+    }
     keys = without_empty(keys)
     if options.read_only:
         return {"seen": open_filter(url, keys)}

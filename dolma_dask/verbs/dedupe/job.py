@@ -205,6 +205,8 @@ class Deduplication(Exchange):
 
     def announce(self, key: str, found: Found) -> Generator[Step, Any, None]:
         """Say which flags hold, and which filter is beside them; then write it."""
+        if isinstance(found, FilteredFound):
+            found.join.check()
         yield from super().announce(key, found)
         if isinstance(found, FilteredFound):
             yield found.join.step()

@@ -20,6 +20,7 @@ from dolma_dask.exchange.flag_rows import Counts, FlagRows
 from dolma_dask.exchange.flags import FlagOutput, FlagSink, Mask, ShardCursor, StagedSource
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import AttributeColumn, large_rows
+from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record
@@ -105,6 +106,12 @@ class Spans(Struct, frozen=True):
         return pa.ListArray.from_arrays(pa.array(bounds), spans, mask=pa.array(counts == 0))
 
 
+def told_apart(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return shares so that as they are written, with few digits, only none is 0 and only all is 1."""
+    least = 10.0**-DECIMALS
+    return np.where((shares > 0) & (shares < 1), np.clip(shares, least, 1 - least), shares)
+
+
 class ParagraphSink(FlagSink):
     """Writes the spans of one shard, and counts paragraphs by source."""
 
@@ -135,13 +142,13 @@ class ParagraphSink(FlagSink):
         ends = np.cumsum(widths)
         before = np.concatenate([np.zeros(1, np.int64), ends])[bounds[:-1]]  # those of earlier texts
         ends = ends[flagged] - before[row[flagged]]
-        return Spans(row[flagged], ends - widths[flagged], ends, scores[flagged])
+        return Spans(row[flagged], ends - widths[flagged], ends, told_apart(scores[flagged]))
 
     def _write(self, rows: FlagRows, spans: Spans, marked: Counts) -> None:
         many = np.bincount(spans.row, minlength=len(rows)) > JOINED
         spans = spans.joined(many) if many.any() else spans
         readable = validity(rows.ids)
-        share = marked / np.maximum(rows.lengths, 1)
+        share = told_apart(marked / np.maximum(rows.lengths, 1))
         columns = [
             AttributeColumn(self._flag, "spans", spans.values(len(rows)), whole=self._overlap is None),
             AttributeColumn(self._share, "document", pa.array(share, mask=~readable)),

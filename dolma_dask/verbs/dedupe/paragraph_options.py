@@ -1,16 +1,33 @@
 """Options of `dedupe` among paragraphs."""
 
 from dataclasses import dataclass
+from os import PathLike
 from typing import Annotated, Any, Literal, get_args
 
 from dolma_dask.errors import UsageError
 from dolma_dask.minhash.schemes import Unit as FuzzyUnit
-from dolma_dask.options.base import ABOVE_0, Opt, Options
+from dolma_dask.options.base import Opt, Options
 from dolma_dask.verbs.dedupe.bloom import RATE, Wanted
 
 Unit = Literal["document", "paragraph", "word", "char"]
 
 LONGEST_NGRAM = 65_535
+
+LARGEST = 10**18
+"""Largest number of characters, words or documents: kernels count with 64 bits."""
+
+LARGEST_FILTER = 1 << 40
+
+MOST_KEYS = 10**12
+
+LEAST_RATE = 1e-12
+"""Least share of other keys that a filter can be made for: their bits are of 64 bits of each key."""
+
+
+def _file(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str | PathLike) and str(value)):
+        raise UsageError(f"bloom={value!r}; expected the file or URL of a Bloom filter.")
+    return None if value is None else str(value)
 
 
 def _separator(value: Any) -> str:
@@ -41,13 +58,14 @@ class ParagraphOptions(Options):
         Opt("Paragraphs with nothing but white space take no part.", is_flag=True),
     ] = False
     min_length: Annotated[
-        int, Opt("Shorter paragraphs take no part; in characters (code points).", min=0)
+        int, Opt("Shorter paragraphs take no part; in characters (code points).", min=0, max=LARGEST)
     ] = 0
     min_words: Annotated[
         int,
         Opt(
             "Paragraphs of fewer words take no part; words by the rules of Unicode, signs included, white space left out.",
             min=0,
+            max=LARGEST,
         ),
     ] = 0
     stride: Annotated[
@@ -55,12 +73,14 @@ class ParagraphOptions(Options):
         Opt(
             "With `ngram`: words from one n-gram to the next, behind the first two, which always count.",
             min=1,
+            max=LARGEST,
         ),
     ] = 1
     overlap: Annotated[
         float,
         Opt(
-            "With `ngram`: share of the n-grams of a paragraph that are there before, from which it is flagged, with this share as its score. 0 flags all that are compared.",
+            "With `ngram`: share of the n-grams of a paragraph that are there before, from which it is flagged, with this share as its score. 0 flags all that are compared. "
+            "An n-gram that the paragraph itself has had is there before too, so that one that repeats itself may be flagged as the only copy of its text.",
             min=0,
             max=1,
         ),
@@ -79,6 +99,7 @@ class ParagraphOptions(Options):
             "Flag only what occurs in at least so many different documents, and then all of it, the first included: menus, cookie notes and other boilerplate. "
             "By default all but the first of equal paragraphs are flagged.",
             min=2,
+            max=LARGEST,
         ),
     ] = None
 
@@ -93,7 +114,8 @@ class BloomOptions(Options):
         str | None,
         Opt(
             "File or URL of a Bloom filter to write, of the keys of all documents or paragraphs that were compared, one of each kept: what is in it was here. "
-            "Flags are exact, they do not come from it."
+            "Flags are exact, they do not come from it.",
+            convert=_file,
         ),
     ] = None
     read_only: Annotated[
@@ -105,22 +127,23 @@ class BloomOptions(Options):
         ),
     ] = False
     bloom_bytes: Annotated[
-        int | None, Opt("Size of the filter, rounded down to half a mebibyte or more.", min=1)
+        int | None,
+        Opt("Size of the filter, rounded down to half a mebibyte or more.", min=1, max=LARGEST_FILTER),
     ] = None
     bloom_keys: Annotated[
         int | None,
         Opt(
             "Keys that the filter is made for; by default as many as there are, equal ones counted each.",
             min=1,
+            max=MOST_KEYS,
         ),
     ] = None
     bloom_rate: Annotated[
         float | None,
         Opt(
             "Share of other keys that the filter may find wrongly; by default 0.000001. It decides the size with `bloom_keys`.",
-            min=ABOVE_0,
+            min=LEAST_RATE,
             max=0.5,
-            expected="a number above 0, up to 0.5",
         ),
     ] = None
 

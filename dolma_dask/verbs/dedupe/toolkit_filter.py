@@ -21,7 +21,14 @@ from dolma_dask.text.bits import address_of, byte_at, high_product
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.xxh3 import word32, word64
-from dolma_dask.verbs.dedupe.bloom import BLOCK_BITS, FilterHead, Keys, Seen, open_own_filter
+from dolma_dask.verbs.dedupe.bloom import (
+    BLOCK_BITS,
+    FilterHead,
+    Keys,
+    Seen,
+    open_own_filter,
+    replaced,
+)
 
 MAGIC = (0x81F0F117).to_bytes(4, "little")
 
@@ -121,7 +128,14 @@ class ToolkitFilter(Struct, frozen=True):
 
 @cache
 def _opened(url: str, digest: str) -> tuple[Words, Bits]:
-    return read_toolkit_filter(url)
+    seeds, bits = read_toolkit_filter(url)
+    if _digest(seeds, bits) != digest:
+        raise replaced(url)
+    return seeds, bits
+
+
+def _digest(seeds: Words, bits: Bits) -> str:
+    return xxhash.xxh3_128_hexdigest(seeds.tobytes() + bits.tobytes())
 
 
 def read_toolkit_filter(url: str) -> tuple[Words, Bits]:
@@ -154,13 +168,15 @@ def open_filter(url: str, keys: Mapping[str, Any]) -> Seen:
 def open_toolkit_filter(url: str, keys: Mapping[str, Any]) -> ToolkitFilter:
     """Return the filter in a file of the toolkit, if it can tell of keys of this kind."""
     others = [name for name in ("ngram", "within") if name in keys] + ["by='id'"] * (keys["of"] == "id")
+    others += [f"by={keys['of']!r}, a {kind}," for kind in keys.get("kinds", {}).values() if kind != "string"]
     if others:
         raise UsageError(
-            f"{url} is a filter of the Dolma toolkit, and {others[0]} was given; expected whole texts, paragraphs or values of one field, which alone are looked "
+            f"{url} is a filter of the Dolma toolkit, and {others[0]} was given; expected whole texts, paragraphs or strings of one field, which alone are looked "
             "for in it. Make the filter with --bloom."
         )
     seeds, bits = read_toolkit_filter(url)
     filled = float(np.bitwise_count(bits).sum()) / (32 * len(bits))
-    digest = xxhash.xxh3_128(seeds.tobytes() + bits.tobytes()).hexdigest()
     blocks = -(-32 * len(bits) // BLOCK_BITS)
-    return ToolkitFilter(url, FilterHead(keys, blocks, len(seeds), 0, filled ** len(seeds), digest))
+    return ToolkitFilter(
+        url, FilterHead(keys, blocks, len(seeds), 0, filled ** len(seeds), _digest(seeds, bits))
+    )

@@ -19,6 +19,7 @@ from dolma_dask.io import files
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
+from dolma_dask.verbs.dedupe.bloom_pass import lease_of_filter
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
 from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.index import indexed_datasets, lease_of
@@ -43,6 +44,8 @@ def dedupe(
 
     Example: dolma-dask dedupe corpus/wiki/v0 --others corpus/books/v0 corpus/news/v0
 
+    Example: dolma-dask dedupe corpus/wiki/v0 --unit paragraph --min-length 20
+
     Example: dolma-dask dedupe corpus/crawl-2/v0 --index corpus/index
 
     Returns
@@ -63,6 +66,9 @@ def dedupe(
     -----
     A survivor has nothing under the key, the others have [[0, length, 1]] in code points: mix keeps survivors, and documents without duplicates, with
     --where "exact is None" or "fuzzy is None". Nothing is removed before. A run with other options replaces flags of the same --name.
+    With unit="paragraph" the key has a span for each duplicate paragraph, and <name>__share, by default paragraphs__share, is the share of the text's characters in
+    them: mix cuts the spans out with --replace '{"span": "$.attributes.paragraphs", "min_score": 1, "replacement": ""}', or drops documents with
+    --where "paragraphs__share < 0.5". With --min-text-length 1 it drops what has no text left.
     Members of clusters of similar documents have fuzzy__cluster_size too, and where pairs are verified fuzzy__similarity: to the nearest member that
     each was compared with.
     `only` and `share` name the shards whose documents are compared, for rounds of growing parts: all others are kept, and the next round goes on with
@@ -81,7 +87,8 @@ def dedupe(
     if options.audit:
         return _audited(options.selected(datasets[0]), options)
     _check_whole(options, [dataset, *options.others])
-    with lease_of(options.index, dry_run=options.dry_run):
+    written = None if options.read_only or options.dry_run else options.bloom
+    with lease_of(options.index, dry_run=options.dry_run), lease_of_filter(written):
         jobs = jobs_of(datasets, options)
         summary = joined(run_jobs(jobs, options, as_one=True))
     if options.index is not None:

@@ -3,13 +3,15 @@
 import json
 import shutil
 import struct
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import CorruptFileError, DiskFullError, SourceChangedError, UsageError
+from dolma_dask.io.publish import writer_space
 from dolma_dask.verbs.dedupe.bloom import (
     BLOCK_WORDS,
     PARTS,
@@ -22,6 +24,7 @@ from dolma_dask.verbs.dedupe.bloom import (
     read_head,
     wrong_shares,
 )
+from dolma_dask.verbs.dedupe.bloom_pass import FilterJoin, lease_of_filter, look_at
 
 from .conftest import read_lines, write_lines
 
@@ -128,11 +131,48 @@ def test_the_filter_is_made_again_where_it_is_not_and_replaces_nothing_else(tmp_
         assert file.read_bytes() == before
     dk.dedupe(old, bloom_rate=0.1, **call)
     assert file.read_bytes() != before
-    with pytest.raises(UsageError, match="not made with this attribute set"):
+    with pytest.raises(UsageError, match="not what was made with this attribute set"):
         dk.dedupe(make(tmp_path / "new", NEW), **call)
     dk.dedupe(str(tmp_path / "new"), overwrite=True, **call)
+    with pytest.raises(UsageError, match="not what was made with"):  # the other's by now
+        dk.dedupe(old, **call)
     with pytest.raises(UsageError, match="among the documents"):
         dk.dedupe(old, **{**call, "bloom": f"{old}/documents/x"})
+
+
+def test_one_run_at_a_time_writes_a_filter(tmp_path):
+    old, file = make(tmp_path / "old", OLD), tmp_path / "seen.bloom"
+    with lease_of_filter(str(file)), pytest.raises(UsageError, match="seen.bloom"):
+        dk.dedupe(old, bloom=str(file), **HERE)
+    assert not file.exists()
+    left = tmp_path / f".seen.bloom.{writer_space()}-99999999-0123abcd.tmp"  # of a run that was killed
+    left.write_bytes(b"half")
+    dk.dedupe(old, bloom=str(file), **HERE)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "seen.bloom"]
+    for change in (lambda: file.write_bytes(file.read_bytes()), file.unlink):
+        join = FilterJoin("", (), url=str(file), before=look_at(str(file)))
+        join.check()
+        change()
+        with pytest.raises(UsageError, match="by another run meanwhile"):
+            join.check()
+    dk.dedupe(old, bloom=str(file), **HERE)
+    begun = read_head(str(file))
+    dk.dedupe(old, bloom=str(file), bloom_rate=0.1, **HERE)
+    with pytest.raises(SourceChangedError, match="while dedupe read it"):
+        begun.contains((np.zeros(1, np.uint64), np.zeros(1, np.uint64)))
+
+
+def test_values_of_other_kinds_are_refused(tmp_path):
+    """A number is no string of the same digits."""
+    file, rows = tmp_path / "seen.bloom", {"numbers": 7, "strings": "7", "again": 8}
+    for name, value in rows.items():
+        line = {"id": "1", "text": "t", "source": "s", "metadata": {"k": value}}
+        write_lines(tmp_path / name / "documents/a.jsonl", [json.dumps(line)])
+    dk.dedupe(str(tmp_path / "numbers"), by="metadata.k", bloom=str(file), **HERE)
+    call = {"by": "metadata.k", "bloom": str(file), "read_only": True, **HERE}
+    assert dk.dedupe(str(tmp_path / "again"), **call).counts["duplicates"] == 0
+    with pytest.raises(UsageError, match=r"metadata.k \(number\); expected .* metadata.k \(string\)"):
+        dk.dedupe(str(tmp_path / "strings"), **call)
 
 
 def test_files_that_are_no_filters_are_refused(tmp_path):
@@ -168,11 +208,19 @@ def test_files_that_are_no_filters_are_refused(tmp_path):
         ({"bloom": "x", "bloom_bytes": 9, "bloom_rate": 0.1}, "one of them"),
         ({"bloom": "x", "how": "fuzzy"}, "how='fuzzy'"),
         ({"bloom": "x", "unit": "paragraph", "min_copies": 2}, "min_copies"),
-        ({"bloom": "x", "bloom_rate": 0}, "above 0"),
+        ({"bloom": "x", "bloom_rate": 1e-300}, "bloom_rate=1e-300"),
+        ({"bloom": "x", "bloom_bytes": 10**18}, "bloom_bytes=1000000000000000000"),
+        ({"bloom": "x", "bloom_keys": 10**30}, "bloom_keys=1000"),
+        ({"bloom": ""}, "expected the file or URL"),
+        ({"bloom": "/tmp"}, "is a folder"),
+        ({"bloom": "/tmp", "read_only": True}, "is a folder"),
+        ({"bloom": "x", "bloom_bytes": 1 << 40}, "smaller one"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(tmp_path, options, said):
-    with pytest.raises(UsageError, match=said):
+def test_options_that_do_not_go_together_are_refused(tmp_path, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("Usage", "free")(1 << 30))
+    with pytest.raises(DiskFullError if said == "smaller one" else UsageError, match=said):
         dk.dedupe(make(tmp_path / "v0", OLD), **options, **HERE)
 
 

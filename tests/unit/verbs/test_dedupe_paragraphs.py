@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from itertools import chain
 
+import numpy as np
 import pytest
 
 import dolma_dask as dk
@@ -133,11 +134,18 @@ def test_a_document_of_very_many_paragraphs(tmp_path, monkeypatch):
         dk.dedupe(root, unit="paragraph", max_record_bytes=40_000, **HERE)
 
 
+def test_shares_are_written_as_none_or_all_only_if_they_are():
+    shares = paragraph_flags.told_apart(np.array([0, 1e-9, 0.5, 1 - 1e-7, 1]))
+    assert [round(share, 5) for share in shares.tolist()] == [0, 0.00001, 0.5, 0.99999, 1]
+
+
 def test_spans_of_paragraphs_are_no_flags_of_documents(tmp_path):
     root = make(tmp_path / "v0")
     dk.dedupe(root, unit="paragraph", **HERE)
     with pytest.raises(UsageError, match="no set of duplicates"):
         dk.quantiles(root, ["paragraphs__share"], over="kept", **HERE)
+    with pytest.raises(UsageError, match="such as paragraphs__share"):
+        dk.mix(root, to=f"{tmp_path}/v1", where="paragraphs is None", **HERE)
     assert dk.validate(root, **HERE).exit_status == 0
     report = dk.report(root, to=f"{tmp_path}/page.html")
     assert report is None or "paragraph" in (tmp_path / "page.html").read_text()
@@ -154,7 +162,9 @@ def test_spans_of_paragraphs_are_no_flags_of_documents(tmp_path):
         ({"unit": "paragraph", "num_perm": 8}, "expected how='fuzzy'"),
         ({"unit": "paragraph", "separator": ""}, "one character or more"),
         ({"unit": "paragraph", "separator": r"\n\n"}, r"\$'\\n\\n'"),
-        ({"unit": "paragraph", "min_copies": 1}, "2 or more"),
+        ({"unit": "paragraph", "min_copies": 1}, "min_copies=1"),
+        ({"unit": "paragraph", "min_words": 1 << 63}, "min_words=9223372036854775808"),
+        ({"unit": "paragraph", "ngram": 2, "stride": 1 << 63}, "stride=9223372036854775808"),
         ({"unit": "paragraph", "min_copies": 2, "keep": "longest"}, "no paragraph survives"),
     ],
 )
