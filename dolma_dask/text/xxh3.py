@@ -144,11 +144,11 @@ def _up_to_240(at: Int, size: Int, secret: Int) -> tuple[np.uint64, np.uint64]:
 
 
 @kernel
-def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: Words) -> None:
-    """Write the hash of every string of up to `LONGEST_SHORT` bytes, ``data[offsets[i]:offsets[i + 1]]``."""
+def hash_short(data: Bytes, starts: Counts, ends: Counts, secrets: Bytes, high: Words, low: Words) -> None:
+    """Write the hash of every string of up to `LONGEST_SHORT` bytes, ``data[starts[i]:ends[i]]``."""
     base, secret = address_of(data), address_of(secrets)
-    for i in range(offsets.size - 1):
-        at, size = base + offsets[i], offsets[i + 1] - offsets[i]
+    for i in range(starts.size):
+        at, size = base + starts[i], ends[i] - starts[i]
         if size == 0:
             high[i] = avalanche64(word64(secret + 80) ^ word64(secret + 88))
             low[i] = avalanche64(word64(secret + 64) ^ word64(secret + 72))
@@ -165,12 +165,17 @@ def hash_short(data: Bytes, offsets: Counts, secrets: Bytes, high: Words, low: W
 
 def hash_strings(data: Bytes, offsets: Counts) -> tuple[Words, Words]:
     """Return the upper and lower half (n,) of xxh3-128 of n byte strings, of which string ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
-    high, low = np.empty(len(offsets) - 1, np.uint64), np.empty(len(offsets) - 1, np.uint64)
-    data, offsets = for_kernel(data), for_kernel(offsets)
-    hash_short(data, offsets, _SECRET, high, low)
-    long = np.flatnonzero(np.diff(offsets) > LONGEST_SHORT)
+    return hash_pieces(data, offsets[:-1], offsets[1:])
+
+
+def hash_pieces(data: Bytes, starts: Counts, ends: Counts) -> tuple[Words, Words]:
+    """Return the same of ``data[starts[i]:ends[i]]``."""
+    high, low = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
+    data, starts, ends = for_kernel(data), for_kernel(starts), for_kernel(ends)
+    hash_short(data, starts, ends, _SECRET, high, low)
+    long = np.flatnonzero(ends - starts > LONGEST_SHORT)
     if len(long):
-        high[long], low[long] = _hash_long(data, offsets[long].tolist(), offsets[long + 1].tolist())
+        high[long], low[long] = _hash_long(data, starts[long].tolist(), ends[long].tolist())
     return high, low
 
 

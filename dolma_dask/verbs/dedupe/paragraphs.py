@@ -25,15 +25,16 @@ from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagingEmitter
 from dolma_dask.exchange.job import Found
 from dolma_dask.formats.digests import word_keys
 from dolma_dask.journal import Record, work_key
-from dolma_dask.text.columns import code_point_lengths, string_parts, validity
-from dolma_dask.text.kernels import Bools, Counts, Words
+from dolma_dask.text.columns import for_kernel, large_strings, string_parts, validity
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Words
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.word_breaks import load_word_breaks
-from dolma_dask.text.xxh3 import hash_strings
+from dolma_dask.text.xxh3 import hash_pieces, hash_strings
 from dolma_dask.verbs.dedupe.bloom import Keys, Seen
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.copies import CopiesReducer
 from dolma_dask.verbs.dedupe.job import Deduplication, SurvivorReducer, document_columns, ranks_of
+from dolma_dask.verbs.dedupe.paragraph_cuts import find_paragraphs
 from dolma_dask.verbs.dedupe.paragraph_flags import ParagraphOutput, ParagraphSource
 from dolma_dask.verbs.dedupe.paragraph_summary import ParagraphSummary, summarize
 from dolma_dask.verbs.dedupe.word_ngrams import find_ngrams, powers
@@ -76,7 +77,15 @@ class Pieces(Struct, frozen=True):
     bounds: Counts  # (texts + 1,)
     widths: Counts  # (pieces,) code points, with the separator behind
     items: Counts  # (pieces,) 1 for those that take part, as far as no words are looked for
-    texts: pa.LargeStringArray  # (pieces,) without the separator
+    data: Bytes  # the texts
+    starts: Counts  # (pieces,) where in them each begins, and
+    ends: Counts  # (pieces,) where the separator behind it does
+
+    @property
+    def texts(self) -> pa.LargeStringArray:
+        """The paragraphs without the separator, copied."""
+        every = large_strings(np.append(np.stack([self.starts, self.ends], 1), self.ends.max(initial=0)), self.data)
+        return every.take(pa.array(np.arange(0, len(every), 2)))
 
 
 def cut(texts: pa.LargeStringArray, kept: Bools, how: Paragraphs) -> Pieces:
@@ -85,29 +94,42 @@ def cut(texts: pa.LargeStringArray, kept: Bools, how: Paragraphs) -> Pieces:
     Those of a text that is not `kept` take no part, nor do those of no width: an empty text, and what is behind the separator that ends its text, are no blank line
     of which there could be a copy.
     """
-    lists = pc.split_pattern(texts, how.separator)
-    bounds = np.asarray(lists.offsets, np.int64)
-    pieces = lists.values.slice(bounds[0], bounds[-1] - bounds[0])
-    bounds = bounds - bounds[0]
-    lengths = code_point_lengths(pieces)
+    bounds, places, lengths = _places(texts, how.separator)
     widths = lengths + len(how.separator)
     widths[bounds[1:] - 1] -= len(how.separator)  # every text has a piece
     takes_part = np.repeat(kept, np.diff(bounds)) & (widths > 0)
     if how.min_length:
         takes_part &= lengths >= how.min_length
+    pieces = Pieces(bounds, widths, takes_part.astype(np.int64), *places)
     if how.skip_empty:
-        takes_part &= ~(np.asarray(pc.utf8_is_space(pieces)) | (lengths == 0))
-    return Pieces(bounds, widths, takes_part.astype(np.int64), pieces)
+        pieces.items[np.asarray(pc.utf8_is_space(pieces.texts)) | (lengths == 0)] = 0
+    return pieces
+
+
+def _places(
+    texts: pa.LargeStringArray, separator: str
+) -> tuple[Counts, tuple[Bytes, Counts, Counts], Counts]:
+    """Return how many paragraphs stand before each text; the texts, and where in them each paragraph begins and ends; and their code points."""
+    offsets, data = string_parts(texts)
+    pattern = np.frombuffer(separator.encode(), np.uint8)
+    room = len(texts) + np.count_nonzero(data[offsets[0] : offsets[-1]] == pattern[0])
+    bounds = np.empty(len(texts) + 1, np.int64)
+    starts, ends, lengths = (np.empty(room, np.int64) for _ in range(3))
+    count = find_paragraphs(data, offsets, for_kernel(pattern), bounds, starts, ends, lengths)
+    return bounds, (data, starts[:count], ends[:count]), lengths[:count]
 
 
 def item_keys(pieces: Pieces, how: Paragraphs) -> Iterator[tuple[int, int, Words, Words]]:
     """Yield runs of paragraphs, from one to before another, with both halves of the keys of their items; sets how many items each has."""
+    if not how.needs_words:
+        takes_part = pieces.items > 0
+        keys = hash_pieces(pieces.data, pieces.starts[takes_part], pieces.ends[takes_part])
+        yield 0, len(pieces.items), *keys
+        return
     offsets, data = string_parts(pieces.texts)
-    for first, last in pairwise(_cuts(offsets) if how.needs_words else [0, len(pieces.texts)]):
+    for first, last in pairwise(_cuts(offsets)):
         items, own = pieces.items[first:last], offsets[first : last + 1]
-        is_whole, keys = items > 0, (np.empty(0, np.uint64),) * 2
-        if how.needs_words:
-            is_whole, keys = _ngrams(data, own, items, how)
+        is_whole, keys = _ngrams(data, own, items, how)
         if is_whole.any():
             whole = hash_strings(data, own)
             keys = whole if is_whole.all() and not how.ngram else _joined(keys, whole, items, is_whole)
