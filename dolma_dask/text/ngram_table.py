@@ -157,7 +157,7 @@ def _set_bits(words: Words, places: Counts, size: Int, stride: Int, marks: Words
 @kernel
 def _has_bits(marks: Words, shift: np.uint64, mixed: np.uint64) -> bool:
     bits = _bits_of(mixed)
-    return marks[mixed >> shift] & bits == bits
+    return bool(marks[mixed >> shift] & bits == bits)
 
 
 @kernel
