@@ -1,10 +1,10 @@
-"""Where the tokens of `dolma_dask.minhash.tokens` stand in their texts, in code points; for the few texts of which that is asked."""
+"""Where the tokens of `dolma_dask.minhash.tokens` stand in their texts, in code points; for the few texts of which that is asked, and as far into them."""
 
 import numpy as np
 import pyarrow as pa
 
 from dolma_dask.minhash.tokens import Tables, compose_hangul
-from dolma_dask.text.columns import string_parts
+from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
 from dolma_dask.text.tables import (
     ALONE,
@@ -22,30 +22,37 @@ _FIRST_LEAD, _LAST_LEAD = 0x1100, 0x1112
 _FOLDED = np.uint64(FOLDED)
 
 
-def token_places(texts: pa.LargeStringArray) -> tuple[Counts, Counts, Counts]:
-    """Return the tokens of texts without nulls (n,) as words: ``bounds`` as from `dolma_dask.minhash.ngrams.hash_tokens`, and where each begins and ends in its text, in code points.
+def token_places(texts: pa.LargeStringArray, first: Counts | None = None) -> tuple[Counts, Counts, Counts]:
+    """Return the tokens of texts without nulls (n,) as words, of each the `first` ones (n,) at least, by default all: ``bounds`` as from `dolma_dask.minhash.ngrams.hash_tokens`, and where each begins and ends in its text, in code points.
 
     Marks behind a token that vanish from it belong to it. A character that becomes several tokens is the place of each.
     """
     offsets, data = string_parts(texts)
     bounds = np.zeros(len(texts) + 1, np.int64)
+    if first is None:
+        first = np.diff(offsets) * 2
     # a character of two bytes may become three tokens
     starts, ends = (np.empty(2 * int(offsets[-1] - offsets[0]), np.int64) for _ in range(2))
-    _place_tokens(data, offsets, Tables(*load_tables(), *load_folds()), bounds, starts, ends)
+    _place_tokens(
+        data, offsets, for_kernel(first), Tables(*load_tables(), *load_folds()), bounds, starts, ends
+    )
     return bounds, starts[: bounds[-1]], ends[: bounds[-1]]
 
 
 @kernel
 def _place_tokens(
-    data: Bytes, offsets: Counts, tables: Tables, bounds: Counts, starts: Counts, ends: Counts
+    data: Bytes, offsets: Counts, first: Counts, tables: Tables, bounds: Counts, starts: Counts, ends: Counts
 ) -> None:
-    """Go through all texts character by character, by the rules of `dolma_dask.minhash.tokens.scan_tokens`."""
+    """Go through all texts character by character, by the rules of `dolma_dask.minhash.tokens.scan_tokens`.
+
+    What vanishes may still belong to the last token that is asked for, so the one behind it ends the search.
+    """
     count: Int = 0
     for row in range(offsets.size - 1):
         at, end = offsets[row], offsets[row + 1]
         place: Int = 0
         inside = False
-        while at < end:
+        while at < end and count - bounds[row] <= first[row]:
             code, width = decode(data, at)
             chars: Int = 1
             if _FIRST_LEAD <= code <= _LAST_LEAD:

@@ -40,6 +40,9 @@ from dolma_dask.text.tables import table_versions
 VERSION = 1
 """Raised whenever the same benchmarks give another table."""
 
+_STORED = 2
+"""Raised whenever the file in the cache has another form."""
+
 FEWEST_WORDS = 8
 """Words of the shortest text that is compared, whole if it is shorter than an n-gram: what GPT-3 took at least."""
 
@@ -99,7 +102,7 @@ class Comparison(Struct, frozen=True):
         """
         with _opening:
             if self not in _opened:
-                given = json.dumps([self.params, *table_versions()], sort_keys=True)
+                given = json.dumps([self.params, _STORED, *table_versions()], sort_keys=True)
                 _opened[self] = _from_cache(xxhash.xxh3_128_hexdigest(given.encode()), self._read)
             return _opened[self]
 

@@ -92,7 +92,7 @@ def _compare(against: Against, view: TextView) -> Iterator[pa.Array]:
         yield from _clean(len(view))
         return
     rows = np.searchsorted(bounds, found.places, "right") - 1
-    moved, starts, ends = _placed(view, bounds, rows)
+    moved, starts, ends = _placed(view, bounds, rows, found.places + found.sizes)
     places = found.places + moved[rows]
     stops = places + found.sizes
     lengths = np.maximum(view.lengths, 1)
@@ -137,10 +137,12 @@ def _clean(texts: int) -> Iterator[pa.Array]:
     yield from (pa.nulls(texts, kind) for kind in (LABELLED_SPANS, pa.large_string(), pa.float64()))
 
 
-def _placed(view: TextView, bounds: Counts, rows: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return how far the words of each text (n,) move when only texts with matches are left, and where all of these begin and end."""
-    chosen = np.unique(rows)
-    own, starts, ends = token_places(view.texts.take(pa.array(chosen)))
+def _placed(view: TextView, bounds: Counts, rows: Counts, stops: Counts) -> tuple[Counts, Counts, Counts]:
+    """Return how far the words of each text (n,) move when only those up to the last match of texts with matches are left, and where all of these begin and end."""
+    reached = np.zeros(len(view), np.int64)
+    np.maximum.at(reached, rows, stops - bounds[rows])
+    chosen = np.flatnonzero(reached)
+    own, starts, ends = token_places(view.texts.take(pa.array(chosen)), reached[chosen])
     moved = np.zeros(len(view), np.int64)
     moved[chosen] = own[:-1] - bounds[chosen]
     return moved, starts, ends

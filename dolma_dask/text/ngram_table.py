@@ -3,8 +3,9 @@
 Words come as 64-bit hashes. An n-gram is the polynomial of its words modulo 2**64, mixed with their number, so that n-grams of several sizes share a table. Keys are sorted, and found by
 their first bits. Against 2.5 million keys one word in 7 * 10**12 begins an n-gram that is taken for another by chance (2**64 / 2.5e6).
 
-Most words of a text begin nothing that is known. So a first pass rolls the polynomial over a text and looks at three bits of one word of a bitmap that stays in the cache: two in a hundred
-words go on to the table without being in it. Shorter n-grams, of which there are few, have a bitmap and a pass of their own, by as many words as the shortest of them has.
+Most words of a text begin nothing that is known. So a first pass looks at every fourth word only: an n-gram of 13 words holds ten words on end that begin at one of these, and a bitmap that
+stays in the cache has all ten on end of known n-grams, three bits of one word for each. Where they are known, a second bitmap is asked for each n-gram that holds them. Two in a hundred pass a
+bitmap by chance, so that hardly anything goes on to the table without being in it. Shorter n-grams, of which there are few, have bitmaps and a pass of their own, by as many words as the shortest of them has.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,9 @@ _SIX, _TWELVE, _SIXTY_THREE = (np.uint64(number) for number in (6, 12, 63))
 _FEWEST_BITS, _MOST_BITS = 3, 19
 """Words of a bitmap: 2**19 are 4 MB."""
 _AHEAD = 64
-"""Words whose bits are fetched together."""
+"""Samples whose bits are fetched together."""
+_SAMPLED = 4
+"""An n-gram of n words is looked for at one word in n / `_SAMPLED`, rounded up."""
 _ROOM = 4
 """N-grams for each word of the bitmap, at most, until it has the largest size."""
 
@@ -45,7 +48,9 @@ class NgramTable(Struct, frozen=True, eq=False):
     items: Numbers  # (entries,)
     starts: Numbers  # (2**bits + 1,) the first entry of those whose keys begin with these bits
     marks: Words  # the bitmap of n-grams
-    short_marks: Words  # that of shorter ones
+    samples: Words  # that of words on end in them
+    short_marks: Words  # those of shorter ones
+    short_samples: Words
     sizes: Counts  # (sizes,) words that they have, rising; the last one is that of n-grams
 
     @classmethod
@@ -57,12 +62,10 @@ class NgramTable(Struct, frozen=True, eq=False):
         One of fewer words than an n-gram is one of all its words, if they are `least` or more. Of the items of a group (items,) that have an n-gram, the first one keeps it.
         """
         places, sizes, texts = _places(np.diff(bounds), bounds, ngram, least)
-        is_short = sizes < ngram
-        heads = np.where(is_short, sizes.min(initial=ngram), ngram)
-        keys, states = np.empty(len(places), np.uint64), np.empty(len(places), np.uint64)
-        _hash_ngrams(
-            for_kernel(words), for_kernel(places), for_kernel(sizes), for_kernel(heads), keys, states
-        )
+        words, keys = for_kernel(words), np.empty(len(places), np.uint64)
+        _hash_ngrams(words, for_kernel(places), for_kernel(sizes), keys)
+        short, long = places[sizes < ngram], places[sizes == ngram]
+        head = int(sizes.min(initial=ngram))
         items = owners[texts]
         order = np.lexsort((items, groups[items], keys))
         keys, items = keys[order], items[order]
@@ -76,8 +79,10 @@ class NgramTable(Struct, frozen=True, eq=False):
                 "keys": keys,
                 "items": items.astype(np.uint32),
                 "starts": starts.astype(np.uint32),
-                "marks": _marks(states[~is_short]),
-                "short_marks": _marks(states[is_short]),
+                "marks": _marks(words, long, ngram, 1),
+                "samples": _marks(words, long, ngram, _stride(ngram)),
+                "short_marks": _marks(words, short, head, 1),
+                "short_samples": _marks(words, short, head, _stride(head)),
                 "sizes": np.unique(np.append(sizes, ngram)),
             }
         )
@@ -93,20 +98,21 @@ class NgramTable(Struct, frozen=True, eq=False):
 
     def find(self, words: Words, bounds: Counts) -> Matches:
         """Return the n-grams of texts that the table has."""
-        short = self._find(words, bounds, self.sizes[:-1], self.short_marks)
-        long = self._find(words, bounds, self.sizes[-1:], self.marks)
+        short = self._find(words, bounds, self.sizes[:-1], self.short_marks, self.short_samples)
+        long = self._find(words, bounds, self.sizes[-1:], self.marks, self.samples)
         return Matches(*map(np.concatenate, zip(short, long, strict=True)))
 
     def _find(
-        self, words: Words, bounds: Counts, sizes: Counts, marks: Words
+        self, words: Words, bounds: Counts, sizes: Counts, marks: Words, samples: Words
     ) -> tuple[Counts, Counts, Counts]:
         """Return places, sizes and items of the n-grams of some sizes."""
         if not len(sizes) or not len(self.keys):
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
         words, head = for_kernel(words), int(sizes[0])
         candidates = np.empty(len(words) + 1, np.int64)
-        power = np.uint64(pow(int(_FACTOR), head - 1, 1 << 64))
-        count = _find_candidates(words, bounds, head, power, marks, np.empty(_AHEAD, np.uint64), candidates)
+        count = _find_candidates(
+            words, bounds, head, _stride(head), marks, samples, np.empty(_AHEAD, np.uint64), candidates
+        )
         places, found_sizes, firsts, lasts = (np.empty(count * len(sizes), np.int64) for _ in range(4))
         found = _look_up(
             words, bounds, for_kernel(candidates[:count]), for_kernel(sizes), self.keys, self.starts,
@@ -126,19 +132,32 @@ def _places(lengths: Counts, bounds: Counts, ngram: int, least: int) -> tuple[Co
     return bounds[texts] + inside, np.minimum(lengths, ngram)[texts], texts
 
 
-def _marks(states: Words) -> Words:
-    """Return a bitmap with three bits of one word for each polynomial."""
-    bits = min(max((len(states) // _ROOM).bit_length(), _FEWEST_BITS), _MOST_BITS)
+def _stride(size: int) -> int:
+    """Return how far apart the words are at which n-grams are looked for."""
+    return -(-size // _SAMPLED)
+
+
+def _marks(words: Words, places: Counts, size: int, stride: int) -> Words:
+    """Return a bitmap with three bits of one word for each n-gram; of a stride for what begins at any word of one, as `_find_candidates` meets it."""
+    bits = min(max((len(places) // _ROOM).bit_length(), _FEWEST_BITS), _MOST_BITS)
     marks = np.zeros(1 << bits, np.uint64)
-    mixed = states * _MARK_FACTOR
-    _set_bits(mixed, np.uint64(64 - bits), marks)
+    _set_bits(words, for_kernel(places), size, stride, marks)
     return marks
 
 
 @kernel
-def _set_bits(mixed: Words, shift: np.uint64, marks: Words) -> None:
-    for ngram in range(mixed.size):
-        marks[mixed[ngram] >> shift] |= _bits_of(mixed[ngram])
+def _set_bits(words: Words, places: Counts, size: Int, stride: Int, marks: Words) -> None:
+    shift = _shift_to(marks.size)
+    for ngram in range(places.size):
+        for first in range(places[ngram], places[ngram] + stride):
+            mixed = _polynomial(words, first, size - stride + 1) * _MARK_FACTOR
+            marks[mixed >> shift] |= _bits_of(mixed)
+
+
+@kernel
+def _has_bits(marks: Words, shift: np.uint64, mixed: np.uint64) -> bool:
+    bits = _bits_of(mixed)
+    return bool(marks[mixed >> shift] & bits == bits)
 
 
 @kernel
@@ -164,13 +183,9 @@ def _key(words: Words, at: Int, size: Int) -> np.uint64:
 
 
 @kernel
-def _hash_ngrams(
-    words: Words, places: Counts, sizes: Counts, heads: Counts, keys: Words, states: Words
-) -> None:
-    """Set the keys of n-grams, and the polynomials of their first words."""
+def _hash_ngrams(words: Words, places: Counts, sizes: Counts, keys: Words) -> None:
     for ngram in range(keys.size):
         keys[ngram] = _key(words, places[ngram], sizes[ngram])
-        states[ngram] = _polynomial(words, places[ngram], heads[ngram])
 
 
 @kernel
@@ -185,31 +200,32 @@ def _shift_to(slots: Int) -> np.uint64:
 
 @kernel
 def _find_candidates(
-    words: Words, bounds: Counts, size: Int, power: np.uint64, marks: Words, hashes: Words, candidates: Counts
-) -> Int:
-    """Set the places at which so many words begin as an n-gram of the table may; return how many there are. `hashes` is scratch of `_AHEAD`."""
+    words: Words, bounds: Counts, size: Int, stride: Int, marks: Words, samples: Words, hashes: Words, candidates: Counts
+) -> Int:  # fmt: skip
+    """Set the places at which so many words begin as an n-gram of the table may; return how many there are. `hashes` is scratch of `_AHEAD`.
+
+    A sample is what all n-grams have that begin at it or at one of the ``stride - 1`` words before it.
+    """
     count: Int = 0
-    shift, table = _shift_to(marks.size), address_of(marks)
+    marks_shift, shift, table = _shift_to(marks.size), _shift_to(samples.size), address_of(samples)
     for row in range(bounds.size - 1):
         first, last = bounds[row], bounds[row + 1] - size + 1
-        state = np.uint64(0)
-        if first < last:
-            state = _polynomial(words, first, size - 1)
         while first < last:
-            stop = min(first + _AHEAD, last)
+            ahead = min((last - first + stride - 1) // stride, _AHEAD)
             # all reads of the bitmap wait together
-            for at in range(np.uint64(first), np.uint64(stop)):
-                state = state * _FACTOR + words[at + np.uint64(size - 1)]
-                hashes[at - np.uint64(first)] = mixed = state * _MARK_FACTOR
+            for number in range(np.uint64(ahead)):
+                sample = first + (np.int64(number) + 1) * stride - 1
+                hashes[number] = mixed = _polynomial(words, sample, size - stride + 1) * _MARK_FACTOR
                 prefetch(table + np.int64(mixed >> shift) * 8)
-                state -= words[at] * power
-            for at in range(np.uint64(first), np.uint64(stop)):
-                mixed = hashes[at - np.uint64(first)]
-                bits = _bits_of(mixed)
-                # without a branch: a place that is none is overwritten by the next
-                candidates[np.uint64(count)] = np.int64(at)
-                count += marks[mixed >> shift] & bits == bits
-            first = stop
+            for number in range(np.uint64(ahead)):
+                if _has_bits(samples, shift, hashes[number]):
+                    begin = first + np.int64(number) * stride
+                    for at in range(begin, min(begin + stride, last)):
+                        # without a branch: a place that is none is overwritten by the next
+                        candidates[np.uint64(count)] = at
+                        mixed = _polynomial(words, at, size) * _MARK_FACTOR
+                        count += _has_bits(marks, marks_shift, mixed)
+            first += ahead * stride
     return count
 
 

@@ -43,6 +43,11 @@ def test_words_stand_where_their_hashes_are_from(batch, skip):
     texts = column("before", *batch).slice(skip)
     bounds, starts, ends = token_places(texts)
     assert bounds.tolist() == hash_tokens(texts, unit="word")[0].tolist()
+    first = np.diff(bounds) // 2
+    own, *some = token_places(texts, first)
+    for begin, count, begin_here in zip(bounds, first, own, strict=False):
+        for all_places, places in zip((starts, ends), some, strict=True):
+            assert places[begin_here:][:count].tolist() == all_places[begin:][:count].tolist()
     for row, text in enumerate(["before", *batch][skip:]):
         inside = slice(bounds[row], bounds[row + 1])
         places = list(zip(starts[inside].tolist(), ends[inside].tolist(), strict=True))

@@ -84,7 +84,9 @@ class Pieces(Struct, frozen=True):
     @property
     def texts(self) -> pa.LargeStringArray:
         """The paragraphs without the separator, copied."""
-        every = large_strings(np.append(np.stack([self.starts, self.ends], 1), self.ends.max(initial=0)), self.data)
+        every = large_strings(
+            np.append(np.stack([self.starts, self.ends], 1), self.ends.max(initial=0)), self.data
+        )
         return every.take(pa.array(np.arange(0, len(every), 2)))
 
 

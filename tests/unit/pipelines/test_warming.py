@@ -21,7 +21,7 @@ RARE = {
     "_begins_with", "_find", "_hash_all", "_hash_folded",  # lists of words for c4_v2
     "_blank_refused", "_holds_refused", "_is_refused", "_fold",  # languages by CLD2, perplexity
     "_measure_words",  # words as units, and of the toolkit's plug-ins
-    "_bits_of", "_find_candidates", "_hash_ngrams", "_key", "_look_up", "_place_tokens", "_polynomial", "_set_bits", "_shift_to",  # contamination
+    "_bits_of", "_find_candidates", "_has_bits", "_hash_ngrams", "_key", "_look_up", "_place_tokens", "_polynomial", "_set_bits", "_shift_to",  # contamination
     "_count_all", "_count_text", "_weigh",  # importance
     "find_texts", "_hash", "_taken", "_turned",  # filters of the Dolma toolkit
     "_fill_in_order", "_follow", "_merge_backwards",  # packings that are named

@@ -159,7 +159,7 @@ def test_benchmarks_are_named_by_files_folders_and_fields(root):
     for inputs, field, message in [
         (("one", "two"), "set", "benchmark x are in .*/one/test.jsonl and in .*/two/test.jsonl"),
         (("one",), "task", "row 1, has no name in the field 'task'"),
-        (("sets/zh.txt",), "set", "row 1, has no name"),
+        (("sets/zh.txt",), "set", "row 4, has no name"),
         (("array.json",), None, r"line 1: no JSON object .*`jq -c"),
         (("nothing*",), None, "no files found"),
     ]:
