@@ -71,7 +71,9 @@ def _is_elsewhere(index: Index, segment: Segment, dataset: Dataset) -> bool:
     if files.resolved(old) == files.resolved(new):
         return False
     found = {info.path: info.bytes for info in files.list_files(old)}
-    return all(found.get(path) == size for path, size, _ in shards_of(index, segment).listing())
+    return bool(found) and all(
+        found.get(path) == size for path, size, _ in shards_of(index, segment).listing()
+    )
 
 
 def with_index(summary: DedupeSummary, url: str, dataset: Dataset, name: str) -> DedupeSummary:
@@ -90,8 +92,7 @@ def _notes(index: Index) -> Iterator[str]:
         return
     if own.dataset != index.dataset:
         yield (
-            f"this is the dataset that the index has as {place_of(index.root, own.dataset)}, which is not there any more, or is another one: it is not "
-            "compared with itself"
+            f"this is the dataset that the index has as {place_of(index.root, own.dataset)}, moved or behind a link: it is not compared with itself"
         )
-    if own.known_in and not own.kept:
+    if own.known_in and own.known == own.documents:
         yield f"nothing is left of this dataset: all of its documents are known from {place_of(index.root, own.known_in)}. Is it a copy?"

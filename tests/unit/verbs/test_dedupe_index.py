@@ -290,6 +290,11 @@ def test_a_dataset_is_not_compared_with_itself_wherever_it_is(world):
     dk.dedupe(str(world / "b"), index=str(world / "deep/index"), name="other", **HERE)
     assert len(flagged(world / "b", "other")) == len(flagged(world / "b"))
     assert tree(world / "deep/index") == index
+    shards = next((world / "deep/index/segments").glob("000001*/shards.json"))
+    good = shards.read_bytes()
+    shards.write_bytes(good[:-1])
+    dk.dedupe(str(world / "moved"), index=str(world / "deep/index"), **HERE, overwrite=True)
+    assert shards.read_bytes() == good
     path = world / "moved/documents/0.jsonl"
     path.write_text(path.read_text().replace("text 1", "text 9"))
     with pytest.raises(UsageError, match=r"moved has changed since the index .* 1 dataset appended after it"):
