@@ -7,29 +7,23 @@ has the odds.
 A stretch is all words on end that n-grams of benchmarks cover. Where the n-gram of an item stands in items before it of the same benchmark, the first of them has it.
 """
 
-import base64
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import UsageError
 from dolma_dask.minhash.ngrams import hash_tokens
 from dolma_dask.minhash.places import token_places
-from dolma_dask.results.table import Column, Table
-from dolma_dask.taggers.base import LABELLED_SPANS, SPANS, Kind, Scorer, ViewTagger
-from dolma_dask.taggers.labels import label_name
+from dolma_dask.taggers.base import LABELLED_SPANS, SPANS, Kind, ViewTagger
+from dolma_dask.taggers.contamination_found import ITEMS, SHARE, Found
 from dolma_dask.text.kernels import Counts, Floats, Words
 from dolma_dask.text.ngram_table import NgramTable, Numbers
+from dolma_dask.text.stretches import Stretches
 from dolma_dask.text.view import TextView
-
-SHARE, ITEMS = "share_", "items_"
-"""What stands before the name of a benchmark in keys: how much of a text it covers, and where which item does."""
 
 
 class Benchmarks(Struct, frozen=True, eq=False):
@@ -55,26 +49,6 @@ class Against(Protocol):
     def opened(self) -> Benchmarks:
         """Return them, once for each process."""
         ...
-
-
-class Stretches(Struct, frozen=True):
-    """Runs of words on end that are covered by n-grams of one key."""
-
-    keys: Counts  # (runs,) rising
-    starts: Counts  # (runs,) first word
-    stops: Counts  # (runs,) behind the last one
-
-    @classmethod
-    def of(cls, keys: Counts, starts: Counts, stops: Counts) -> "Stretches":
-        """Join n-grams (m,), one or more, that overlap or touch each other and have the same key."""
-        order = np.lexsort((starts, keys))
-        keys, starts, stops = keys[order], starts[order], stops[order]
-        # keys lie so far apart that one running maximum serves all
-        apart = np.cumsum(np.append(0, keys[1:] != keys[:-1])) * (int(stops.max()) + 2)
-        reached = np.maximum.accumulate(stops + apart)
-        begins = np.flatnonzero(np.append(True, (starts + apart)[1:] > reached[:-1]))
-        ends = np.append(begins[1:], len(keys)) - 1
-        return cls(keys[begins], starts[begins], (reached - apart)[ends])
 
 
 def _words(view: TextView) -> tuple[Counts, Words]:
@@ -183,98 +157,6 @@ def _spans(
     lacks = pa.array(np.diff(np.asarray(offsets)) == 0)
     spans = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
     return pa.ListArray.from_arrays(offsets, spans, mask=lacks)
-
-
-class BenchmarkRow(Struct, frozen=True):
-    """What was found of a benchmark."""
-
-    benchmark: str
-    documents: int  # that have an n-gram of it
-    share_of_documents: float
-    mean_share: float  # of the text of these that it covers
-    items_found: int  # that have an n-gram in some document; of those with an n-gram in common the first
-    items: int  # all
-
-
-class Found:
-    """Counts of what a shard has of each benchmark."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        known = cast("partial[Iterator[pa.Array]]", scorer).args[0].opened()
-        sizes: dict[str, int] = {
-            name: max(total) for name, total in zip(known.names, known.totals, strict=True)
-        }
-        self._items = {name: np.empty(0, np.int64) for name in sizes}
-        self._documents = dict.fromkeys(sizes, 0)
-        self._shares = dict.fromkeys(sizes, 0.0)
-        self._sizes, self._rows = sizes, 0
-
-    def add(self, columns: Mapping[str, pa.Array], rows: int) -> None:
-        """Count documents by their attributes."""
-        self._rows += rows
-        for name in self._items:
-            label = label_name(name)
-            if (shares := columns.get(f"{SHARE}{label}")) is not None:
-                self._documents[name] += len(shares) - shares.null_count
-                self._shares[name] += pc.sum(shares).as_py() or 0.0
-            if (spans := columns.get(f"{ITEMS}{label}")) is not None:
-                rows_of_items = np.asarray(spans.flatten().field("score")).astype(np.int64)
-                self._items[name] = np.union1d(self._items[name], rows_of_items)
-
-    def info(self) -> dict[str, Any]:
-        """Return the counts for the journal: documents, and of each benchmark its size, documents, the sum of their shares, and the rows of the items that were found."""
-        return {
-            "documents": self._rows,
-            "benchmarks": {
-                name: [size, self._documents[name], round(self._shares[name], 8), _packed(self._items[name])]
-                for name, size in self._sizes.items()
-            },
-        }
-
-    @staticmethod
-    def merged(shards: Iterable[Mapping[str, Any]]) -> list[BenchmarkRow]:
-        """Return the sums over shards."""
-        total, sums = 0, dict[str, list[Any]]()
-        for shard in shards:
-            total += shard["documents"]
-            for name, (size, documents, share, items) in shard["benchmarks"].items():
-                known = sums.setdefault(name, [size, 0, 0.0, np.empty(0, np.int64)])
-                known[1] += documents
-                known[2] += share
-                known[3] = np.union1d(known[3], _unpacked(items))
-        return [
-            BenchmarkRow(name, documents, documents / max(total, 1), share / max(documents, 1), len(items), size)
-            for name, (size, documents, share, items) in sums.items()
-        ]  # fmt: skip
-
-    @staticmethod
-    def table(rows: Sequence[BenchmarkRow]) -> Table:
-        """Return the table of the sums."""
-        return Table.of("contamination", _COLUMNS, rows, "Documents with words of items of each benchmark, and how much of their text that is.")  # fmt: skip
-
-
-_COLUMNS = (
-    Column("benchmark", "name"),
-    Column("documents"),
-    Column("of all", "share", "share_of_documents"),
-    Column("mean share", "share"),
-    Column("items found"),
-    Column("items"),
-)
-
-
-def _packed(rows: Counts) -> str:
-    """Return numbers as compressed bits."""
-    if not len(rows):
-        return ""
-    marks = np.zeros(int(rows[-1]) + 1, np.bool_)
-    marks[rows] = True
-    return base64.b64encode(zlib.compress(np.packbits(marks).tobytes())).decode()
-
-
-def _unpacked(packed: str) -> Counts:
-    stored = zlib.decompress(base64.b64decode(packed)) if packed else b""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(stored, np.uint8)))
 
 
 def _with_benchmarks(against: Against) -> Mapping[str, Any]:
