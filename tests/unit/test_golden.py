@@ -100,10 +100,10 @@ GOLDEN = {
         versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
     "dedupe paragraphs": Golden(
-        versions={"verbs.dedupe.paragraphs.VERSION": 1}, digest="bbeaca5dcb2ed4a121fde5498d029ac1"
+        versions={"verbs.dedupe.paragraphs.VERSION": 2}, digest="bbeaca5dcb2ed4a121fde5498d029ac1"
     ),
     "bloom filter": Golden(
-        versions={"verbs.dedupe.paragraphs.VERSION": 1, "verbs.dedupe.bloom.VERSION": 1},
+        versions={"verbs.dedupe.paragraphs.VERSION": 2, "verbs.dedupe.bloom.VERSION": 1},
         digest="6a7b156ff8ebab3c94d262af7782a247",
     ),
     "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 3}, digest="b05514696f78a37094195c9537cd3dfb"),
