@@ -84,7 +84,9 @@ class Pieces(Struct, frozen=True):
     @property
     def texts(self) -> pa.LargeStringArray:
         """The paragraphs without the separator, copied."""
-        every = large_strings(np.append(np.stack([self.starts, self.ends], 1), self.ends.max(initial=0)), self.data)
+        every = large_strings(
+            np.append(np.stack([self.starts, self.ends], 1), self.ends.max(initial=0)), self.data
+        )
         return every.take(pa.array(np.arange(0, len(every), 2)))
 
 
@@ -172,7 +174,7 @@ def _joined(
     return joined[0], joined[1]
 
 
-LISTS = pa.large_list(pa.int64())
+LISTS = pa.large_list(pa.uint32())
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,8 @@ class ParagraphEmitter(StagingEmitter):
                 records = records[self.seen.contains((records["hi"], records["lo"]), texts)]
             out(records)
         lists = (
-            pa.LargeListArray.from_arrays(pieces.bounds, column) for column in (pieces.widths, pieces.items)
+            pa.LargeListArray.from_arrays(pieces.bounds, pa.array(column).cast(LISTS.value_type))
+            for column in (pieces.widths, pieces.items)
         )
         return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
 
