@@ -50,6 +50,15 @@ def spread(rows: Any, word: int, low: Any, shift: int, next_rows: Any, out: Any)
             out[at, 0] = rows[row, 0]
             out[at, 1] = rows[row, 1]
         return
+    if words == 3:
+        for row in range(rows.shape[0]):
+            bucket = (rows[row, word] - least) >> amount
+            at = np.uint64(next_rows[bucket])
+            next_rows[bucket] += 1
+            out[at, 0] = rows[row, 0]
+            out[at, 1] = rows[row, 1]
+            out[at, 2] = rows[row, 2]
+        return
     for row in range(rows.shape[0]):
         bucket = (rows[row, word] - least) >> amount
         at = np.uint64(next_rows[bucket])
@@ -198,6 +207,13 @@ def unpack(rows: Any, packed: Any, bits: int, out: Any) -> None:
             source = packed[row] & mask
             out[row, 0] = rows[source, 0]
             out[row, 1] = rows[source, 1]
+        return
+    if words == 3:
+        for row in range(packed.shape[0]):
+            source = packed[row] & mask
+            out[row, 0] = rows[source, 0]
+            out[row, 1] = rows[source, 1]
+            out[row, 2] = rows[source, 2]
         return
     for row in range(packed.shape[0]):
         source = packed[row] & mask

@@ -5,6 +5,7 @@ they are rare, and a few numbers per document.
 """
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +39,13 @@ def float_values(key: str, kind: str, values: pa.Array) -> NDArray[np.float64]:
         pa.types.is_floating(values.type) or pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     ):
         raise _wrong_type(key, kind, values.type, "float64")
-    filled = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0)
-    return np.asarray(filled.to_numpy(zero_copy_only=False), np.float64)
+    return np.asarray(_filled(values.cast(pa.float64(), safe=False)), np.float64)
+
+
+def _filled(values: pa.Array) -> NDArray[Any]:
+    """Return numbers, 0 where null: Arrow would copy those without nulls too."""
+    filled = pc.fill_null(values, 0) if values.null_count else values
+    return np.asarray(filled.to_numpy(zero_copy_only=False))
 
 
 def check_finite(
@@ -130,7 +136,8 @@ def _span_texts(key: str, values: pa.Array, decimals: int) -> pa.LargeStringArra
     fields = dict(zip((f.name for f in spans.type), spans.flatten(), strict=True))
     valid = validity(values)
     for name, field in fields.items():
-        _check_complete(key, name, valid[rows] & ~validity(field), rows)
+        if field.null_count:
+            _check_complete(key, name, valid[rows] & ~validity(field), rows)
     starts, ends = (_integers(key, fields[name]) for name in ("start", "end"))
     scores = float_values(key, "spans", fields["score"])
     check_finite(key, scores, valid[rows], rows)
@@ -150,7 +157,7 @@ def _check_complete(key: str, name: str, missing: NDArray[np.bool_], rows: NDArr
 def _integers(key: str, values: pa.Array) -> NDArray[np.int64]:
     if not pa.types.is_integer(values.type):
         raise _wrong_type(key, "spans", values.type, "int64 start and end")
-    return np.asarray(pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(_filled(values.cast(pa.int64())), np.int64)
 
 
 def _bounds(lists: pa.Array) -> tuple[Counts, NDArray[np.int64]]:

@@ -76,6 +76,12 @@ def prepare_numbers(
     return Numbers(values, state, offsets, np.frombuffer("".join(texts).encode(), np.uint8))
 
 
+def _whole(values: NDArray[np.float64], valid: NDArray[np.bool_]) -> Numbers:
+    """Return floats that are written as integers: none is hard."""
+    state = np.where(valid, np.uint8(WHOLE), np.uint8(LEFT_OUT))
+    return Numbers(values, state, np.zeros(1, np.int64), np.empty(0, np.uint8))
+
+
 def number_texts(values: NDArray[np.float64], valid: NDArray[np.bool_]) -> pa.LargeStringArray:
     """Finite floats as JSON texts, not rounded; null where `valid` is False."""
     numbers = prepare_numbers(values, valid, None)
@@ -105,7 +111,7 @@ def span_texts(
 ) -> pa.LargeStringArray:
     """Lists of spans as ``[[start,end,score],...]``; list i is ``bounds[i]:bounds[i + 1]`` of the flat columns. No `decimals`: whole scores, as integers."""
     inside = np.repeat(valid, np.diff(bounds))
-    numbers = prepare_numbers(scores, inside, decimals or DECIMALS)
+    numbers = prepare_numbers(scores, inside, decimals) if decimals else _whole(scores, inside)
     out = np.empty(len(scores) * (2 * MAX_INTEGER + MAX_NUMBER + 5) + 2 * len(valid), np.uint8)
     offsets = np.empty(len(valid) + 1, np.int64)
     bounds, starts, ends = for_kernel(bounds), for_kernel(starts), for_kernel(ends)

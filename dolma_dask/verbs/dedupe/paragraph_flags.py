@@ -26,8 +26,9 @@ from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record
 from dolma_dask.reading.sets import share_key
 from dolma_dask.sinks.sink import ShardFacts
-from dolma_dask.text.columns import validity
+from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.verbs.dedupe.flags import MAX_SOURCES, merged_counts
+from dolma_dask.verbs.dedupe.paragraph_marks import mark_paragraphs
 
 PARAGRAPH_TALLIED = ("documents", "paragraphs", "duplicates", "characters", "characters_marked", "copies")
 """Counts for each source; the last one is the most often that a paragraph is there whose survivor is of it."""
@@ -123,29 +124,13 @@ class ParagraphSink(FlagSink):
 
     def write(self, found: FoundParagraphs) -> None:
         """Append rows."""
-        rows = found.rows
-        bounds, widths = flat(rows.more["widths"])
-        _, items = flat(rows.more["items"])
-        seen, copies = _seen(found, items)
-        row = np.repeat(np.arange(len(rows)), np.diff(bounds))
-        spans = self._spans(row, bounds, widths, items, seen)
-        marked = np.zeros(len(rows), np.int64)
-        np.add.at(marked, spans.row, spans.ends - spans.starts)
-        self._tally.add(rows, row[widths > 0], spans.row, marked, _most(copies, row, len(rows)))
-        self._write(rows, spans, marked)
+        spans, counts = _marked(found, self._overlap)
+        self._tally.add(found.rows, counts)
+        self._write(found.rows, spans, counts)
 
-    def _spans(self, row: Counts, bounds: Counts, widths: Counts, items: Counts, seen: Counts) -> Spans:
-        """Return the flagged ones of paragraphs."""
-        compared = items > 0
-        scores = seen / np.maximum(items, 1)
-        flagged = compared & (scores >= self._overlap if self._overlap is not None else seen > 0)
-        ends = np.cumsum(widths)
-        before = np.concatenate([np.zeros(1, np.int64), ends])[bounds[:-1]]  # those of earlier texts
-        ends = ends[flagged] - before[row[flagged]]
-        return Spans(row[flagged], ends - widths[flagged], ends, told_apart(scores[flagged]))
-
-    def _write(self, rows: FlagRows, spans: Spans, marked: Counts) -> None:
-        many = np.bincount(spans.row, minlength=len(rows)) > JOINED
+    def _write(self, rows: FlagRows, spans: Spans, counts: Counts) -> None:
+        _, flagged, marked, _ = counts
+        many = flagged > JOINED
         spans = spans.joined(many) if many.any() else spans
         readable = validity(rows.ids)
         share = told_apart(marked / np.maximum(rows.lengths, 1))
@@ -175,22 +160,21 @@ class ParagraphSink(FlagSink):
         return {**super().info(facts), "kinds": kinds, **self._tally.info()}
 
 
-def _seen(found: FoundParagraphs, items: Counts) -> tuple[Counts, Counts]:
-    """Return how many items of each paragraph are flagged, and how often its text or n-gram is there that others are copies of."""
-    seen, copies = np.zeros(len(items), np.int64), np.zeros(len(items), np.int64)
+def _marked(found: FoundParagraphs, overlap: float | None) -> tuple[Spans, Counts]:
+    """Return the flagged paragraphs of some rows, and what `mark_paragraphs` counts of each row."""
+    bounds, widths = flat(found.rows.more["widths"])
+    _, items = flat(found.rows.more["items"])
+    sizes = np.empty(0, np.int64)
     if found.records is not None:
         sizes = found.records["size"].astype(np.int64)
-        paragraphs = np.searchsorted(np.cumsum(items), found.at, "right")
-        np.add.at(seen, paragraphs[sizes == 0], 1)
-        np.maximum.at(copies, paragraphs, sizes)
-    return seen, copies
-
-
-def _most(copies: Counts, row: Counts, rows: int) -> Counts:
-    """Return the most of the copies of the paragraphs of each row."""
-    most = np.zeros(rows, np.int64)
-    np.maximum.at(most, row, copies)
-    return most
+    counts, scores = np.zeros((4, len(found.rows)), np.int64), np.empty(len(items))
+    row, starts, ends = (np.empty(len(items), np.int64) for _ in range(3))
+    count = mark_paragraphs(
+        for_kernel(bounds), for_kernel(widths), for_kernel(items), for_kernel(found.at), for_kernel(sizes),
+        -1.0 if overlap is None else overlap, counts, row, starts, ends, scores,
+    )  # fmt: skip
+    spans = Spans(row[:count], starts[:count], ends[:count], told_apart(scores[:count]))
+    return spans, counts
 
 
 class ParagraphCounts(Struct):
@@ -199,12 +183,10 @@ class ParagraphCounts(Struct):
     totals: list[int] = msgspec.field(default_factory=lambda: [0] * len(PARAGRAPH_TALLIED))
     sources: dict[str, list[int]] | None = {}  # None: there are too many
 
-    def add(
-        self, rows: FlagRows, paragraphs: Counts, flagged: Counts, marked: Counts, copies: Counts
-    ) -> None:
-        """Count rows, by the row of each paragraph, and of each that is `flagged`; the characters of these (n,), and the most copies of one (n,)."""
+    def add(self, rows: FlagRows, counts: Counts) -> None:
+        """Count rows, with what `mark_paragraphs` counts of each."""
         known = validity(rows.ids) & validity(rows.sources)
-        every, duplicates = (np.bincount(row, minlength=len(rows)) for row in (paragraphs, flagged))
+        every, duplicates, marked, copies = counts
         sums = np.stack([np.ones_like(marked), every, duplicates, rows.lengths, marked])[:, known]
         copies = copies[known]
         self.totals = merged_counts(self.totals, [*sums.sum(1).tolist(), int(copies.max(initial=0))])

@@ -174,7 +174,7 @@ def _joined(
     return joined[0], joined[1]
 
 
-LISTS = pa.large_list(pa.int64())
+LISTS = pa.large_list(pa.uint32())
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,8 @@ class ParagraphEmitter(StagingEmitter):
                 records = records[self.seen.contains((records["hi"], records["lo"]), texts)]
             out(records)
         lists = (
-            pa.LargeListArray.from_arrays(pieces.bounds, column) for column in (pieces.widths, pieces.items)
+            pa.LargeListArray.from_arrays(pieces.bounds, pa.array(column).cast(LISTS.value_type))
+            for column in (pieces.widths, pieces.items)
         )
         return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
 

@@ -33,9 +33,7 @@ def row_bytes(*values):
 
 def test_every_length_up_to_a_thousand_equals_the_library():
     draw = random.Random(3)
-    strings = [
-        draw.randbytes(size) for size in [*range(600), 1000, 1024, 1025, 5000, 100_000] for _ in range(2)
-    ]
+    strings = [draw.randbytes(size) for size in [*range(1100), 5000, 100_000] for _ in range(2)]
     data, offsets = np.frombuffer(b"".join(strings), np.uint8), np.cumsum([0, *map(len, strings)])
     assert numbers(hash_strings(data, offsets)) == [xxhash.xxh3_128_intdigest(string) for string in strings]
 
