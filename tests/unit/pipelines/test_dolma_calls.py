@@ -178,6 +178,8 @@ FILES = {
     "tag {documents: [file.yaml], taggers: [char_length_v1]}": "does not lie below a folder 'documents'",
     "tag {documents: [v0/documents/*], taggers: [char_length_v1], destination: [else]}": "destination: else; expected",
     "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
+    "tag {documents: [v0/documents/*, '${unclosed'], taggers: [char_length_v1]}": "line 1, column 30: '${unclosed': a reference that cannot be read",
+    "tag {documents: ['${oc.env:A,${d.cache:v0}', '${}', 'a${b'], taggers: [char_length_v1]}": "has 3 mistakes",
     "dedupe {documents: [v0/documents/*]}": "dedupe.documents.attribute_name: it is missing",
     "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
     "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
