@@ -1,7 +1,7 @@
 """Files that a path, a URL or a shell pattern stands for."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dolma_dask.errors import UsageError
 from dolma_dask.io import files
@@ -27,6 +27,14 @@ def matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
     for info in files.list_files(base):
         if matching.fullmatch(info.path):
             yield f"{base}/{info.path}", info
+
+
+def without_files(patterns: Sequence[str], folder: str) -> str:
+    """Return an error text about patterns that match no file, or about none at all, where files of a `folder` of datasets are expected."""
+    expected = f"expected paths or patterns such as corpus/{folder}/*.jsonl.gz."
+    if not patterns:
+        return f"no file is named; {expected}"
+    return f"no file matches {', '.join(patterns)}; {expected} Correct it, or leave it out if nothing is meant by it."
 
 
 def _regex(pattern: str) -> str:

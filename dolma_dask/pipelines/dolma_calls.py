@@ -154,10 +154,10 @@ def _tag(given: Given) -> Plan:
     config: Tag = given.config
     options = {"taggers": config.taggers, **given.options()}
     _check_taggers(given, config)
-    found, notes = find_datasets(given, config.documents)
+    found = find_datasets(given, config.documents)
     for root in found:
         _check_destination(given, config, root)
-    return Plan([Call("tag", (root,), {**options, **only}) for root, only in found.items()], notes)
+    return Plan([Call("tag", (root,), {**options, **only}) for root, only in found.items()])
 
 
 def _check_taggers(given: Given, config: Tag) -> None:
@@ -204,7 +204,7 @@ def _dedupe(given: Given) -> Plan:
         )
         if group.partition_index:
             return Plan((), notes)
-    found, more = find_datasets(given, config.documents)
+    found = find_datasets(given, config.documents)
     _check_input(given, config.compression, config.documents)
     first, *others = found
     only = found[first].get("only")
@@ -227,7 +227,7 @@ def _dedupe(given: Given) -> Plan:
         **({"others": others} if others else {}),
         **({"only": only} if only else {}),
     }
-    return Plan([Call("dedupe", (first,), options)], [*notes, *more])
+    return Plan([Call("dedupe", (first,), options)], notes)
 
 
 def _of_paragraphs(config: Dedupe) -> dict[str, Any]:
@@ -337,11 +337,9 @@ def _tokens(given: Given) -> Plan:
         **({} if key in ("id", None) else {"id_key": key}),
         **given.options(),
     }
-    found, notes = find_datasets(given, config.documents)
+    found = find_datasets(given, config.documents)
     places = apart([to], found)
-    return Plan(
-        [Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()], notes
-    )
+    return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
 
 
 def _specials(given: Given, config: Tokens) -> dict[str, Any]:
@@ -371,7 +369,7 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
 
 def _stat(given: Given) -> Plan:
     config: Stat = given.config
-    found, notes = find_datasets(given, config.attributes, layout.ATTRIBUTES)
+    found = find_datasets(given, config.attributes, layout.ATTRIBUTES)
     reports = apart([config.report] if config.report else [], found)
     return Plan(
         [
@@ -379,8 +377,7 @@ def _stat(given: Given) -> Plan:
                 "stat", (root,), {**given.options(), **part, **({"report": reports[root]} if reports else {})}
             )
             for root, part in found.items()
-        ],
-        notes,
+        ]
     )
 
 

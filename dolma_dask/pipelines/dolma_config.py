@@ -191,6 +191,7 @@ def _names(node: Node, above: str = "") -> Iterator[str]:
 
 
 _NESTED = re.compile(r"\$\{[^{}]*\$\{")
+_OPEN = re.compile(r"(?<!\\)\$\{")
 
 
 class ToolkitReferences(References):
@@ -204,9 +205,19 @@ class ToolkitReferences(References):
 
     def resolve(self, node: Node, path: tuple[str, ...] = ()) -> Node:
         """Return a node with all references replaced, those within references first."""
+        if isinstance(node, ScalarNode) and _OPEN.search(self._without_closed(node.value)):
+            expected = "expected it closed by }, such as ${streams[0].name}."
+            return self.wrong(node, f"{node.value!r}: a reference that cannot be read; {expected}")
         made = super().resolve(node, path)
         is_nested = isinstance(node, ScalarNode) and _NESTED.search(node.value)
         return self.resolve(made, path) if is_nested and made.value != node.value else made
+
+    def _without_closed(self, text: str) -> str:
+        """Return a text with a sign in place of each reference, those within others first."""
+        count = 1
+        while count:
+            text, count = self.pattern.subn("_", text)
+        return text
 
     def find(self, match: re.Match[str], node: Node, path: tuple[str, ...]) -> Node:
         """Return the value at a path of the file, or what a resolver returns."""

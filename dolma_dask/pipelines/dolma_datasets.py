@@ -11,7 +11,7 @@ from dolma_dask.dataset import matches as is_chosen
 from dolma_dask.display import counted
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.patterns import matches, split
+from dolma_dask.io.patterns import matches, split, without_files
 from dolma_dask.pipelines.dolma_config import Given
 
 MAX_NAMED = 200
@@ -20,31 +20,28 @@ MAX_NAMED = 200
 
 def find_datasets(
     given: Given, patterns: Sequence[str], folder: str = layout.DOCUMENTS
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return the datasets in which files lie, in order, with the options that name a part of one; and notes about patterns without files.
+) -> dict[str, dict[str, Any]]:
+    """Return the datasets in which files lie, in order, with the options that name a part of one.
 
-    Raises `UsageError`: there are no files, or one lies outside of such a folder.
+    Raises `UsageError`: a pattern matches no file, or one lies outside of such a folder.
     """
     if given.places:
-        return {str(given.places[0]): {}}, []
+        return {str(given.places[0]): {}}
     found: dict[str, dict[str, None]] = {}
     ends: dict[str, dict[str, None]] = {}  # of the patterns, below the folder
-    notes = []
+    alone = []
     for pattern in patterns:
         urls = [url for url, _ in matches(pattern)]
-        notes += [] if urls else [f"{folder}: no file matches {pattern}"]
+        alone += [] if urls else [pattern]
         for url in urls:
             root, path = split(url, folder)
             root = _as_given(root, pattern)
             found.setdefault(root, {})[path] = None
             ends.setdefault(root, {})[f"/{pattern}".rpartition(f"/{folder}/")[2]] = None
-    if not found:
-        shown = ", ".join(patterns) or "nothing, since none are given"
-        given.wrong(
-            folder, f"no file matches {shown}; expected paths or patterns such as corpus/{folder}/*.jsonl.gz."
-        )
+    if alone or not found:
+        given.wrong(folder, without_files(alone, folder))
     parts = _part if folder == layout.DOCUMENTS else _sets
-    return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}, notes
+    return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}
 
 
 def _as_given(root: str, pattern: str) -> str:

@@ -17,7 +17,7 @@ from dolma_dask.pipelines.dolma_rows import Row, find_leaf, idle
 _Documents = Annotated[
     list[str],
     Row(
-        "the datasets in which the files lie, each the folder above `documents`; some of their files become `--only`"
+        "the datasets in which the files lie, each the folder above `documents`; some of their files become `--only`; a pattern without files is refused"
     ),
 ]
 _Processes = Annotated[int | None, Row("`--workers`; by default one per processor", "workers")]

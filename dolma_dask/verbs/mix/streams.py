@@ -16,7 +16,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
-from dolma_dask.io.patterns import matches, split
+from dolma_dask.io.patterns import matches, split, without_files
 from dolma_dask.io.records import merge_rules, sum_counts
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import NO_SHARD, ShardOptions
@@ -87,14 +87,14 @@ def folders_of(streams: Iterable[Stream]) -> set[str]:
 
 def _parts(stream: Stream, options: ShardOptions) -> tuple[list[Part], tuple[str, ...], bool]:
     """Return the shards of a stream in order that options leave, with what is done to them; notes; and whether some were left out."""
-    matching, notes = _matching(stream)
+    matching = _matching(stream)
     every = Dataset(f"stream {stream.name!r}", tuple(shard for _, shard in matching), source="")
     kept = set(map(id, options.selected(every).shards))
     shards = [(root, shard) for root, shard in matching if id(shard) in kept]
     datasets: dict[str, list[Shard]] = {}
     for root, shard in shards:
         datasets.setdefault(root, []).append(shard)
-    mixtures = {}
+    mixtures, notes = {}, list[str]()
     for root, own in datasets.items():
         check_apart(root, stream.path)
         dataset = Dataset(root, tuple(own), source="", ids_as_text=stream.ids_as_text)
@@ -111,23 +111,20 @@ def _parts(stream: Stream, options: ShardOptions) -> tuple[list[Part], tuple[str
     return parts, tuple(dict.fromkeys(notes)), len(shards) < len(matching)
 
 
-def _matching(stream: Stream) -> tuple[list[tuple[str, Shard]], list[str]]:
-    """Return the files that match, each once, and notes about patterns that match none."""
+def _matching(stream: Stream) -> list[tuple[str, Shard]]:
+    """Return the files that match, each once; refuse patterns that match none."""
     shards: dict[tuple[str, str], Shard] = {}
-    notes = []
+    alone = []
     for pattern in stream.documents:
         urls = list(matches(pattern))
-        notes += [] if urls else [f"no file matches {pattern}"]
+        alone += [] if urls else [pattern]
         for url, info in urls:
             root, path = split(url, layout.DOCUMENTS)
             _check_format(url, stream.input_format)
             shards.setdefault((root, path), Shard(path, info.bytes, info.stamp, stream.ids_as_text))
-    if not shards:
-        raise UsageError(
-            f"stream {stream.name!r}: no file matches {', '.join(stream.documents) or 'its documents, of which there are none'}; expected "
-            "paths or patterns such as corpus/documents/*.jsonl.gz."
-        )
-    return [(root, shard) for (root, _), shard in shards.items()], notes
+    if alone or not shards:
+        raise UsageError(f"stream {stream.name!r}: {without_files(alone, layout.DOCUMENTS)}")
+    return [(root, shard) for (root, _), shard in shards.items()]
 
 
 def _check_format(url: str, expected: FileFormat | None) -> None:

@@ -158,6 +158,8 @@ def test_mistakes_are_told_with_their_places(tmp_path: Path, text: str, message:
             {"documents": ["one/documents/*.parquet"]},
             r"stream 'm': no file matches one/documents/\*\.parquet",
         ),
+        ({"documents": ["one/documents/*.gz", "typo/*"]}, r"no file matches typo/\*; expected"),
+        ({"documents": []}, "stream 'm': no file is named; expected"),
         ({"documents": ["one/attributes/score/*.gz"]}, "does not lie below a folder 'documents'"),
         ({"compression": {"input": "zst"}}, r"is said to be jsonl\.zst"),
         ({"compression": {"output": "bz2"}}, "expected gz, zst"),
