@@ -1,11 +1,11 @@
 """Records of WARC files (ISO 28500), from front to end: head, block, and where it starts.
 
 A length that is wrong, or bytes where a head should be, cost that record alone: reading goes on at the next line ``WARC/1.x`` behind an empty one. Memory: a record.
-A block longer than allowed is never held.
+A block longer than allowed is never held: where its length turns out to be wrong the file is read again up to its head.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -47,12 +47,12 @@ class WarcRecord(Struct, frozen=True):
         return f"{found[1]}.{(found[2] or '').ljust(3, '0')[:3]}Z" if found else ""
 
 
-def read_records(pieces: Iterator[bytes], url: str, max_block_bytes: int) -> Iterator[WarcRecord]:
-    """Yield the records of decompressed pieces.
+def read_records(read: Callable[[], Iterator[bytes]], url: str, max_block_bytes: int) -> Iterator[WarcRecord]:
+    """Yield the records of decompressed pieces; `read` begins with the first of them each time.
 
-    Raises `CorruptFileError`: the file ends inside of a record.
+    Raises `CorruptFileError`: the file ends inside of a record, and no other one begins in what is left.
     """
-    window = _Window(pieces)
+    window = _Window(read)
     while window.skip_blank():
         yield _read_record(window, url, max_block_bytes)
 
@@ -94,24 +94,33 @@ def _read_record(window: "_Window", url: str, max_block_bytes: int) -> WarcRecor
     if "warc-type" not in head:
         return _damaged(window, head_bytes, "a field WARC-Type", head)
     size = int(length)
-    if size > max_block_bytes:
-        window.skip(head_bytes)
-        block = window.peek(min(size, QUARANTINE_HEAD))
-        if window.skip(size) < size:
-            raise _truncated(url, start)
+    block = _take_block(window, head_bytes, size, max_block_bytes)
+    if block is not None:
         return WarcRecord(start, head, block, size)
-    if not window.fill(head_bytes + size):
-        if window.has_next(head_bytes):
-            return _damaged(
-                window, head_bytes, f"{size:,} bytes behind the head, as Content-Length says", head
-            )
+    is_beyond = window.lacks(head_bytes + size)
+    what = "the end of the record after {:,} bytes" if not is_beyond else "{:,} bytes behind the head"
+    record = _damaged(window, head_bytes, f"{what.format(size)}, as Content-Length says", head)
+    if is_beyond and not window.fill(1):  # nor is there another record
         raise _truncated(url, start)
-    if not window.is_end_at(head_bytes + size):
-        return _damaged(
-            window, head_bytes, f"the end of the record after {size:,} bytes, as Content-Length says", head
-        )
+    return record
+
+
+def _take_block(window: "_Window", head_bytes: int, size: int, max_block_bytes: int) -> bytes | None:
+    """Return the block, its beginning if it is longer than allowed, and go on behind it; None if it does not end where the head says, and stay."""
+    start = window.offset
+    if window.lacks(head_bytes + size):
+        return None
+    if size <= max_block_bytes:
+        if not (window.fill(head_bytes + size) and window.is_end_at(head_bytes + size)):
+            return None
+        window.skip(head_bytes)
+        return window.take(size)
     window.skip(head_bytes)
-    return WarcRecord(start, head, window.take(size), size)
+    block = window.peek(min(size, QUARANTINE_HEAD))
+    if window.skip(size) == size and window.is_end_at(0):
+        return block
+    window.go_back(start)
+    return None
 
 
 def _damaged(
@@ -135,10 +144,12 @@ def _truncated(url: str, offset: int) -> CorruptFileError:
 class _Window:
     """The next bytes of a file, `offset` being where they start."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
+    def __init__(self, read: Callable[[], Iterator[bytes]]) -> None:
+        self._read = read
+        self._pieces = read()
         self._data = b""
         self._at = 0
+        self._end: int | None = None  # of the file, once it was reached
         self.offset = 0
 
     def fill(self, size: int) -> bool:
@@ -151,7 +162,18 @@ class _Window:
             parts.append(piece)
             have += len(piece)
         self._data, self._at = b"".join(parts), 0
+        if have < size:
+            self._end = self.offset + have
         return have >= size
+
+    def lacks(self, size: int) -> bool:
+        """Tell whether it is known that the file has fewer than `size` further bytes."""
+        return self._end is not None and self.offset + size > self._end
+
+    def go_back(self, offset: int) -> None:
+        """Go to a byte that was left behind, by reading the file again."""
+        self._pieces, self._data, self._at, self.offset = self._read(), b"", 0, 0
+        self.skip(offset)
 
     def peek(self, size: int) -> bytes:
         """Return the next `size` bytes, fewer at the end."""
@@ -170,8 +192,8 @@ class _Window:
         while left and self.fill(1):
             step = min(left, len(self._data) - self._at)
             self._at += step
+            self.offset += step
             left -= step
-        self.offset += size - left
         return size - left
 
     def skip_blank(self) -> bool:

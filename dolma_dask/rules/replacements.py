@@ -159,6 +159,13 @@ class Replaced(Struct, frozen=True):
     cut: Counts  # see `dolma_dask.rules.replacement_kernels.select_spans`
     selected: npt.NDArray[np.int64]
     lengths: Counts
+    keys: frozenset[str]  # attributes whose spans were meant
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Rows (n,) whose text was replaced as one span."""
+        first = self.selected[np.minimum(self.cut[:-1], max(len(self.selected) - 1, 0))]
+        return self.changed & (first[:, 0] == 0) & (first[:, 1] == self.lengths)
 
     @property
     def count(self) -> int:
@@ -185,7 +192,8 @@ def replace_spans(texts: pa.LargeStringArray, columns: Sequence[SpanColumn]) -> 
         out, offsets = np.empty(grown, np.uint8), np.empty(rows + 1, np.int64)
         write_texts(text_cut, text, cut, selected, template_cut, template, expands, out, offsets)
         texts = large_strings(offsets, out)
-    return Replaced(texts, changed, cut, selected, lengths)
+    keys = frozenset(key for column in columns if (key := column.rule.key))
+    return Replaced(texts, changed, cut, selected, lengths, keys)
 
 
 def _sorted_spans(columns: Sequence[SpanColumn], rows: int) -> tuple[Counts, ...]:
@@ -252,7 +260,7 @@ def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeS
     """Move the spans in JSON objects of attributes (n,), null for none, to where their texts are after replacement.
 
     Left out are spans that begin or end inside a replaced one, and those whose text was all replaced; what is about the document
-    stays so.
+    stays so. A span of the whole text is about the document; but where a rule replaced a text as a whole, nothing of its attribute is left.
     """
     if not replaced.count:
         return attributes
@@ -262,6 +270,7 @@ def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeS
     out, offsets, status = kernel_output(7 * block.block.size, len(texts))
     write_moved(*block.parts, replaced.cut, replaced.selected, replaced.lengths, out, offsets, status)
     moved = large_strings(offsets, out[: offsets[-1]].copy())
+    status[replaced.whole & np.bool_(replaced.keys)] = 1  # the kernel does not know of keys
     moved = remade(moved, status, lambda row: _move_slowly(texts[row].as_py(), replaced, row))
     return (
         pc.if_else(attributes.is_valid(), moved, pa.scalar(None, pa.large_string()))
@@ -273,19 +282,27 @@ def move_spans(attributes: pa.LargeStringArray, replaced: Replaced) -> pa.LargeS
 def _move_slowly(text: str, replaced: Replaced, row: int) -> str:
     """Move the spans of one document's attributes, which hold other lists or objects too; lists of spans are moved at any depth."""
     around = (replaced.selected, *map(int, (*replaced.cut[row : row + 2], replaced.lengths[row])))
+    of_rules = replaced.keys if replaced.whole[row] else frozenset()
 
-    def moved(value: Any) -> Any:
+    def moved(value: Any, is_replaced: bool = False) -> Any:
         if isinstance(value, dict):
             return {key: moved(inner) for key, inner in value.items()}
         if not isinstance(value, list):
             return value
         if not all(map(is_span, value)):
             return [moved(inner) for inner in value]
+        if is_replaced:
+            return []
         moves = [(moved_span(int(span[0]), int(span[1]), *around), span) for span in value]
         return [[start, end, *span[2:]] for (left, start, end), span in moves if left]
 
+    def without_replaced(found: dict[str, Any]) -> dict[str, Any]:
+        return {key: moved(value, key in of_rules) for key, value in found.items()}
+
     try:
-        return json.dumps(moved(json.loads(text)), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return json.dumps(
+            without_replaced(json.loads(text)), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
     except (RecursionError, ValueError):
         what = "a number that no double holds, or arrays and objects that are nested too deeply"
         raise SchemaError(

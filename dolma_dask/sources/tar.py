@@ -185,7 +185,7 @@ class _MemberFile(StoredFile):
     def rewind(self) -> None:
         """Refuse: an archive is read once."""
         raise CorruptFileError(
-            f"{self.url}: a zstd frame with a long window after others; expected it to be the first of a member of an archive. Unpack the archive.",
+            f"{self.url}: a zstd frame with a long window after others, or a long record of a WARC file whose Content-Length is wrong; a member of an archive is not read twice. Unpack the archive.",
             url=self.url,
         )
 

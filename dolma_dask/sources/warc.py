@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None)
     builder = BlockBuilder(stored.section.start.row, converter.schema)
     documents = _Documents(raw)
     most = raw.max_record_bytes
-    for record in read_records(read_pieces(stored, compression), stored.url, most):
+    for record in read_records(partial(_pieces, stored, compression), stored.url, most):
         try:
             fetched = documents.fetched(record)
             if record.size > most:
@@ -88,6 +89,15 @@ def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None)
             yield builder.take()
     if builder:
         yield builder.take()
+
+
+def _pieces(stored: StoredFile, compression: Compression | None) -> Iterator[bytes]:
+    """Return the pieces of a file from its beginning, where it may have been read before."""
+    if stored.position > stored.section.start.offset:
+        info = stored.info
+        stored.rewind()
+        stored.info = info  # which the file is compared with in the end
+    return read_pieces(stored, compression)
 
 
 class _NoDocument(Exception):  # noqa: N818 - nothing is wrong

@@ -4,7 +4,7 @@ As for GPT-3 (Brown et al. 2020, appendix C) texts are compared by n-grams of 13
 `dolma_dask.minhash.tokens`: runs of letters, marks and digits, in folded case and without diacritics; a character of a script without spaces is a word. They are compared by hashes; `dolma_dask.text.ngram_table`
 has the odds.
 
-A stretch is all words on end that n-grams of benchmarks cover. Where the n-gram of an item stands in items before it of the same benchmark, the first of them has it.
+A stretch is all words on end that n-grams of benchmarks cover, each of which shares a word with the one before it, or stands behind it with no more than `NEAR` characters between them. Where the n-gram of an item stands in items before it of the same benchmark, the first of them has it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,9 @@ from dolma_dask.text.kernels import Counts, Floats, Words
 from dolma_dask.text.ngram_table import NgramTable, Numbers
 from dolma_dask.text.stretches import Stretches
 from dolma_dask.text.view import TextView
+
+NEAR = 16
+"""Characters between two n-grams of one stretch that share no word: the end of a sentence or line, no table, drawing or rule."""
 
 
 class Benchmarks(Struct, frozen=True, eq=False):
@@ -70,22 +73,23 @@ def _compare(against: Against, view: TextView) -> Iterator[pa.Array]:
     places = found.places + moved[rows]
     stops = places + found.sizes
     lengths = np.maximum(view.lengths, 1)
+    is_near = np.append(True, starts[1:] - ends[:-1] <= NEAR)
 
-    every = Stretches.of(rows, places, stops)
+    every = Stretches.of(rows, places, stops, is_near)
     begins, sizes = starts[every.starts], ends[every.stops - 1] - starts[every.starts]
     words_of_each = (every.stops - every.starts).astype(np.float64)
     yield _spans(len(view), every.keys, begins, begins + sizes, words_of_each)
     yield np.bincount(every.keys, sizes, len(view)) / lengths
 
     names, benchmarks = len(known.names), known.benchmark_of[found.items].astype(np.int64)
-    every = Stretches.of(rows * names + benchmarks, places, stops)
+    every = Stretches.of(rows * names + benchmarks, places, stops, is_near)
     pairs, inverse = np.unique(every.keys, return_inverse=True)
     sums = np.bincount(inverse, ends[every.stops - 1] - starts[every.starts])
     owners, own = pairs // names, pairs % names
     yield _numbers(len(view), owners, _labels(known.names, "shares"), own, sums / lengths[owners])
 
     items = len(known.rows)
-    every = Stretches.of(rows * items + found.items, places, stops)
+    every = Stretches.of(rows * items + found.items, places, stops, is_near)
     owners, own = every.keys // items, every.keys % items
     begins, stretch_ends, scores = (
         starts[every.starts],
@@ -188,6 +192,7 @@ TAGGERS = (
         "contamination",
         _TYPES,
         _nothing,
+        version=2,
         description="What of the text stands in benchmarks of yours, by n-grams of 13 words: where, how much, of which items.",
         meanings={
             "stretches": "each run of words that n-grams of benchmarks cover, and how many words it has",

@@ -1,15 +1,16 @@
 """Contamination, by a look at every place of a text for every size of an n-gram."""
 
-from itertools import groupby
-
 import token_oracle
 from hypothesis import strategies as st
+
+from dolma_dask.taggers.contamination import NEAR
 
 ORACLES: dict[str, object] = {}  # it needs benchmarks: `tests/property/test_contamination.py` gives some
 NAMES = ("odd", "even")
 
 few = st.lists(
-    st.sampled_from(["a", "B", "é", "ab-c", "語", "。", "ﬃ", "e\u0301", "\u200d", "\n"]), max_size=24
+    st.sampled_from(["a", "B", "é", "ab-c", "語", "。", "ﬃ", "e\u0301", "\u200d", "\n", "-" * (NEAR - 1)]),
+    max_size=24,
 )
 texts = few.map(" ".join) | few.map("".join)
 
@@ -25,11 +26,17 @@ def table_of(items, ngram, least):
     return known
 
 
-def runs(covered, places):
-    """Words on end, as (begin, end, number of words)."""
-    ordered = sorted(covered)
-    for _, run in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
-        own = [word for _, word in run]
+def runs(grams, places):
+    """Words on end in n-grams (begin, end), as (begin, end, number of words): parted where two words have none in common and too many characters between them."""
+    inside = {word for begin, end in grams for word in range(begin + 1, end)}
+    own = []
+    for word in sorted({word for gram in grams for word in range(*gram)}):
+        is_near = own and own[-1] == word - 1 and places[word][0] - places[word - 1][1] <= NEAR
+        if own and not (word in inside or is_near):
+            yield places[own[0]][0], places[own[-1]][1], float(len(own))
+            own = []
+        own.append(word)
+    if own:
         yield places[own[0]][0], places[own[-1]][1], float(len(own))
 
 
@@ -43,7 +50,7 @@ def contamination(text, places, known):
                 if gram in grams:
                     item = grams[gram]
                     for key in (None, name, item):
-                        covered.setdefault(key, set()).update(range(at, at + size))
+                        covered.setdefault(key, set()).add((at, at + size))
                     counts[item] = counts.get(item, 0) + 1
     stretches = list(runs(covered.get(None, ()), places))
 

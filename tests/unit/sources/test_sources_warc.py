@@ -6,6 +6,7 @@ import hashlib
 import json
 import tarfile
 import zlib
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,10 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
         "the end of the record after 200 bytes",
     ),
     "length beyond the end": (response(page("x"), content_length="90000"), "90,000 bytes behind the head"),
+    "length far beyond the end": (
+        response(page("x"), content_length="99999999999"),
+        "99,999,999,999 bytes behind the head",
+    ),
     "no length": (response(page("x"), content_length=""), "Content-Length with a number"),
     "odd length": (response(page("x"), content_length="-7"), "Content-Length with a number"),
     "no type": (response(page("x"), warc_type=""), "a field WARC-Type"),
@@ -286,17 +291,20 @@ def test_damaged_records(kind: str, suffix: str, tmp_path: Path) -> None:
 
 def test_records_in_any_pieces() -> None:
     """Records do not depend on where the pieces of a file begin."""
-    bad = [DAMAGED[kind][0] for kind in ("length too small", "length too large", "no record", "no length")]
+    bad = [
+        *(DAMAGED[kind][0] for kind in ("length too small", "length too large", "no record", "no length")),
+        *(response(page("x"), content_length=length) for length in ("4500", "99999", "99999")),
+    ]
     large = warc_record("resource", b"y" * 5_000)
     data = gzip.decompress(
         warc_file([*(one for each in bad for one in (GOOD, each)), GOOD, large, b"\r\n\r\n", GOOD])
     )
-    whole = list(read_records(iter([data]), "a", 4_000))
+    whole = list(read_records(lambda: iter([data]), "a", 4_000))
     assert [one.size for one in whole if one.type == "resource"] == [5_000]
     assert sum(one.damage != "" for one in whole) == len(bad)
     for size in (1, 3, 64, 1000, 5001):
-        pieces = iter([data[at : at + size] for at in range(0, len(data), size)])
-        assert list(read_records(pieces, "a", 4_000)) == whole, size
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert list(read_records(partial(iter, pieces), "a", 4_000)) == whole, size
 
 
 @pytest.mark.parametrize("cut", [3, 30, 250, 600])
@@ -304,8 +312,10 @@ def test_records_in_any_pieces() -> None:
 def test_truncated_files(cut: int, suffix: str, tmp_path: Path) -> None:
     data = warc_file([GOOD, response(page("w" * 900))])
     content = data if suffix.endswith("gz") else gzip.decompress(data).rstrip()
-    with pytest.raises(StageError, match="truncated"):
-        converted(tmp_path, content[: -min(cut, 250) if suffix.endswith("gz") else -cut], f"raw/a.{suffix}")
+    content = content[: -min(cut, 250) if suffix.endswith("gz") else -cut]
+    for options in ({}, {"max_record_bytes": 500, "on_bad_record": "quarantine"}):
+        with pytest.raises(StageError, match="truncated"):
+            converted(tmp_path, content, f"raw/a.{suffix}", **options)
 
 
 def test_large_records(tmp_path: Path) -> None:
