@@ -165,7 +165,7 @@ class Replaced(Struct, frozen=True):
     def whole(self) -> npt.NDArray[np.bool_]:
         """Rows (n,) whose text was replaced as one span."""
         first = self.selected[np.minimum(self.cut[:-1], max(len(self.selected) - 1, 0))]
-        return self.changed & (first[:, 0] == 0) & (first[:, 1] == self.lengths)
+        return np.asarray(self.changed & (first[:, 0] == 0) & (first[:, 1] == self.lengths), np.bool_)
 
     @property
     def count(self) -> int:
