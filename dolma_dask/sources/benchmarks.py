@@ -9,6 +9,7 @@ import mmap
 import os
 import posixpath
 import time
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -272,6 +273,8 @@ def _rows(url: str) -> Iterator[tuple[int, Any]]:
                     raise _bad(
                         url, row, f"{counted(block.oversize_bytes, 'byte')}, too long for an item", line
                     )
+                if row == 1:
+                    line = line.removeprefix(BOM_UTF8)
                 if line.strip():
                     yield row, _object(url, row, line) if is_json else _line(url, row, line)
     finally:
