@@ -165,7 +165,8 @@ class Replaced(Struct, frozen=True):
     def whole(self) -> npt.NDArray[np.bool_]:
         """Rows (n,) whose text was replaced as one span."""
         first = self.selected[np.minimum(self.cut[:-1], max(len(self.selected) - 1, 0))]
-        return np.asarray(self.changed & (first[:, 0] == 0) & (first[:, 1] == self.lengths), np.bool_)
+        is_whole: npt.NDArray[np.bool_] = (first[:, 0] == 0) & (first[:, 1] == self.lengths)
+        return is_whole & self.changed
 
     @property
     def count(self) -> int:

@@ -1,5 +1,6 @@
 """What stands in a file of a benchmark: its items by row, and the texts of an item."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -52,6 +53,8 @@ def read_rows(url: str) -> Iterator[tuple[int, Any]]:
                     raise _bad(
                         url, row, f"{counted(block.oversize_bytes, 'byte')}, too long for an item", line
                     )
+                if row == 1:
+                    line = line.removeprefix(BOM_UTF8)
                 if line.strip():
                     yield row, _object(url, row, line) if is_json else _line(url, row, line)
     finally:

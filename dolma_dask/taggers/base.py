@@ -251,6 +251,7 @@ class ViewTagger:
     )
     files: tuple[str, ...] = ()
     load: Callable[[Mapping[str, Open]], Scorer] | None = None
+    loads_first: bool = False  # its files are small: what is wrong with them is told before anything runs
     note: Callable[[Scorer], str] | None = None  # what people should know of what was loaded, if anything
     tokenize: "Callable[[TokenEngine], Scorer] | None" = None
     against: "Callable[[Against], Mapping[str, Any]] | None" = None

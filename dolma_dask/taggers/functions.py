@@ -30,6 +30,9 @@ SCALARS: Mapping[type, pa.DataType] = {
 }
 
 
+_ADVICE = "Call its `.function` on this text to see why; let it return None where there is no value."
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionTagger:
     """A tagger that calls a function; made by `dolma_dask.taggers.registry.tagger`."""
@@ -147,12 +150,12 @@ class FunctionTagger:
     def _row_error(self, batch: pa.RecordBatch, row: int, error: BaseException) -> DataError:
         identity = batch.column("id")[row].as_py() if "id" in batch.schema.names else None
         known = "" if identity is None else f" (id {identity!r})"
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        called, advice = getattr(self.function, "calls", (self.function, _ADVICE))
+        code = getattr(inspect.unwrap(called), "__code__", None)
         file = code.co_filename if code else ""
         what = str(error) if isinstance(error, DataError) else what_failed(error, file)
         return DataError(
-            f"tagger {self.name!r} failed on row {row} of the batch{known}: {what}. "
-            "Call its `.function` on this text to see why; let it return None where there is no value.",
+            f"tagger {self.name!r} failed on row {row} of the batch{known}: {what}. {advice}",
             tagger=self.name,
             row=row,
             id=identity,

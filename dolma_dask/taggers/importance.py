@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import UsageError
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Open, Scorer, ViewTagger
 from dolma_dask.taggers.labels import check_names
@@ -120,17 +120,17 @@ def count_buckets(view: TextView, counts: Counts) -> int:
 
 
 def read_counts(open_file: Open, name: str) -> BucketCounts:
-    """Read a count file; raise `DataError` if it is none, or counts nothing."""
+    """Read a count file; raise `UsageError` if it is none, or counts nothing."""
     with open_file() as file:
         try:
             found = msgspec.json.decode(file.read(), type=BucketCounts)
         except msgspec.DecodeError as error:
-            raise DataError(
+            raise UsageError(
                 f"{name}: {error}; expected counts of {BUCKETS:,} buckets. Make them anew: dolma-dask word-buckets DATASET --to {PurePosixPath(name).name}",
                 name=name,
             ) from None
     if not any(found.counts):
-        raise DataError(
+        raise UsageError(
             f"{name} counts no word; expected those of a dataset with some. Make it anew.", name=name
         )
     return found
@@ -198,6 +198,7 @@ TAGGERS = (
         decimals=_DECIMALS,
         files=("importance/*.json",),
         load=_load,
+        loads_first=True,
         source="dolma-dask word-buckets makes one of a dataset: importance/source.json of what documents are drawn from, and importance/NAME.json of each target.",
         differs="Another hash: weights that RedPajama-V2 has published can be attached, but not made anew.",
     ),

@@ -4,7 +4,9 @@ While such a file is executed, the modules of the toolkit that it may import are
 its spans, as there; ``defaults`` without a span write nothing. Each document costs Python objects, as in the toolkit.
 """
 
+import inspect
 import json
+import operator
 import re
 import sys
 import threading
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import DataError, UsageError
 from dolma_dask.functions.digest import digest
 from dolma_dask.functions.places import execute_file, what_failed
 from dolma_dask.taggers.base import Kind, Tagger
@@ -226,7 +228,7 @@ def _file_of(module: str) -> str:
     return spec.origin
 
 
-def _lifted(name: str, tagger: type, version: str) -> Tagger:
+def _lifted(name: str, tagger: type[BaseTagger], version: str) -> Tagger:
     with_metadata = issubclass(tagger, BaseTaggerWithMetadata)
     reads = ("text", "id", "source", "metadata") if with_metadata else ("text", "id", "source")
     kinds: dict[str, Kind] = {"labels": "labels"}
@@ -236,7 +238,7 @@ def _lifted(name: str, tagger: type, version: str) -> Tagger:
 class _Predict:
     """Calls a tagger of the toolkit, which each process makes once."""
 
-    def __init__(self, tagger: type) -> None:
+    def __init__(self, tagger: type[BaseTagger]) -> None:
         self._class = tagger
         self._made: Any = None
         self._why: UsageError | None = None
@@ -244,6 +246,17 @@ class _Predict:
 
     def __reduce__(self) -> Any:
         return type(self), (self._class,)
+
+    @property
+    def calls(self) -> tuple[Any, str]:
+        """What is called of it, and what people should do where that fails."""
+        predict = inspect.unwrap(self._class.predict)
+        code = getattr(predict, "__code__", None)
+        place = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+        return (
+            predict,
+            f"Call {self._class.__name__}().predict{place} on a Document with this text to see why; let it return a DocResult, without spans where there are none.",
+        )
 
     def prepare(self) -> None:
         """Make the tagger; raise `UsageError` each time if that fails, since it is the fault of no document."""
@@ -267,10 +280,18 @@ class _Predict:
         else:
             document = DocumentWithMetadata(source, id, text, metadata=json.loads(metadata or "{}") or {})
         try:
-            spans = self._made.predict(document).spans
+            found = self._made.predict(document)
         except ImportError as error:
             raise ImportError(f"{error}; {_STOOD_IN}") from error
-        return sorted(
-            ((span.type, span.start, span.end, float(span.score)) for span in spans),
-            key=lambda span: span[1:3],
-        )
+        if not hasattr(found, "spans"):
+            raise DataError(f"predict returned {found!r:.80}; expected a DocResult")
+        return sorted(map(_labelled, found.spans), key=lambda span: span[1:3])
+
+
+def _labelled(span: Any) -> tuple[str, int, int, float]:
+    try:
+        return span.type, operator.index(span.start), operator.index(span.end), float(span.score)
+    except (AttributeError, TypeError, ValueError):
+        raise DataError(
+            f"predict returned the span {span!r:.120}; expected a Span of whole numbers start and end, a type, and a number as score"
+        ) from None

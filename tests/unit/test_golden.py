@@ -113,7 +113,7 @@ GOLDEN = {
             "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 2,
             "verbs.tag.VERSION": 2,
-            "reading.kept.transform.VERSION": 3,
+            "reading.kept.transform.VERSION": 4,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
@@ -127,16 +127,16 @@ GOLDEN = {
         digest="3ebfab0fb7bc90b0db6a99e6106088a2",
     ),
     "transform": Golden(
-        versions={"verbs.transform.verb.VERSION": 1, "reading.kept.transform.VERSION": 3},
+        versions={"verbs.transform.verb.VERSION": 1, "reading.kept.transform.VERSION": 4},
         digest="db509292fa9c9a3fa7acc342197563e4",
     ),
-    "mix": Golden(versions={"reading.kept.transform.VERSION": 3}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
+    "mix": Golden(versions={"reading.kept.transform.VERSION": 4}, digest="8a4f48b2a4ac1a15840eb819e9e9907f"),
     "mix dropped": Golden(
-        versions={"outputs.dropped.VERSION": 1, "reading.kept.transform.VERSION": 3},
+        versions={"outputs.dropped.VERSION": 1, "reading.kept.transform.VERSION": 4},
         digest="3bf66b1440895e2a26c5e67e6a2897cb",
     ),
     "mix packed": Golden(
-        versions={"reading.kept.transform.VERSION": 3, "outputs.cutting.PACKING_VERSION": 1},
+        versions={"reading.kept.transform.VERSION": 4, "outputs.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
     ),
     "quantiles": Golden(

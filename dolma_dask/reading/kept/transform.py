@@ -40,7 +40,7 @@ from dolma_dask.text.kernels import Bools
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """Unicode's White_Space, which does not count for the least length of a text."""
 
-VERSION = 3
+VERSION = 4
 """Raised whenever mix writes other bytes for the same input and rule."""
 
 _ALWAYS = ("id", "source", "text")

@@ -199,12 +199,14 @@ def _tagger(item: TaggerLike) -> Tagger:
 
 
 def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
-    """Refuse taggers whose package or files are not there."""
+    """Refuse taggers whose package or files are not there, or whose files are of no use."""
     for tagger in taggers:
         if isinstance(tagger, ViewTagger):
             message = tagger.lacks(has_files=bool(artifacts.used_by(tagger)))
             if message is not None:
                 raise UsageError(message)
+            if tagger.loads_first:
+                artifacts.loaded(tagger)
 
 
 def _notes(taggers: Sequence[Tagger], artifacts: Artifacts) -> Iterator[str]:

@@ -58,6 +58,20 @@ def test_documents_are_weighed_by_counts_of_datasets(root):
         )
 
 
+def test_counts_that_are_of_no_use_are_refused_before_anything_runs(root):
+    count(root, "source")
+    models = root / "models"
+    for content, message in [
+        (None, "importance/source.json, of what"),
+        ("{", "a.json: .*expected counts of"),
+    ]:
+        if content:
+            (models / "importance/a.json").write_text(content)
+        with pytest.raises(UsageError, match=message):
+            dk.tag(str(root / "v0"), "importance", artifacts=str(models), progress=False)
+    assert not (root / "v0/attributes").exists()
+
+
 def test_counts_are_no_documents_and_do_not_depend_on_workers(root):
     count(root, "source", scheduler="synchronous")
     first = (root / "models/importance/source.json").read_bytes()

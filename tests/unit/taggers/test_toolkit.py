@@ -169,6 +169,33 @@ def test_what_cannot_be_imported_is_named_with_what_can(root):
         dk.tag(str(root / "v0"), "later_v1", tagger_modules=str(root / "top.py"))
 
 
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("None", "predict returned None; expected a DocResult"),
+        (
+            "DocResult(doc, [Span(0, 1, 'x', score='high')])",
+            "returned the span Span.*'high'.*; expected a Span",
+        ),
+        ("DocResult(doc, [Span(0, None, 'x')])", "returned the span .*; expected a Span"),
+        ("1 / 0", r"ZeroDivisionError: division by zero \(wrong.py, line 6\)"),
+    ],
+)
+def test_what_predict_returns_wrongly_is_told_in_words_of_the_toolkit(root, returned, expected):
+    (root / "wrong.py").write_text(
+        "from dolma import BaseTagger, add_tagger\n"
+        "from dolma.core.data_types import DocResult, Span\n"
+        "@add_tagger('wrong_v1')\n"
+        "class Wrong(BaseTagger):\n"
+        "    def predict(self, doc):\n"
+        f"        return {returned}\n"
+    )
+    with pytest.raises(StageError, match=expected) as caught:
+        dk.tag(str(root / "v0"), "wrong_v1", tagger_modules=str(root / "wrong.py"), scheduler="synchronous")
+    assert "Wrong().predict (wrong.py, line 5)" in str(caught.value)
+    assert ".function" not in str(caught.value)
+
+
 def test_a_tagger_that_cannot_be_made_is_no_fault_of_documents(root):
     (root / "broken.py").write_text(
         "from dolma import BaseTagger, add_tagger\n"

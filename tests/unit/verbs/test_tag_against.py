@@ -154,6 +154,9 @@ def test_benchmarks_are_named_by_files_folders_and_fields(root):
 
     assert names("*/test.jsonl", "sets/zh.txt").names == ("one_test", "zh", "two_test")
     assert names("table.parquet").totals == ((3, 0, 0),)
+    (root / "mark.jsonl").write_text(json.dumps(rows[0]), "utf-8-sig")
+    (root / "mark.txt").write_text(f"\n{LONG}", "utf-8-sig")
+    assert [names(f"mark.{kind}").rows.tolist() for kind in ("jsonl", "txt")] == [[1], [2]]
     by = names("table.parquet", by="set")
     assert (by.names, by.totals, by.rows.tolist()) == (("x", "y"), ((2, 0, 0), (1, 0, 0)), [1, 2, 3])
     for inputs, field, message in [
