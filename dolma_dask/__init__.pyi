@@ -2592,7 +2592,8 @@ def stat(
     Raises
     ------
     UsageError
-        There is no such attribute set, no key that fits, or the regular expression cannot be read.
+        There is no such attribute set, no key that fits, or the regular expression cannot be read; or the report would replace a file that
+        says something else.
     StageError
         Some shards could not be read, for example because attributes do not line up with their documents.
     """

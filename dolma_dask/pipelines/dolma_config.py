@@ -15,8 +15,9 @@ from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.io.patterns import matches
 from dolma_dask.io.yaml_files import Mistakes, References, convert, is_nothing, pairs, read_yaml, scalar
+from dolma_dask.options.base import checked
 from dolma_dask.pipelines.dolma_rows import OPTION, Leaf, find_leaf, leaves
-from dolma_dask.pipelines.signatures import read_options, spellings
+from dolma_dask.pipelines.signatures import command_of, read_options, spellings
 
 CONFIGURATION = "a configuration of the Dolma toolkit in YAML or JSON"
 """Description of the file, for errors about one that is something else."""
@@ -63,6 +64,18 @@ class Given(Struct):
         }
         return {name: value for name, value in made.items() if value not in (None, [])}
 
+    def check_values(self, verb: Any) -> None:
+        """Refuse values that the options of the command here cannot have, by the names and places that they were given."""
+        known = {field.name: field for field in command_of(verb).fields}
+        for leaf, value in self.leaves():
+            to, make = leaf.row.to, leaf.row.value
+            if to not in known or value in (None, []):
+                continue
+            try:
+                checked(known[to], make(value) if make else value)
+            except UsageError as error:
+                self.wrong(leaf.name, str(error).removeprefix(f"{to}="))
+
     def notes(self) -> list[str]:
         """Return notes about options that were given and change nothing."""
         why: dict[str, list[str]] = {}
@@ -85,7 +98,9 @@ def read(kind: type[Struct], words: Sequence[str], file: str | None, verb: Any, 
         _put(node, option, values, kind, mistakes)
     mistakes.check()
     config = converted(node, kind, mistakes)
-    return Given(config, frozenset(_names(node)), places, own, node, mistakes)
+    given = Given(config, frozenset(_names(node)), places, own, node, mistakes)
+    given.check_values(verb)
+    return given
 
 
 def converted(node: Node, kind: type[Struct], mistakes: Mistakes) -> Any:

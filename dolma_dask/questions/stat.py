@@ -4,7 +4,9 @@ Attribute files alone are read, in one pass. Every span of a document counts; an
 that lacks the attribute does not count. The report is the toolkit's (`dolma_dask.figures.toolkit_bins`); quantiles are of all values, true to a 4,096th.
 """
 
+import gzip
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -242,19 +244,22 @@ def stat(dataset: WithAttributes, /, *, options: StatOptions) -> Stat:
     Raises
     ------
     UsageError
-        There is no such attribute set, no key that fits, or the regular expression cannot be read.
+        There is no such attribute set, no key that fits, or the regular expression cannot be read; or the report would replace a file that
+        says something else.
     StageError
         Some shards could not be read, for example because attributes do not line up with their documents.
     """
     part = options.selected(options.open(dataset))
+    known = None
     if options.report is not None:
         check_outside(options.report, part.root)
+        known = None if options.overwrite else _known(options.report)
     sets, names, left_out = _keys(open_attributes(part, options.attributes or part.attributes), options.regex)
     columns = Columns(part, names, {}, {}, sets)
     counted = fold(CountValues(names, options.bins), shards_of(columns, exact=False), options)
     series = tuple(Series(name, *one.told(options.bins)) for name, one in counted.by_name.items())
     if options.report is not None:
-        _write(options.report, series)
+        _write(options.report, series, known)
     return Stat(last_name(part.root), series, (*left_out, *dataset_notes(part)))
 
 
@@ -282,12 +287,43 @@ def _keys(sets: AttributeSets, regex: str | None) -> tuple[AttributeSets, tuple[
     return msgspec.structs.replace(sets, kinds=kinds), names, notes
 
 
-def _write(folder: str, series: Sequence[Series]) -> None:
+def _write(folder: str, series: Sequence[Series], known: bytes | None) -> None:
+    """Write the report; refuse to put it in place of another, `known`, which is left if it says the same."""
     rows = (
         {"name": one.name, "counts": one.counts, "bins": one.bins, "total": one.total, "sum": one.sum}
         for one in series
     )
-    lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    with publish(files.join(files.normalize(folder), REPORT)) as out:
+    lines, url = b"".join(msgspec.json.encode(row) + b"\n" for row in rows), _url(folder)
+    if known is not None and known != lines:
+        raise UsageError(f"{url} is there and holds other values, of other options or files; {_FREE}")
+    with publish(url) as out:
         for part in gzip_member(memoryview(lines)):
             out.write(part)
+
+
+_FREE = "expected a free folder. Choose another, or replace it with --overwrite."
+
+
+def _url(folder: str) -> str:
+    return files.join(files.normalize(folder), REPORT)
+
+
+def _known(folder: str) -> bytes | None:
+    """Return the lines of a report that is there; refuse a file that is none."""
+    url = _url(folder)
+    if files.stat(url) is None:
+        return None
+    try:
+        lines = gzip.decompress(files.read_bytes(url))
+        msgspec.json.Decoder(_Line).decode_lines(lines)
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError):
+        raise UsageError(f"{url} is there and is no report of stat; {_FREE}") from None
+    return lines
+
+
+class _Line(Struct):
+    """Line of a report."""
+
+    name: str
+    counts: list[float]
+    bins: list[float]

@@ -5,7 +5,7 @@ them. Files are joined whole: places in the table are shifted, and nothing is en
 more. Memory: a few MB.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from typing import Annotated, ClassVar
@@ -120,11 +120,20 @@ def reshard(
         all_units=frozenset(names),
         beside=frozenset(_table_of(name) for name in names),
         reads=(IDS, TABLE),
-        notes=(
-            f"{counted(len(copies), 'file')} of {counted(len(rates), 'source')} joined to {len(groups):,}",
-        ),
+        notes=tuple(_notes(copies, rates, groups, options.shards)),
     )
     return engine.run(plan, options).summary
+
+
+def _notes(
+    copies: Sequence[tuple["Pair", int]],
+    rates: Mapping[str, float],
+    groups: Sequence[object],
+    shards: int | None,
+) -> Iterator[str]:
+    yield f"{counted(len(copies), 'file')} of {counted(len(rates), 'source')} joined to {len(groups):,}"
+    if shards is not None and len(groups) < shards:
+        yield f"{counted(len(groups), 'file')} in place of {shards:,} (shards): files are joined whole, and no more of them are taken at these rates"
 
 
 # what is taken
@@ -168,11 +177,28 @@ def _check_source(source: str, root: str) -> None:
         raise UsageError(
             f"{root} and {source} lie in one another; expected a folder apart for the new files."
         )
-    runs = Journal(source, "ragged").runs
-    if runs and runs[-1].is_open:
-        raise UsageError(
-            f"{source} is not finished: a run of ragged was stopped or left shards undone. Run it again first, so that all of its files are taken."
-        )
+    for verb in ("ragged", "reshard"):
+        journal = Journal(source, verb)
+        if journal.runs and journal.runs[-1].is_open:
+            raise UsageError(
+                f"{source} is not finished: a run of {verb} was stopped or left shards undone. Run it again first, so that all of its files are taken."
+            )
+        _check_whole(source, journal)
+
+
+def _check_whole(source: str, journal: Journal) -> None:
+    """Refuse a source without files that its journal knows: they would be left out in silence.
+
+    Files that are cut by size have a record of all of them (``part-0/``), which counts: those of single files may be of an earlier cut.
+    """
+    cut = tuple(f"{unit[:-1]}-" for unit in journal.records if unit.endswith("/"))
+    known = [record for unit, record in journal.records.items() if not unit.startswith(cut)]
+    listed = {info.path for info in files.list_files(source)} if known else set()
+    for path in sorted(file.path for record in known for file in record.files):
+        if path.endswith((IDS, TABLE)) and path not in listed:
+            raise UsageError(
+                f"{source} lacks {path}, which {journal.verb} wrote; expected all files of a finished run. Make it again by the same command, or bring it back."
+            )
 
 
 def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair, int]]:

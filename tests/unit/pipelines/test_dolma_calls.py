@@ -180,6 +180,8 @@ FILES = {
     "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
     "tag {documents: [v0/documents/*, '${unclosed'], taggers: [char_length_v1]}": "line 1, column 30: '${unclosed': a reference that cannot be read",
     "tag {documents: ['${oc.env:A,${d.cache:v0}', '${}', 'a${b'], taggers: [char_length_v1]}": "has 3 mistakes",
+    "tag {documents: [v0/documents/*], processes: -1}": "line 1, column 42: processes: -1; expected a number of processes",
+    "mix {processes: -1}": "line 1, column 13: processes: -1; expected a number of processes",
     "dedupe {documents: [v0/documents/*]}": "dedupe.documents.attribute_name: it is missing",
     "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
     "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",

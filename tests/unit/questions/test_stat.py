@@ -105,3 +105,21 @@ def test_keys_are_chosen_by_a_regular_expression(dataset: Path) -> None:
         dk.stat(dataset, regex="(", **HERE)
     with pytest.raises(UsageError, match="another folder"):
         dk.stat(dataset, report=str(dataset / "attributes/t"), **HERE)
+
+
+def test_a_report_replaces_no_other_unasked(dataset: Path, tmp_path: Path) -> None:
+    """The same command again leaves the same bytes; a report of other options and a foreign file stay."""
+    report, file = str(tmp_path / "out"), tmp_path / "out/summaries.jsonl.gz"
+    dk.stat(dataset, report=report, **HERE)
+    first = file.read_bytes()
+    dk.stat(dataset, report=report, **HERE)
+    with pytest.raises(UsageError, match=r"holds other values.*--overwrite"):
+        dk.stat(dataset, report=report, bins=7, **HERE)
+    assert file.read_bytes() == first
+    for foreign in (b"words", gzip.compress(b"words"), gzip.compress(b"{}\n"), first[:-9]):
+        file.write_bytes(foreign)
+        with pytest.raises(UsageError, match=r"no report of stat.*--overwrite"):
+            dk.stat(dataset, report=report, **HERE)
+        assert file.read_bytes() == foreign
+    dk.stat(dataset, report=report, overwrite=True, **HERE)
+    assert file.read_bytes() == first

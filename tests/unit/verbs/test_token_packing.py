@@ -227,7 +227,11 @@ def test_files_are_taken_as_often_as_rates_say(parts: Path, tmp_path: Path, cut:
 
 
 def test_files_that_are_joined_are_joined_again(parts: Path, tmp_path: Path) -> None:
-    dk.reshard(tmp_path / "one", sources=[str(parts)], **HERE)
+    many = dk.reshard(tmp_path / "one", sources=[str(parts)], shards=9, **HERE)
+    assert "4 files in place of 9 (shards)" in many.notes[1]
+    dk.reshard(
+        tmp_path / "one", sources=[str(parts)], overwrite=True, **HERE
+    )  # fewer files: those before are not missed
     joined(tmp_path, str(tmp_path / "one"), str(parts))
     assert sorted(rows_of(tmp_path / "out")) == sorted(2 * rows_of(parts))
 
@@ -273,3 +277,14 @@ def test_sources_that_cannot_be_are_refused(wild: Path, parts: Path, tmp_path: P
         dk.ragged(wild, tmp_path / "half", tokenizer=tokenizer, format="dolma", **HERE)
     with pytest.raises(UsageError, match="not finished"):
         joined(tmp_path, str(tmp_path / "half"))
+    dk.reshard(tmp_path / "one", sources=[str(parts)], shards=2, **HERE)
+    for size in (300, 3000):  # what the second cut has no more is not missed
+        cut = {"tokenizer": tokenizer, "format": "dolma", "shuffle": True, "max_size": size}
+        dk.ragged(wild, tmp_path / "cut", overwrite=True, **cut, **HERE)
+    joined(tmp_path, str(tmp_path / "cut"))
+    sources = {tmp_path / "one": "000001", parts: "0002-of-00004", tmp_path / "cut": "part-0-00001"}
+    for source, name in sources.items():
+        for path in source.glob(f"*{name}*"):
+            path.unlink()
+        with pytest.raises(UsageError, match=rf"{source} lacks .*{name}"):
+            joined(tmp_path, str(source))
