@@ -162,7 +162,7 @@ def _compare(root: str) -> None:
     listed = Path(root, "ids.txt")
     listed.write_text("a-1\nb-2\n")
     dedupe(root, **_QUIET)
-    dedupe(root, index=f"{root}/index", name="known", **_QUIET)
+    dedupe(root, index=str(Path(root).parent / "index"), name="known", **_QUIET)
     ngrams: Any = {"unit": "paragraph", "ngram": 2, "bloom": f"{root}/seen.bloom", **_QUIET}
     dedupe(root, **ngrams, name="ngrams")
     dedupe(root, **ngrams, name="seen", read_only=True)
@@ -226,7 +226,7 @@ def _find_similar(root: str) -> None:
     for scheme in ("dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"):
         dedupe(root, **fuzzy, name=scheme, scheme=scheme, verify="none")
     dedupe(root, **fuzzy, name="characters", scheme="datasketch", unit="char")
-    dedupe(root, **fuzzy, name="known", index=f"{root}/index")
+    dedupe(root, **fuzzy, name="known", index=str(Path(root).parent / "index"))
     rows = np.random.default_rng(0).integers(0, 300, (4 * FEW, 3), np.uint64)  # fewer need no kernels
     sort_words(without_lone(rows, np.array([len(rows)])))
 
