@@ -8,10 +8,9 @@ import pickle
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from copy import copy
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -110,47 +109,6 @@ def collected(once: Once) -> Path:
         return folder
 
     return once("collected", make)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _commands_are_described_once() -> Iterator[None]:
-    """Describe each command to cyclopts once in a process: to do it for each call takes longer than the rest of a command with little to do."""
-    from cyclopts import App
-    from cyclopts.argument import ArgumentCollection
-
-    from dolma_dask import cli, registry
-
-    make, assemble = cli.make_app, App.assemble_argument_collection
-    apps: dict[Any, App] = {}
-    collections: dict[Any, ArgumentCollection] = {}
-
-    def make_app(called: str | None = None) -> App:
-        verb = registry.COMMANDS.get(called or "")
-        if verb is None:
-            return make(called)
-        key = verb.load()
-        if key not in apps:
-            apps[key] = make(called)
-        return apps[key]
-
-    def assembled(app: App, **options: Any) -> ArgumentCollection:
-        command = app.default_command
-        if options or command is None:
-            return assemble(app, **options)
-        if command not in collections:
-            collections[command] = assemble(app)
-        blank = collections[command]
-        if any(argument.children for argument in blank):
-            return assemble(app)
-        copies = ArgumentCollection(map(copy, blank))
-        for argument in copies:
-            argument.tokens = []  # of this call
-        return copies
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "make_app", make_app)
-        patch.setattr(App, "assemble_argument_collection", assembled)
-        yield
 
 
 def pytest_collection_finish() -> None:
