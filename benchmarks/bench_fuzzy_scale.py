@@ -44,8 +44,8 @@ from dolma_dask.processes import WORKER_ENVIRONMENT
 from dolma_dask.results.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
-from dolma_dask.verbs.dedupe.edges import KEYS, edge_reducer, merge, read_labels
-from dolma_dask.verbs.dedupe.fuzzy import GROUP_BYTES, groups
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, edge_reducer, merge, read_labels
+from dolma_dask.verbs.dedupe.fuzzy.job import GROUP_BYTES, groups
 
 IN_CLUSTERS = 0.3
 """Share of the documents that have near copies."""

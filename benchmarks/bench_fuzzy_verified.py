@@ -39,7 +39,7 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, kernel
-from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignatureOutput, folder_of, signature_key
+from dolma_dask.verbs.dedupe.fuzzy.signatures import GROUP_ROWS, SignatureOutput, folder_of, signature_key
 
 VALUES, BANDS = 16, 4
 """Values of a signature, and bands of four of them."""

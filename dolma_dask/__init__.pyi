@@ -2986,7 +2986,8 @@ def validate(
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
-    compared among the selected files only, and with `sample` only with the earlier files of their names.
+    compared among the selected files only, and with `sample` only with the earlier files of their names. Then, and where a file cannot be read
+    to its end, nothing is said of what might be there: a note says which records or documents were not looked for.
 
     A folder called raw without documents/ is of any form: its files are read as convert reads them. What can be told of them is whether they can be read, how
     many records they hold, and which fields these have.

@@ -50,7 +50,7 @@ def similar_sets(history: History) -> tuple[SimilarSet, ...]:
 
 def _sets(step: Step) -> Iterator[SimilarSet]:
     # most pages are of datasets without near copies
-    from dolma_dask.verbs.dedupe.comparison import comparison_of
+    from dolma_dask.verbs.dedupe.fuzzy.comparison import comparison_of
     from dolma_dask.verbs.dedupe.summary import summarize
 
     for whole in step.records:

@@ -1,4 +1,4 @@
-"""What an index of `dedupe` holds, as its manifests say: a file for each dataset that was put into it, see `dolma_dask.verbs.dedupe.index`."""
+"""What an index of `dedupe` holds, as its manifests say: a file for each dataset that was put into it, see `dolma_dask.verbs.dedupe.index.segments`."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +34,40 @@ _ALIGNED = 64
 
 def from_cache(digest: str, make: Callable[[], Benchmarks]) -> Benchmarks:
     """Return the benchmarks of this digest from the cache, where they are put if they are not there."""
-    made: Benchmarks | None = None
-    with suppress(
-        OSError, RuntimeError, StoreError
-    ):  # nobody's home, or one that is full or cannot be written
-        base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-        path = Path(base) / "dolma_dask" / "benchmarks" / f"{digest}.ngrams"
-        if known := _mapped(path):
+    folder = _folder()
+    if folder is None:
+        return make()
+    path = folder / f"{digest}.ngrams"
+    if known := _mapped(path):
+        return known
+    with _locked(path):
+        if known := _mapped(path):  # another process has made it meanwhile
             return known
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
-            if known := _mapped(path):  # another process has made it meanwhile
-                return known
-            made = make()
+        made = make()
+        with suppress(OSError, StoreError):  # a disk that is full, or not to be written to
             _remove_old(path.parent)
             _write(path, made)
-            return _mapped(path) or made
-    return made or make()
+        return _mapped(path) or made
+
+
+def _folder() -> Path | None:
+    """Return the folder of the files; None for a user without a home."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    except RuntimeError:
+        return None
+    return Path(base) / "dolma_dask" / "benchmarks"
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes of this machine from making the same file; where locks do not work each makes it."""
-    with path.with_suffix(".lock").open("a") as lock:
+    """Keep other processes of this machine from making the same file; where locks do not work, or nothing can be written, each makes it."""
+    with ExitStack() as stack:
         with suppress(ImportError, OSError):
             import fcntl
 
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(path.with_suffix(".lock").open("a")), fcntl.LOCK_EX)
         yield
 
 

@@ -14,7 +14,7 @@ import dolma_dask as dk
 from dolma_dask.minhash.bands import Bands, band_keys, expected_recall, similarity
 from dolma_dask.minhash.components import unite
 from dolma_dask.minhash.ngrams import hash_tokens
-from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.dedupe.fuzzy.signatures import read_signatures
 
 from .test_exact_duplicates import linked, read_rows
 

@@ -14,9 +14,9 @@ from oracles.uniseg import words as unicode_words
 
 from dolma_dask.exchange.contract import key_dtype
 from dolma_dask.testing.taggers import WILD_TEXTS
-from dolma_dask.verbs.dedupe import paragraphs as module
-from dolma_dask.verbs.dedupe.copies import CopiesReducer
-from dolma_dask.verbs.dedupe.paragraphs import Paragraphs, cut, item_keys
+from dolma_dask.verbs.dedupe.paragraphs import job as module
+from dolma_dask.verbs.dedupe.paragraphs.copies import CopiesReducer
+from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs, cut, item_keys
 
 
 def words(text):

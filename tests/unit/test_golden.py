@@ -35,11 +35,11 @@ from dolma_dask.verbs import attach, reshard, signals
 from dolma_dask.verbs.block import job as block_run
 from dolma_dask.verbs.convert import attributes as convert_attributes
 from dolma_dask.verbs.convert import verb as convert
-from dolma_dask.verbs.dedupe import bloom as dedupe_bloom
-from dolma_dask.verbs.dedupe import fuzzy as dedupe_fuzzy
 from dolma_dask.verbs.dedupe import job as dedupe_run
-from dolma_dask.verbs.dedupe import paragraphs as dedupe_paragraphs
-from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.dedupe.bloom import filters as dedupe_bloom
+from dolma_dask.verbs.dedupe.fuzzy import job as dedupe_fuzzy
+from dolma_dask.verbs.dedupe.fuzzy.signatures import read_signatures
+from dolma_dask.verbs.dedupe.paragraphs import job as dedupe_paragraphs
 from dolma_dask.verbs.filter import job as filter_run
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.tag import output as tag
@@ -56,14 +56,14 @@ class Golden(NamedTuple):
 
 GOLDEN = {
     "dedupe fuzzy": Golden(
-        versions={"verbs.dedupe.fuzzy.VERSION": 2, "minhash.schemes.VERSION": 1},
+        versions={"verbs.dedupe.fuzzy.job.VERSION": 2, "minhash.schemes.VERSION": 1},
         digest="2d936630240b3d3e283e2b58308f3cfe",
     ),
     "dedupe exact chosen": Golden(
         versions={"verbs.dedupe.job.VERSION": 3}, digest="f52f9d1dd8715199633ef954fc037a7c"
     ),
     "dedupe fuzzy chosen": Golden(
-        versions={"verbs.dedupe.fuzzy.VERSION": 2, "minhash.schemes.VERSION": 1},
+        versions={"verbs.dedupe.fuzzy.job.VERSION": 2, "minhash.schemes.VERSION": 1},
         digest="3a656a2182161f92467c521e0c817303",
     ),
     "signatures datasketch": Golden(
@@ -100,10 +100,10 @@ GOLDEN = {
         versions={"verbs.convert.attributes.VERSION": 2}, digest="3ce22343e1f4f9fd251f4c561897b7b9"
     ),
     "dedupe paragraphs": Golden(
-        versions={"verbs.dedupe.paragraphs.VERSION": 2}, digest="bbeaca5dcb2ed4a121fde5498d029ac1"
+        versions={"verbs.dedupe.paragraphs.job.VERSION": 2}, digest="bbeaca5dcb2ed4a121fde5498d029ac1"
     ),
     "bloom filter": Golden(
-        versions={"verbs.dedupe.paragraphs.VERSION": 2, "verbs.dedupe.bloom.VERSION": 1},
+        versions={"verbs.dedupe.paragraphs.job.VERSION": 2, "verbs.dedupe.bloom.filters.VERSION": 1},
         digest="6a7b156ff8ebab3c94d262af7782a247",
     ),
     "dedupe": Golden(versions={"verbs.dedupe.job.VERSION": 3}, digest="b05514696f78a37094195c9537cd3dfb"),
@@ -199,18 +199,18 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "attach": {"verbs.attach.VERSION": attach.VERSION},
         "signals": {"verbs.signals.VERSION": signals.VERSION},
         "dedupe": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
-        "dedupe paragraphs": {"verbs.dedupe.paragraphs.VERSION": dedupe_paragraphs.VERSION},
+        "dedupe paragraphs": {"verbs.dedupe.paragraphs.job.VERSION": dedupe_paragraphs.VERSION},
         "bloom filter": {
-            "verbs.dedupe.paragraphs.VERSION": dedupe_paragraphs.VERSION,
-            "verbs.dedupe.bloom.VERSION": dedupe_bloom.VERSION,
+            "verbs.dedupe.paragraphs.job.VERSION": dedupe_paragraphs.VERSION,
+            "verbs.dedupe.bloom.filters.VERSION": dedupe_bloom.VERSION,
         },
         "dedupe fuzzy": {
-            "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
+            "verbs.dedupe.fuzzy.job.VERSION": dedupe_fuzzy.VERSION,
             "minhash.schemes.VERSION": schemes.VERSION,
         },
         "dedupe exact chosen": {"verbs.dedupe.job.VERSION": dedupe_run.VERSION},
         "dedupe fuzzy chosen": {
-            "verbs.dedupe.fuzzy.VERSION": dedupe_fuzzy.VERSION,
+            "verbs.dedupe.fuzzy.job.VERSION": dedupe_fuzzy.VERSION,
             "minhash.schemes.VERSION": schemes.VERSION,
         },
         **{

@@ -24,6 +24,7 @@ from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import place_of
+from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.pages import Pages
 from dolma_dask.sources.plan import is_single
 from dolma_dask.sources.text import own_fields
@@ -81,6 +82,8 @@ class RawDocuments(Struct, frozen=True):
             params["places"] = self._places
         if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_single, paths)):
             params["text_files"] = 2  # before, the fields of records were looked for in them
+        if any(split_suffix(path).kind == "html" for path in paths):
+            params["web_pages"] = 2  # before, they were not in all encodings as browsers mean them
         if self.conversion.skip and any(path.lower().endswith(".tar") for path in paths):
             params["skip"] = self.conversion.skip
         return params

@@ -1,4 +1,4 @@
-"""Flags for all but one of equal documents. Begin with `verb`; a killed run goes on in `job`.
+"""Flags for all but one of equal or similar documents and paragraphs. Begin with `verb`.
 
-`shards` reads keys and writes flags, `survivors` decides who stays, `tally` and `summary` count.
+`job` compares documents by equal values, `fuzzy` by similarity, `paragraphs` compares paragraphs; `bloom` and `index` are what is kept of either for datasets to come.
 """

@@ -19,15 +19,15 @@ from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
 from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
-from dolma_dask.verbs.dedupe.bloom_pass import Ordered, check_no_folder
-from dolma_dask.verbs.dedupe.carried import find_carried
+from dolma_dask.verbs.dedupe.bloom.pieces import Ordered, check_no_folder
+from dolma_dask.verbs.dedupe.bloom.toolkit import open_filter
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.edges import KEYS, bytes_needed
-from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication, groups
+from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, bytes_needed
+from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication, groups
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
-from dolma_dask.verbs.dedupe.paragraphs import ParagraphDeduplication
-from dolma_dask.verbs.dedupe.toolkit_filter import open_filter
+from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
@@ -40,7 +40,7 @@ def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Dedupli
     for other in jobs[1:]:
         _check_same_columns(jobs[0], other)
     if options.index is not None:
-        from dolma_dask.verbs.dedupe.indexed import indexed
+        from dolma_dask.verbs.dedupe.index.exact import indexed
 
         return [indexed(jobs[0], options)]
     if len(jobs) == 1:

@@ -31,7 +31,7 @@ from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.text.timestamps import timestamps
-from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, read_columns, read_readable
+from dolma_dask.verbs.dedupe.fuzzy.signatures import GROUP_ROWS, read_columns, read_readable
 
 Keep = Literal["first", "longest", "newest", "oldest", "highest", "lowest"]
 """The document of a cluster that survives."""

@@ -28,14 +28,15 @@ from dolma_dask.journal import Journal, Record
 from dolma_dask.reading.together import COMPARED
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Int, Words, kernel
-from dolma_dask.verbs.dedupe.bloom import Seen
-from dolma_dask.verbs.dedupe.bloom_pass import (
+from dolma_dask.verbs.dedupe.bloom.filters import Seen
+from dolma_dask.verbs.dedupe.bloom.pieces import (
     FilteredFound,
     FoundReducer,
     Ordered,
     exchange_with_filter,
     head_in,
 )
+from dolma_dask.verbs.dedupe.bloom.toolkit import NOTHING_FOUND, ToolkitFilter
 from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
 from dolma_dask.verbs.dedupe.flags import (
     FLAGS,
@@ -45,7 +46,6 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_survivors,
 )
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
-from dolma_dask.verbs.dedupe.toolkit_filter import NOTHING_FOUND, ToolkitFilter
 
 VERSION = 3
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""

@@ -17,19 +17,17 @@ from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
 from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.results.summary import Summary
+from dolma_dask.verbs.dedupe.bloom.options import BLOOM_OPTIONS, BloomOptions, check_bloom
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
-from dolma_dask.verbs.dedupe.comparison import Comparison, Verify, comparison_of
-from dolma_dask.verbs.dedupe.paragraph_options import (
-    BLOOM_OPTIONS,
+from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison, Verify, comparison_of
+from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs
+from dolma_dask.verbs.dedupe.paragraphs.options import (
     LONGEST_NGRAM,
     PARAGRAPH_OPTIONS,
-    BloomOptions,
     ParagraphOptions,
     Unit,
-    check_bloom,
     check_unit,
 )
-from dolma_dask.verbs.dedupe.paragraphs import Paragraphs
 
 _COMPARED = (
     "similarity",

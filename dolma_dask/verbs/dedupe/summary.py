@@ -20,8 +20,7 @@ from dolma_dask.reading.indexes import IndexedDataset, index_table
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Column, Table
-from dolma_dask.verbs.dedupe.bloom import FilterHead
-from dolma_dask.verbs.dedupe.comparison import Comparison, comparison_of
+from dolma_dask.verbs.dedupe.bloom.filters import FilterHead
 from dolma_dask.verbs.dedupe.flags import (
     LARGEST,
     MAX_SOURCES,
@@ -30,6 +29,7 @@ from dolma_dask.verbs.dedupe.flags import (
     merged_counts,
     size_words,
 )
+from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison, comparison_of
 
 LEFT_OUT = ("documents_excluded", "documents_without_group")
 """Counts of documents that take no part."""
@@ -341,7 +341,7 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
 
 def _paragraph_tables(step: Recorded) -> Iterator[Table]:
     """Yield the table of each set of spans of paragraphs."""
-    from dolma_dask.verbs.dedupe.paragraph_summary import summarize as summarize_paragraphs
+    from dolma_dask.verbs.dedupe.paragraphs.summary import summarize as summarize_paragraphs
 
     sets: defaultdict[str, list[Record]] = defaultdict(list)
     for record in step.records:

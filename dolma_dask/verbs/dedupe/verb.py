@@ -1,6 +1,6 @@
 """dedupe: flag every document but one of those that are equal or similar, over all shards of a dataset.
 
-Equal ones (`dolma_dask.verbs.dedupe.job`) have the same text, id or other value; for similar ones see `dolma_dask.verbs.dedupe.fuzzy`. Each shard is read once. 24 bytes per document go through the exchange, which holds 32 MB of them in memory at a time; 40 bytes per
+Equal ones (`dolma_dask.verbs.dedupe.job`) have the same text, id or other value; for similar ones see `dolma_dask.verbs.dedupe.fuzzy.job`. Each shard is read once. 24 bytes per document go through the exchange, which holds 32 MB of them in memory at a time; 40 bytes per
 document wait on disk until the flags of its shard are written. The survivor is the first by the requested order, then in the listing: the
 flags are the same for any number of workers.
 """
@@ -19,10 +19,10 @@ from dolma_dask.io import files
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
-from dolma_dask.verbs.dedupe.bloom_pass import lease_of_filter
+from dolma_dask.verbs.dedupe.bloom.pieces import lease_of_filter
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
-from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.index import check_place, lease_of
+from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.index.segments import check_place, lease_of
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
 
@@ -94,7 +94,7 @@ def dedupe(
         jobs = jobs_of(datasets, options)
         summary = joined(run_jobs(jobs, options, as_one=True))
     if options.index is not None:
-        from dolma_dask.verbs.dedupe.own_segment import with_index
+        from dolma_dask.verbs.dedupe.index.own_segment import with_index
 
         summary = with_index(summary, options.index, datasets[0], options.set_name)
     if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
@@ -134,7 +134,7 @@ def _check_key(dataset: Dataset, options: DedupeOptions) -> None:
 
 def _audited(dataset: Dataset, options: DedupeOptions) -> DedupeSummary:
     """Audit a comparison, and say which options an audit does not look at."""
-    from dolma_dask.verbs.dedupe.audit import AuditSummary, run_audit
+    from dolma_dask.verbs.dedupe.fuzzy.audit import AuditSummary, run_audit
 
     if options.dry_run:
         summary = AuditSummary("dedupe --audit", dataset.root, comparison=options.comparison)

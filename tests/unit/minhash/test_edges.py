@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from dolma_dask.exchange.contract import to_records
 from dolma_dask.minhash.components import flatten, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
-from dolma_dask.verbs.dedupe.edges import KEYS, EdgeReducer
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, EdgeReducer
 
 DOCUMENTS = 30
 

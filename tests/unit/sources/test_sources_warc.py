@@ -180,6 +180,11 @@ CODED: dict[str, tuple[bytes, str, dict[str, str]]] = {
     "meta": (page("Füße", '<meta charset="iso-8859-1">', "latin-1"), "", {}),
     "wrong charset": (page("Füße", encoding="latin-1"), "; charset=utf-8", {}),
     "unknown charset": (page("Füße"), "; charset=unicode_escape", {}),
+    "blanks for a charset": (
+        page("Füße", f"<meta charset={' ' * 4_000}>"),
+        f"; charset={' ' * 500_000};",
+        {},
+    ),
     "UTF-16": (b"\xff\xfe" + page("Füße", encoding="utf-16-le"), "; charset=utf-8", {}),
     "no type": (page("Füße").replace(b"<html>", b"<!DOCTYPE html>\n<html>"), "none", {}),
     "old line ends": (page("Füße"), "\n", {}),

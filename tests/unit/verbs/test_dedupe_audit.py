@@ -17,9 +17,9 @@ from dolma_dask.display import percent
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.minhash.bands import Bands, expected_recall
 from dolma_dask.minhash.schemes import MinHash
-from dolma_dask.verbs.dedupe import audit
-from dolma_dask.verbs.dedupe.edges import BandEmitter
-from dolma_dask.verbs.dedupe.planting import LEVELS, TOLERANCE, plant
+from dolma_dask.verbs.dedupe.fuzzy import audit
+from dolma_dask.verbs.dedupe.fuzzy.edges import BandEmitter
+from dolma_dask.verbs.dedupe.fuzzy.planting import LEVELS, TOLERANCE, plant
 
 from .conftest import write_lines
 from .report_pages import QUIET

@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import CorruptFileError, DiskFullError, SourceChangedError, UsageError
 from dolma_dask.io.publish import writer_space
-from dolma_dask.verbs.dedupe.bloom import (
+from dolma_dask.verbs.dedupe.bloom.filters import (
     BLOCK_WORDS,
     PARTS,
     BloomFilter,
@@ -24,7 +24,7 @@ from dolma_dask.verbs.dedupe.bloom import (
     read_head,
     wrong_shares,
 )
-from dolma_dask.verbs.dedupe.bloom_pass import FilterJoin, lease_of_filter, look_at
+from dolma_dask.verbs.dedupe.bloom.pieces import FilterJoin, lease_of_filter, look_at
 
 from .conftest import read_lines, write_lines
 

@@ -15,9 +15,9 @@ from dolma_dask import cli
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
 from dolma_dask.verbs.dedupe.choice import ChoiceStage
-from dolma_dask.verbs.dedupe.clusters import ClusterReducer
-from dolma_dask.verbs.dedupe.ngram_sets import NgramReducer
-from dolma_dask.verbs.dedupe.signatures import SignatureOutput
+from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterReducer
+from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import NgramReducer
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignatureOutput
 
 from .conftest import failing, read_lines, write_lines
 

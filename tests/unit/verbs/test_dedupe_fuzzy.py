@@ -28,12 +28,13 @@ from dolma_dask.errors import (
 from dolma_dask.io import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, band_keys
-from dolma_dask.verbs.dedupe import edges, fuzzy, verification
-from dolma_dask.verbs.dedupe.clusters import ClusterOutput, ClusterReducer, ClusterTable
-from dolma_dask.verbs.dedupe.edges import EdgeReducer, MergeStage
-from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer
-from dolma_dask.verbs.dedupe.signatures import SignatureReader, SignedShard, read_signatures
-from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer
+from dolma_dask.verbs.dedupe.fuzzy import edges, verification
+from dolma_dask.verbs.dedupe.fuzzy import job as fuzzy
+from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterOutput, ClusterReducer, ClusterTable
+from dolma_dask.verbs.dedupe.fuzzy.edges import EdgeReducer, MergeStage
+from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignatureReader, SignedShard, read_signatures
+from dolma_dask.verbs.dedupe.fuzzy.verification import CompareReducer, PairReducer, SignReducer
 
 from .conftest import failing, read_lines, write_lines
 

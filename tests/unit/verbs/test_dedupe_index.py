@@ -17,8 +17,8 @@ from dolma_dask.engine.lease import leased
 from dolma_dask.errors import CorruptFileError, StageError, UsageError
 from dolma_dask.exchange import passes
 from dolma_dask.exchange.staged import Limits
-from dolma_dask.verbs.dedupe import indexed
-from dolma_dask.verbs.dedupe.index import prepare
+from dolma_dask.verbs.dedupe.index import exact as indexed
+from dolma_dask.verbs.dedupe.index.segments import prepare
 
 from .conftest import read_lines
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dolma_dask.minhash.schemes import MinHash
-from dolma_dask.verbs.dedupe import ngram_sets
-from dolma_dask.verbs.dedupe.ngram_sets import SETS, SHARE, JaccardReducer, NgramReducer, Texts
+from dolma_dask.verbs.dedupe.fuzzy import ngram_sets
+from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import SETS, SHARE, JaccardReducer, NgramReducer, Texts
 
 TEXTS = Texts((), (), MinHash(), None, shift=60)
 

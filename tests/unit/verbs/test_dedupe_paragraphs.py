@@ -9,7 +9,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
-from dolma_dask.verbs.dedupe import paragraph_flags
+from dolma_dask.verbs.dedupe.paragraphs import flags
 
 from .conftest import read_lines, write_lines
 
@@ -124,7 +124,7 @@ def test_datasets_groups_rules_and_parts(tmp_path):
 
 def test_a_document_of_very_many_paragraphs(tmp_path, monkeypatch):
     """Neighbours become one span; a row that no reader would take is an error."""
-    monkeypatch.setattr(paragraph_flags, "JOINED", 6)
+    monkeypatch.setattr(flags, "JOINED", 6)
     root = make(tmp_path / "v0", {"a.jsonl": ["a", "a\n" * 9 + "b\n" + "a\n" * 9]})
     dk.dedupe(root, unit="paragraph", **HERE)
     assert read(tmp_path / "v0")[1][""] == [[0, 18, 1], [20, 38, 1]]
@@ -135,7 +135,7 @@ def test_a_document_of_very_many_paragraphs(tmp_path, monkeypatch):
 
 
 def test_shares_are_written_as_none_or_all_only_if_they_are():
-    shares = paragraph_flags.told_apart(np.array([0, 1e-9, 0.5, 1 - 1e-7, 1]))
+    shares = flags.told_apart(np.array([0, 1e-9, 0.5, 1 - 1e-7, 1]))
     assert [round(share, 5) for share in shares.tolist()] == [0, 0.00001, 0.5, 0.99999, 1]
 
 

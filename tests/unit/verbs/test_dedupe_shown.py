@@ -10,9 +10,9 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, collision_probability
-from dolma_dask.verbs.dedupe.clusters import ClusterReducer, MemberEmitter
-from dolma_dask.verbs.dedupe.comparison import comparison_of
 from dolma_dask.verbs.dedupe.flags import LARGEST, SIZE_EDGES, add_sizes, count_sizes, size_words
+from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterReducer, MemberEmitter
+from dolma_dask.verbs.dedupe.fuzzy.comparison import comparison_of
 
 from .conftest import write_lines
 from .report_pages import QUIET, lines_of, page_of, stages

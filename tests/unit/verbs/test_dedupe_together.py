@@ -21,8 +21,8 @@ from dolma_dask.errors import (
     UsageError,
 )
 from dolma_dask.journal import Journal
-from dolma_dask.verbs.dedupe.clusters import ClusterOutput
 from dolma_dask.verbs.dedupe.flags import DuplicateOutput
+from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterOutput
 from dolma_dask.verbs.dedupe.job import Deduplication
 
 from .conftest import failing, read_lines, write_lines

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dolma_dask.exchange.contract import to_records
-from dolma_dask.verbs.dedupe.clusters import NOWHERE
-from dolma_dask.verbs.dedupe.index_kernels import OLD
-from dolma_dask.verbs.dedupe.indexed import KnownReducer
-from dolma_dask.verbs.dedupe.indexed_fuzzy import KnownPairs
+from dolma_dask.verbs.dedupe.fuzzy.clusters import NOWHERE
+from dolma_dask.verbs.dedupe.index.exact import KnownReducer
+from dolma_dask.verbs.dedupe.index.fuzzy import KnownPairs
+from dolma_dask.verbs.dedupe.index.kernels import OLD
 
 FIRST = 1000
 FIELDS = {3: ["hi", "lo", "location"], 4: ["hi", "lo", "rank", "location"], 2: ["key", "docno"]}

@@ -13,7 +13,7 @@ import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import redpajama
 from dolma_dask.minhash.published import sign_redpajama
-from dolma_dask.verbs.dedupe.signatures import read_signatures
+from dolma_dask.verbs.dedupe.fuzzy.signatures import read_signatures
 
 from .conftest import read_lines, write_lines
 

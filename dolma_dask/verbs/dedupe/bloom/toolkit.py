@@ -21,7 +21,7 @@ from dolma_dask.text.bits import address_of, byte_at, high_product
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Words, kernel
 from dolma_dask.text.xxh3 import word32, word64
-from dolma_dask.verbs.dedupe.bloom import (
+from dolma_dask.verbs.dedupe.bloom.filters import (
     BLOCK_BITS,
     FilterHead,
     Keys,

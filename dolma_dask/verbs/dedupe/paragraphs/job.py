@@ -30,14 +30,14 @@ from dolma_dask.text.kernels import Bools, Bytes, Counts, Words
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.word_breaks import load_word_breaks
 from dolma_dask.text.xxh3 import hash_pieces, hash_strings
-from dolma_dask.verbs.dedupe.bloom import Keys, Seen
+from dolma_dask.verbs.dedupe.bloom.filters import Keys, Seen
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.copies import CopiesReducer
 from dolma_dask.verbs.dedupe.job import Deduplication, SurvivorReducer, document_columns, ranks_of
-from dolma_dask.verbs.dedupe.paragraph_cuts import find_paragraphs
-from dolma_dask.verbs.dedupe.paragraph_flags import ParagraphOutput, ParagraphSource
-from dolma_dask.verbs.dedupe.paragraph_summary import ParagraphSummary, summarize
-from dolma_dask.verbs.dedupe.word_ngrams import find_ngrams, powers
+from dolma_dask.verbs.dedupe.paragraphs.copies import CopiesReducer
+from dolma_dask.verbs.dedupe.paragraphs.cuts import find_paragraphs
+from dolma_dask.verbs.dedupe.paragraphs.flags import ParagraphOutput, ParagraphSource
+from dolma_dask.verbs.dedupe.paragraphs.ngrams import find_ngrams, powers
+from dolma_dask.verbs.dedupe.paragraphs.summary import ParagraphSummary, summarize
 
 VERSION = 2
 """Raised whenever other paragraphs are flagged, or in another way, for the same input and arguments."""

@@ -32,9 +32,9 @@ from dolma_dask.reading.columns import find_columns
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.table import Column, Table
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.fuzzy import FuzzyDeduplication
-from dolma_dask.verbs.dedupe.planting import LEVELS, Copy, plant, shingle_sets
+from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison
+from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.fuzzy.planting import LEVELS, Copy, plant, shingle_sets
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 
 PAIRS = 200

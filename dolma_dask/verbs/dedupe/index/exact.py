@@ -30,9 +30,12 @@ from dolma_dask.options.records import budget
 from dolma_dask.reading.indexes import FORMAT
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.clusters import NOWHERE
 from dolma_dask.verbs.dedupe.flags import largest_of, largest_survivors
-from dolma_dask.verbs.dedupe.index import (
+from dolma_dask.verbs.dedupe.fuzzy.clusters import NOWHERE
+from dolma_dask.verbs.dedupe.index.kernels import flag_known
+from dolma_dask.verbs.dedupe.index.merges import MergeTable
+from dolma_dask.verbs.dedupe.index.own_segment import index_for, shards_of
+from dolma_dask.verbs.dedupe.index.segments import (
     OTHER_OPTIONS,
     SHARDS,
     Index,
@@ -44,11 +47,8 @@ from dolma_dask.verbs.dedupe.index import (
     prepare,
     write_small,
 )
-from dolma_dask.verbs.dedupe.index_kernels import flag_known
 from dolma_dask.verbs.dedupe.job import VERSION, Deduplication, ExactDeduplication, KeyEmitter
-from dolma_dask.verbs.dedupe.merges import MergeTable
 from dolma_dask.verbs.dedupe.options import DedupeOptions
-from dolma_dask.verbs.dedupe.own_segment import index_for, shards_of
 
 OLD_FLAGS = np.dtype([("location", "<u8"), ("size", "<u8"), ("old", "<u8")])
 """`FLAGS` of a document, and the location of its survivor in the index; `NOWHERE` where that is of the same dataset."""
@@ -265,7 +265,7 @@ def indexed(job: Deduplication, options: DedupeOptions) -> Indexed:
     if isinstance(job, ExactDeduplication):
         made: Indexed = IndexedExact(**known, index=index)
     else:
-        from dolma_dask.verbs.dedupe.indexed_fuzzy import IndexedFuzzy
+        from dolma_dask.verbs.dedupe.index.fuzzy import IndexedFuzzy
 
         made = IndexedFuzzy(**known, index=index)
     made.check()

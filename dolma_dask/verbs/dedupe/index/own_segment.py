@@ -14,14 +14,14 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.reading.indexes import indexed_datasets
-from dolma_dask.verbs.dedupe.index import (
+from dolma_dask.verbs.dedupe.index.merges import IndexedShards
+from dolma_dask.verbs.dedupe.index.segments import (
     SHARDS,
     Index,
     Segment,
     open_index,
     place_of,
 )
-from dolma_dask.verbs.dedupe.merges import IndexedShards
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 
 

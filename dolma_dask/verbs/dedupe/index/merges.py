@@ -18,7 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.clusters import GROUP_ROWS, NOWHERE
+from dolma_dask.verbs.dedupe.fuzzy.clusters import GROUP_ROWS, NOWHERE
 
 _PATHS = ["dataset", "shard", "old_dataset", "old_shard"]
 

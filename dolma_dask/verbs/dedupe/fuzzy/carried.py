@@ -34,7 +34,14 @@ from dolma_dask.journal import Journal, Record, canonical
 from dolma_dask.minhash.schemes import ABSENT, MinHash, Signatures
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.signatures import FOLDER, VERB, DocumentSigner, decoded, folder_of, values_of
+from dolma_dask.verbs.dedupe.fuzzy.signatures import (
+    FOLDER,
+    VERB,
+    DocumentSigner,
+    decoded,
+    folder_of,
+    values_of,
+)
 
 CHECKED = 8
 """Documents of a block (2 MiB) whose text is signed, to be compared with the signature that was found."""

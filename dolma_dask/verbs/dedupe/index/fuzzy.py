@@ -31,8 +31,9 @@ from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import label_clusters, root_bit
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.clusters import MEMBERS, NOWHERE, MemberEmitter, mark_members
-from dolma_dask.verbs.dedupe.edges import (
+from dolma_dask.verbs.dedupe.flags import add_sizes, count_sizes, largest_of, largest_survivors
+from dolma_dask.verbs.dedupe.fuzzy.clusters import MEMBERS, NOWHERE, MemberEmitter, mark_members
+from dolma_dask.verbs.dedupe.fuzzy.edges import (
     KEYS,
     MATCHES,
     VERIFIED,
@@ -43,15 +44,14 @@ from dolma_dask.verbs.dedupe.edges import (
     label_type,
     write_numbers,
 )
-from dolma_dask.verbs.dedupe.flags import add_sizes, count_sizes, largest_of, largest_survivors
-from dolma_dask.verbs.dedupe.fuzzy import VERSION, FuzzyDeduplication
-from dolma_dask.verbs.dedupe.index import Segment
-from dolma_dask.verbs.dedupe.index_kernels import OLD, STATE, known_pairs
-from dolma_dask.verbs.dedupe.indexed import Indexed
-from dolma_dask.verbs.dedupe.kept_signatures import KeptBands, KeptDocuments, KnownMerges
-from dolma_dask.verbs.dedupe.signatures import VERSION as SIGNED_VERSION
-from dolma_dask.verbs.dedupe.signatures import SignedShard
-from dolma_dask.verbs.dedupe.verification import PAIRS, shift_of
+from dolma_dask.verbs.dedupe.fuzzy.job import VERSION, FuzzyDeduplication
+from dolma_dask.verbs.dedupe.fuzzy.signatures import VERSION as SIGNED_VERSION
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard
+from dolma_dask.verbs.dedupe.fuzzy.verification import PAIRS, shift_of
+from dolma_dask.verbs.dedupe.index.exact import Indexed
+from dolma_dask.verbs.dedupe.index.kept_signatures import KeptBands, KeptDocuments, KnownMerges
+from dolma_dask.verbs.dedupe.index.kernels import OLD, STATE, known_pairs
+from dolma_dask.verbs.dedupe.index.segments import Segment
 
 OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
 """`MEMBERS`, and where in the shard that does not exist the survivor is; `NOWHERE` if it is a new document."""

@@ -30,7 +30,6 @@ from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
 from dolma_dask.verbs.dedupe.choice import Keep, read_ranks
-from dolma_dask.verbs.dedupe.edges import MATCHES, Labels, read_labels, read_numbers
 from dolma_dask.verbs.dedupe.flags import (
     DuplicateOutput,
     DuplicateSink,
@@ -40,7 +39,8 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_of,
     largest_survivors,
 )
-from dolma_dask.verbs.dedupe.signatures import SignedShard, read_lengths, read_rows
+from dolma_dask.verbs.dedupe.fuzzy.edges import MATCHES, Labels, read_labels, read_numbers
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, read_lengths, read_rows
 
 MEMBERS = np.dtype(
     [("location", "<u8"), ("cluster", "<u8"), ("size", "<u8"), ("survives", "<u8"), ("matches", "<u8")]

@@ -28,7 +28,7 @@ from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.text.columns import for_kernel
-from dolma_dask.verbs.dedupe.bloom import (
+from dolma_dask.verbs.dedupe.bloom.filters import (
     BLOCK_WORDS,
     PARTS,
     VERSION,

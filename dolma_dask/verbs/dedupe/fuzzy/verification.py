@@ -19,8 +19,8 @@ from dolma_dask.minhash.bands import similarity
 from dolma_dask.minhash.edges import STATE, star_edges
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.edges import VERIFIED
-from dolma_dask.verbs.dedupe.signatures import SignatureReader, SignedShard, holding
+from dolma_dask.verbs.dedupe.fuzzy.edges import VERIFIED
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignatureReader, SignedShard, holding
 
 PAIRS = np.dtype([("low", "<u8"), ("high", "<u8")])
 """Two documents; the first word is shifted up (`shift_of`), so that the exchange can share out its work by it."""

@@ -24,8 +24,8 @@ from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.choice import written_since
-from dolma_dask.verbs.dedupe.edges import VERIFIED
-from dolma_dask.verbs.dedupe.signatures import SignedShard, holding
+from dolma_dask.verbs.dedupe.fuzzy.edges import VERIFIED
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, holding
 
 SHARE = (1 << 16) - 1
 """A similarity is kept as a multiple of 1 / `SHARE`."""

@@ -18,9 +18,9 @@ from dolma_dask.minhash.bands import band_records
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import chosen_rows
-from dolma_dask.verbs.dedupe.edges import KEYS, BandEmitter, read_numbers
-from dolma_dask.verbs.dedupe.merges import MergeTable
-from dolma_dask.verbs.dedupe.signatures import GROUP_ROWS, SignedShard, read_columns, read_signatures
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, read_numbers
+from dolma_dask.verbs.dedupe.fuzzy.signatures import GROUP_ROWS, SignedShard, read_columns, read_signatures
+from dolma_dask.verbs.dedupe.index.merges import MergeTable
 
 _ROWS = np.uint64((1 << ROW_BITS) - 1)
 

@@ -32,9 +32,10 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.records import budget
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
-from dolma_dask.verbs.dedupe.carried import CarriedSignatures, CarriedSigner, found_elsewhere
 from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
-from dolma_dask.verbs.dedupe.clusters import (
+from dolma_dask.verbs.dedupe.flags import add_sizes, largest_clusters
+from dolma_dask.verbs.dedupe.fuzzy.carried import CarriedSignatures, CarriedSigner, found_elsewhere
+from dolma_dask.verbs.dedupe.fuzzy.clusters import (
     ClusterOutput,
     ClusterReducer,
     ClusterTable,
@@ -42,13 +43,11 @@ from dolma_dask.verbs.dedupe.clusters import (
     SignedSource,
     check_place,
 )
-from dolma_dask.verbs.dedupe.comparison import Comparison
-from dolma_dask.verbs.dedupe.edges import KEYS, BandEmitter, edge_reducer, merge
-from dolma_dask.verbs.dedupe.flags import add_sizes, largest_clusters
-from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
-from dolma_dask.verbs.dedupe.ngram_sets import JaccardReducer, NgramReducer, Texts
-from dolma_dask.verbs.dedupe.signatures import VERB as SIGNED_VERB
-from dolma_dask.verbs.dedupe.signatures import (
+from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, edge_reducer, merge
+from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer, Texts
+from dolma_dask.verbs.dedupe.fuzzy.signatures import VERB as SIGNED_VERB
+from dolma_dask.verbs.dedupe.fuzzy.signatures import (
     DocumentSigner,
     SignatureOutput,
     SignedShard,
@@ -58,8 +57,9 @@ from dolma_dask.verbs.dedupe.signatures import (
     signed_tasks,
     staged_shard,
 )
+from dolma_dask.verbs.dedupe.fuzzy.verification import CompareReducer, PairReducer, SignReducer, shift_of
+from dolma_dask.verbs.dedupe.job import Deduplication, document_columns
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
-from dolma_dask.verbs.dedupe.verification import CompareReducer, PairReducer, SignReducer, shift_of
 
 VERSION = 2
 """Raised whenever other documents are flagged, or in another way, for the same input and arguments."""

@@ -28,7 +28,7 @@ from dolma_dask.reading.sets import share_key
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.verbs.dedupe.flags import MAX_SOURCES, merged_counts
-from dolma_dask.verbs.dedupe.paragraph_marks import mark_paragraphs
+from dolma_dask.verbs.dedupe.paragraphs.marks import mark_paragraphs
 
 PARAGRAPH_TALLIED = ("documents", "paragraphs", "duplicates", "characters", "characters_marked", "copies")
 """Counts for each source; the last one is the most often that a paragraph is there whose survivor is of it."""

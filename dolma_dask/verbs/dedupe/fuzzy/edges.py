@@ -39,7 +39,7 @@ from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, st
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.verbs.dedupe.choice import chosen_rows
-from dolma_dask.verbs.dedupe.signatures import SignedShard, read_signatures
+from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, read_signatures
 
 VERSION = 1
 """Raised when the staging files change for the same edges."""

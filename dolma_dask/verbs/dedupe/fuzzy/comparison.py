@@ -14,7 +14,7 @@ from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_band
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.results.parts import Fact
 from dolma_dask.text.kernels import Floats
-from dolma_dask.verbs.dedupe.ngram_sets import SHARE, slack
+from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import SHARE, slack
 
 Verify = Literal["signatures", "ngrams", "none"]
 """Comparison of documents that share a band, before they are joined: by their signatures, and then by their n-grams."""

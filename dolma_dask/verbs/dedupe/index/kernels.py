@@ -3,7 +3,7 @@
 import numpy as np
 
 from dolma_dask.text.kernels import Int, Words, kernel
-from dolma_dask.verbs.dedupe.clusters import NOWHERE
+from dolma_dask.verbs.dedupe.fuzzy.clusters import NOWHERE
 
 
 @kernel

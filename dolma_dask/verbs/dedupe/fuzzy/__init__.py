@@ -1,0 +1,1 @@
+"""Similar documents: signatures, bands, edges and clusters; begin with `job`."""

@@ -1,0 +1,1 @@
+"""Duplicates among paragraphs, exact or by n-grams of their words; begin with `job`."""
