@@ -30,7 +30,7 @@ def found(rows, limits, block=7):
     for place, (hash_, weight, group) in enumerate(rows):
         table[place] = (hash_, weight, place, group)
     blocks = [table[start : start + block] for start in range(0, len(rows), block)]
-    return find_cuts(lambda: blocks, 4, lambda group, total: limits[group])
+    return find_cuts(lambda: blocks, 4, lambda totals, documents: limits)
 
 
 @given(ROWS, st.lists(st.one_of(st.none(), st.integers(0, 120)), min_size=4, max_size=4), st.integers(0, 40))

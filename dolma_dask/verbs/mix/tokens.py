@@ -4,7 +4,7 @@ Everything that can be wrong with them is checked before a document is read or w
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
+
+_DISTRUSTS = "distrusts"
+"""Parameter of a tokenizer that changes no id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,24 @@ class TokenOptions(Struct, frozen=True):
             return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
         assert self.hdf5 is not None
         return self.hdf5.opened(), 0
+
+    def check_counted(self, column: str, counted: Mapping[str, Any]) -> None:
+        """Refuse files of another tokenizer than the one with which the tokens in a column were counted, by its parameters."""
+        for one in self._every:
+            params = one.opened().params()
+            if {**params, _DISTRUSTS: None} != {**counted, _DISTRUSTS: None}:
+                raise UsageError(
+                    f"tokens were counted ({column}) with a tokenizer of fingerprint {counted.get('tokenizer')}, and those in {one.to} are made with "
+                    f"{one.tokenizer}, {params['tokenizer']}, or treat special tokens in texts in another way; expected the same. Count with it: dolma-dask "
+                    f"tag ... --taggers tokens --tokenizer {one.tokenizer}; or let the mix count, which encodes all texts twice: --unit tokens."
+                )
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What may make other tokens of a text than are counted."""
+        for one in self.ragged:
+            if one.compat is not None or one.segment_before_tokenization:
+                yield f"budget: tokens are counted of whole texts as they are; those in {one.to} are made in another way, and may be a few more or less"
 
     def encoding(self, make: Callable[[], S]) -> S:
         """Run work that makes them; see `by_definition_if_engines_differ`."""
