@@ -7,6 +7,7 @@ Arithmetic is in fractions: numbers of tokens are exact, whatever their size. `d
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
@@ -45,9 +46,9 @@ class Budget(Struct, frozen=True):
         shares, limits = self._shares_of(totals), self._limits(totals)
         largest = _largest(shares, limits)
         total = largest if self.total is None or (self.is_trial and self.total > largest) else self.total
-        wanted = _amounts(total, shares)
-        if any(amount > limits[label] for label, amount in wanted.items()):
+        if total > largest:
             raise UsageError("\n".join(self._too_little(total, shares, totals)))
+        wanted = _amounts(total, shares)
         return {label: _take(wanted.get(label, 0), there) for label, there in totals.items()}
 
     def params(self) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class Budget(Struct, frozen=True):
         parts = ", ".join(f"{_name(label)} {100 * amount / most:.4g} %" for label, amount in other.items())
         all_of_it = "Other shares give all of it" if most == total else f"No shares give more than {most:,}"
         yield f"{all_of_it}: {_words(other)} ({parts})"
-        needed = max(-(-amount // totals[label]) for label, amount in wanted.items())
+        needed = max(ceil(total * share / totals[label]) for label, share in shares.items())
         yield f"Or take documents more often: --max-epochs {needed}"
 
 
