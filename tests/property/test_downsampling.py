@@ -130,6 +130,14 @@ def test_a_budget_takes_documents_as_the_definition_does(rows, parts, total, max
     assert smaller <= times, "a larger budget holds the documents of a smaller one"
 
 
+@given(ROWS, st.integers(1, 4))
+def test_whole_epochs_take_each_document_as_often(rows, max_epochs):
+    """Also those that weigh nothing, and none of them once more."""
+    rows = [(hash_, weight, 0) for hash_, weight, _ in [*rows, (5, 1, 0)]]
+    times, _ = fits(rows, given={"a": "100%"}, tokens=None, max_epochs=max_epochs)
+    assert times == dict.fromkeys(range(len(rows)), max_epochs)
+
+
 def check_told(rows, message, total, options):
     """What a message proposes can be had, and no more of it."""
     there = Counter()

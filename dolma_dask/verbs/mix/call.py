@@ -179,7 +179,7 @@ def run_mix(
         remove_abandoned(documents.root, "mix")  # by a packed mix that was stopped and is no longer requested
     if documents is not None and outputs.packing is not None and tokens is not None and not mixed.planned:
         others = tokens.of_packed(documents.root, dataset.source, name, options)
-    tables = () if table is None else (table.table(),)
+    tables = (table.table(),) if table is not None and table.is_budget else ()
     if documents is not None and not mixed.planned and (note := write_card(documents.root, tables)):
         mixed = replace(mixed, notes=(*mixed.notes, note))
     return _with_others(mixed, others)

@@ -340,6 +340,15 @@ def test_a_rehearsal_on_some_shards_takes_what_they_have(corpus):
     assert groups["web"].wanted / groups["code"].wanted == pytest.approx(4 / 3, abs=0.02)
 
 
+def test_a_rehearsal_of_a_pipeline_takes_what_its_shards_have(corpus, tokenizer):
+    tag = f"{{dataset: {corpus}, taggers: [tokens], tokenizer: {tokenizer}}}"
+    mix = f"{{dataset: {corpus}, to: {corpus.parent}/v1, budget: {{web: 50%, code: 50%}}, tokens: 1200, max_epochs: 2}}"
+    (corpus.parent / "p.yaml").write_text(f"stages:\n  - tag: {tag}\n  - mix: {mix}\n")
+    assert run(str(corpus.parent / "p.yaml"), prune=1, progress=False).exit_status == 0
+    assert 0 < len(documents(corpus.parent / "v1-rehearsal-1")) < 180
+    assert run(str(corpus.parent / "p.yaml"), progress=False).exit_status == 0
+
+
 def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus):
     options = {"budget": WORDS, "tokens": 1500, "max_epochs": 4}
     mixed(corpus, "whole", **options)
