@@ -59,7 +59,7 @@ class Rehearsal:
             values["allow_unmatched"] = (
                 True  # a list may have none of the documents of some shards, or of a sample
             )
-        if values.get("budget") or values.get("tokens"):
+        if stage.entry.name == "mix" and (values.get("budget") or values.get("tokens")):
             # some shards, or a sample, may have less than the budget: as a trial it takes what there is
             values["prune"] = values.get("prune", _ALL_SHARDS)
         return replace(stage, arguments=values)

@@ -49,6 +49,9 @@ MAX_DESCRIBED = 100
 TOKENIZERS = "tokenizers"
 """Name, in what records tell, of the parameters of the tokenizer of each tagger that has one."""
 
+DISTRUSTS = "distrusts"
+"""Parameter of a tokenizer about the engine that makes its ids, which are the same by any."""
+
 _GONE = "is gone"
 """Change of a file that is not there any more."""
 
@@ -309,14 +312,14 @@ class Catalog(Struct, frozen=True, dict=True):
             **{key: kind for kinds in known for key, kind in kinds.items()},
         }
 
-    def tokenizers(self, name: str, key: str) -> list[Mapping[str, Any] | None]:
-        """Return the parameters of the tokenizers with which files of a set got a key of theirs, each once; None where no record tells."""
+    def tokenizers(self, name: str, key: str) -> list[Mapping[str, Any]]:
+        """Return the parameters of the tokenizers with which files of a set got a key of theirs, each once; empty ones where no record tells."""
         tagger = key.removeprefix(f"{name}__").rpartition("__")[0]
-        found: list[Mapping[str, Any] | None] = []
-        for info in self._files_of(name).values():
-            _, record = self._records.get(info.path, ("", None))
-            known = record.info.get(TOKENIZERS, {}).get(tagger) if record else None
-            found += [] if known in found else [known]
+        found: list[Mapping[str, Any]] = []
+        for path in (info.path for info in self._files_of(name).values()):
+            known = self._records[path][1].info if path in self._records else {}
+            params = known.get(TOKENIZERS, {}).get(tagger, {})
+            found += [] if params in found else [params]
         return found
 
     def expect_labels(self, names: Sequence[str], wanted: str) -> bool:

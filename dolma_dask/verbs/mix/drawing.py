@@ -128,19 +128,19 @@ def _check_tokenizer(columns: Columns, column: str, tokens: "TokenOptions | None
     if columns.sets is None or column not in columns.sets.columns:
         return
     makers = Catalog(columns.dataset).tokenizers(*columns.sets.columns[column])
-    if len(makers) > 1:
+    known = [one for one in makers if one]
+    if len(known) > 1:
         raise UsageError(
-            f"{column} was counted with several tokenizers, or no journal says with which; expected one. Count anew: dolma-dask tag {columns.dataset.root} "
+            f"{column} was counted with {len(known)} tokenizers; expected one. Count anew: dolma-dask tag {columns.dataset.root} "
             "--taggers tokens --tokenizer NAME --overwrite."
         )
     if tokens is None:
         return
+    for one in known:
+        tokens.check_counted(column, one)
+    if len(known) < len(makers):
+        yield f"no journal says with which tokenizer {column} was counted; the budget takes it to be that of the files"
     yield from tokens.notes
-    for one in makers:
-        if one is None:
-            yield f"no journal says with which tokenizer {column} was counted; the budget takes it to be that of the files"
-        else:
-            tokens.check_counted(column, one)
 
 
 def _check_kinds(columns: Columns, full: Mapping[str, str], by: str | None, column: str | None) -> None:

@@ -103,6 +103,10 @@ class DrawnTable(msgspec.Struct, frozen=True, omit_defaults=True):
     def _columns(self) -> Sequence[Column]:
         """Columns of the table of a budget, of a label, its amounts and the sum of all."""
         unit = unit_name(self.unit)
+        documents = (
+            Column("documents there", of=lambda item: item[1].documents_of),
+            Column("documents taken", of=lambda item: item[1].documents),
+        )
         return (
             Column("group", "name", lambda item: item[0] or "(none)"),
             Column(f"{unit} wanted", of=lambda item: item[1].wanted),
@@ -110,8 +114,7 @@ class DrawnTable(msgspec.Struct, frozen=True, omit_defaults=True):
             Column(f"{unit} taken", of=lambda item: item[1].kept),
             Column("share", "share", lambda item: item[1].kept / item[2] if item[2] else None),
             Column("epochs", "real", lambda item: item[1].epochs),
-            Column("documents there", of=lambda item: item[1].documents_of),
-            Column("documents taken", of=lambda item: item[1].documents),
+            *(documents if unit != "documents" else ()),
         )
 
     @property

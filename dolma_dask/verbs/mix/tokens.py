@@ -23,13 +23,11 @@ from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.kept import documents_of, make_files
 from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.outputs.tokenizing import S, by_definition_if_engines_differ
+from dolma_dask.reading.catalog import DISTRUSTS
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.engine import TokenEngine
-
-_DISTRUSTS = "distrusts"
-"""Parameter of a tokenizer that changes no id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +73,8 @@ class TokenOptions(Struct, frozen=True):
     def check_counted(self, column: str, counted: Mapping[str, Any]) -> None:
         """Refuse files of another tokenizer than the one with which the tokens in a column were counted, by its parameters."""
         for one in self._every:
-            params = one.opened().params()
-            if {**params, _DISTRUSTS: None} != {**counted, _DISTRUSTS: None}:
+            params = {name: value for name, value in one.opened().params().items() if name != DISTRUSTS}
+            if params != counted:
                 raise UsageError(
                     f"tokens were counted ({column}) with a tokenizer of fingerprint {counted.get('tokenizer')}, and those in {one.to} are made with "
                     f"{one.tokenizer}, {params['tokenizer']}, or treat special tokens in texts in another way; expected the same. Count with it: dolma-dask "

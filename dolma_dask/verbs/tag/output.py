@@ -27,7 +27,7 @@ from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, Bad
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.placement import Cost, dearer
-from dolma_dask.reading.catalog import TOKENIZERS
+from dolma_dask.reading.catalog import DISTRUSTS, TOKENIZERS
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
@@ -250,7 +250,7 @@ class TagSink(AttributeSink):
                 {
                     FOUND: {name: tally.info() for name, tally in self._tallies.items()},
                     TOKENIZERS: {
-                        item.name: json.loads(item.params) for item in self._taggers if _tokenizes(item)
+                        item.name: _tokenizer_of(item) for item in self._taggers if _tokenizes(item)
                     },
                 }
             ),
@@ -260,6 +260,11 @@ class TagSink(AttributeSink):
 
 def _tokenizes(tagger: Tagger) -> bool:
     return isinstance(tagger, ViewTagger) and tagger.tokenize is not None
+
+
+def _tokenizer_of(tagger: Tagger) -> dict[str, Any]:
+    """Return what decides the tokens of a tagger, whichever engine makes them."""
+    return {name: value for name, value in json.loads(tagger.params).items() if name != DISTRUSTS}
 
 
 def _locked_seconds(tagger: Tagger) -> float:

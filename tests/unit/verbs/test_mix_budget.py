@@ -310,7 +310,7 @@ def test_tokens_must_be_those_of_the_tokenizer_that_is_used(corpus, tokenizer, t
     lengths = [np.load(path).sum() for path in (corpus.parent / "tokens").glob("*.len.npy")]
     assert sum(lengths) == sum(one.kept for one in found.downsampled.groups.values())
     dk.tag(str(corpus), ["tokens"], tokenizer=ragged["tokenizer"], only=["d"], overwrite=True, progress=False)
-    with pytest.raises(UsageError, match="several tokenizers"):
+    with pytest.raises(UsageError, match="counted with 2 tokenizers"):
         mixed(corpus, budget=WORDS)
     dk.tag(str(corpus), ["tokens"], tokenizer=tokenizer, experiment="b", progress=False)
     with pytest.raises(UsageError, match="short for several columns"):
