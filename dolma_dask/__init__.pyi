@@ -1455,8 +1455,11 @@ def mix(
     allow: Sequence[str] = (),
     thresholds: str | Rule | None = None,
     downsample: Mapping[str, float] | Sequence[str] | float | None = None,
+    budget: Mapping[str, str | int] | Sequence[str] | None = None,
+    tokens: str | int | None = None,
+    max_epochs: int = 1,
     by: str | None = None,
-    unit: str = "documents",
+    unit: str | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -1537,12 +1540,23 @@ def mix(
         source and id are taken, equal ones in order, until the next would exceed the number: documents stay whole, and a smaller number takes
         some of those of a larger one. All are read twice: first to find what to keep, in the whole dataset also where `only` names the shards
         to write.
+    budget : list of str, optional
+        Shares of groups in the new version, which add up to 100 %, or a number of tokens for each, as words or as a map: web=40% code=30%
+        books=30%, or web=8B code=500M (K, M, B, T: 10^3 to 10^12). Of other groups nothing is taken. Tokens are counted by the attribute of the
+        tagger tokens, or see `unit`. Of a group with too little, documents are taken several times (`max_epochs`), all as often as that goes
+        and then once more those with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller
+        one. What cannot be had is refused, with the nearest that can.
+    tokens : str, optional
+        Tokens of all groups of `budget`: 20B; by default as many as its shares allow. Without `budget`, groups have the shares that they have.
+    max_epochs : int
+        Times that `budget` takes a document at most.
     by : str, optional
-        Column of the groups of `downsample`: source, an attribute key or metadata.<field>; by default all documents are one group. Documents
-        without a value are in a group with an empty name.
-    unit : str
-        What `downsample` counts: documents, bytes (of text), tokens (by the tokenizer of `ragged`, else of `hdf5`, which doubles its work), or
-        a column with a whole number for each document, such as metadata.tokens.
+        Column of the groups of `downsample` or `budget`: source, an attribute key or metadata.<field>; by default source for a budget, else all
+        documents are one group. Documents without a value are in a group with an empty name.
+    unit : str, optional
+        What `downsample` or `budget` counts: documents (the default of downsample), bytes (of text), tokens (by the tokenizer of `ragged`, else
+        of `hdf5`, which doubles its work), or a column with a whole number for each document, such as metadata.tokens. The default of a budget
+        is the attribute of the tagger tokens, and what `ragged` puts around each document.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional

@@ -176,6 +176,11 @@ class Verbs(VerbLaws):
         "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True, replaces=False, repeats=True),
         "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True, replaces=False),
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, replaces=False, repeats=True),
+        "budgeted": Case(
+            f"""mix WORLD/v0 --to WORLD/budgeted/v1 --where '{RULE}' --budget 'books=60% web=40%' --tokens 60K --max-epochs 4 --shuffle --seed 3 --max-size 40000"""
+            """ --ragged '{"to": "WORLD/budgeted/tokens", "tokenizer": "WORLD/tokenizer.json", "eos": 0}'""",
+            ["budgeted"], others=["--seed 4", "--tokens 50K", "--budget books=70% web=30%", "--max-size 120000"], asks=True, passes=True, replaces=False, repeats=True,
+        ),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{BOOKS}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
         "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{BOOKS}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
         "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{BOOKS}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
@@ -254,6 +259,7 @@ class Verbs(VerbLaws):
         assert run_here(["tag", f"{world}/chosen", "--taggers", "char_length_v1"]) == 0
         assert run_here(["sign", f"{world}/published", f"{world}/tables"]) == 0
         tokens = ["--tokenizer", f"{world}/tokenizer.json", "--format", "dolma"]
+        assert run_here(["tag", f"{world}/v0", "--taggers", "tokens", *tokens[:2]]) == 0
         assert run_here(["ragged", f"{world}/v0", f"{world}/parts", *tokens]) == 0
 
     @classmethod

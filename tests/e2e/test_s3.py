@@ -46,6 +46,7 @@ STEPS = {
     "ragged": "{root}/v1 {root}/tokens --tokenizer {local}/tokenizer.json --eos <|endoftext|>",
     "mix shuffled": "{root}/v0 --to {root}/shuffled --shuffle --seed 3",
     "mix drawn": "{root}/v0 --to {root}/drawn --downsample 0.5 --by source --unit bytes --shards 2",
+    "mix budgeted": "{root}/v0 --to {root}/budgeted --budget web=100% --max-epochs 2 --unit char_length_v1__char_length_v1__length",
     "hdf5": "{root}/v1 {root}/h5 --tokenizer {local}/tokenizer.json --eos <|endoftext|> --pad <|endoftext|> --max-seq-length 64",
     "mix to tokens": "{root}/v0 --to {root}/both/v1 --where {rule} "
     '--ragged {{"to":"{root}/both/tokens","tokenizer":"{root}/tokenizer.json"}} '

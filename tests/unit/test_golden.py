@@ -41,6 +41,7 @@ from dolma_dask.verbs.dedupe.fuzzy import job as dedupe_fuzzy
 from dolma_dask.verbs.dedupe.fuzzy.signatures import read_signatures
 from dolma_dask.verbs.dedupe.paragraphs import job as dedupe_paragraphs
 from dolma_dask.verbs.filter import job as filter_run
+from dolma_dask.verbs.mix import downsampling
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.tag import output as tag
 from dolma_dask.verbs.transform import verb as transform
@@ -134,6 +135,14 @@ GOLDEN = {
     "mix dropped": Golden(
         versions={"outputs.dropped.VERSION": 1, "reading.kept.transform.VERSION": 4},
         digest="3bf66b1440895e2a26c5e67e6a2897cb",
+    ),
+    "mix budgeted": Golden(
+        versions={
+            "reading.kept.transform.VERSION": 4,
+            "outputs.cutting.PACKING_VERSION": 1,
+            "verbs.mix.downsampling.VERSION": 1,
+        },
+        digest="f43db80bfd7a3f2a7d6efe6480540dbc",
     ),
     "mix packed": Golden(
         versions={"reading.kept.transform.VERSION": 4, "outputs.cutting.PACKING_VERSION": 1},
@@ -232,6 +241,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "mix packed": {
             "reading.kept.transform.VERSION": mix_transform.VERSION,
             "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+        },
+        "mix budgeted": {
+            "reading.kept.transform.VERSION": mix_transform.VERSION,
+            "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+            "verbs.mix.downsampling.VERSION": downsampling.VERSION,
         },
         "transform": {
             "verbs.transform.verb.VERSION": transform.VERSION,
@@ -531,6 +545,15 @@ def make_outputs(root: Path) -> dict[str, list[Path]]:
     cut = {"span": "$.attributes.exact", "min_score": 0.5, "replacement": "[{}]"}
     dk.mix(f"{root}/v0", to=f"{root}/packed", replace=[cut], attributes=["exact"], **packed, **options)
     made["mix packed"] = root / "packed/documents"
+    epochs = {
+        "budget": "web=80% w\u00efki=20%",
+        "max_epochs": 3,
+        "shuffle": True,
+        "seed": 5,
+        "max_size": 4000,
+    }
+    dk.mix(f"{root}/v0", to=f"{root}/budgeted", **epochs, **options)
+    made["mix budgeted"] = root / "budgeted/documents"
     dk.hdf5(
         f"{root}/v0",
         f"{root}/h5",

@@ -68,9 +68,11 @@ class Transform:
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
         names += ["documents_too_short"] if options.min_text_length else []
-        names += ["documents_not_sampled", "documents_again"] if options.rate is not None else []
-        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
         self._cuts = recipe.cuts.in_shard(shard.shard.path) if recipe.cuts is not None else None
+        names += ["documents_not_sampled"] if options.rate is not None else []
+        repeats = options.rate is not None or (self._cuts is not None and self._cuts.repeats)
+        names += ["documents_again"] if repeats else []
+        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
         self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
 
     @property
@@ -88,7 +90,7 @@ class Transform:
         rows = MixBlock.of(self._shard, self._recipe, block)
         self.counts["documents_in"] += block.num_rows
         self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
-        kept = self._changed(rows, self._sampled(rows, self._before_cut(rows, self._kept(rows))))
+        kept = self._changed(rows, self._taken(rows, self._kept(rows)))
         self.counts["documents_out"] += kept.batch.num_rows
         self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
         return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
@@ -141,26 +143,30 @@ class Transform:
         for name, mask in zip(self._recipe.conditions, drops, strict=True):
             reasons.add(name, mask)
 
-    def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
-        """Return which of the rows that are kept lie before the cut of their group."""
-        if self._cuts is None or self._recipe.cuts is None:
-            return kept
-        by = self._recipe.cuts.by
-        source, identity = rows.batch.column("source"), rows.batch.column("id")
-        before = pc.and_(kept, self._cuts.kept(source, identity, by and rows.beside(by), rows.numbers))
-        self._leave_out("documents_beyond_cut", pc.and_not(kept, before).to_numpy(zero_copy_only=False))
-        return before
-
-    def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
-        """Return which rows are taken: a mask, or row numbers where some are taken several times."""
+    def _taken(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
+        """Return which of the rows that are kept are taken: a mask, or row numbers where some are taken several times."""
+        if self._cuts is not None and self._recipe.cuts is not None:
+            by = self._recipe.cuts.by
+            source, identity = rows.batch.column("source"), rows.batch.column("id")
+            times = self._cuts.times(source, identity, by and rows.beside(by), rows.numbers)
+            return self._as_often(kept, times, "documents_beyond_cut", may_repeat=self._cuts.repeats)
         rate, seed = self._recipe.options.rate, self._recipe.options.seed
         if rate is None:
             return kept
         times_each, part = divmod(rate, 1.0)
         more = sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
+        times = int(times_each) + more.to_numpy(zero_copy_only=False)
+        return self._as_often(kept, times, "documents_not_sampled", may_repeat=True)
+
+    def _as_often(
+        self, kept: pa.BooleanArray, times: npt.NDArray[np.int64], left_out: str, *, may_repeat: bool
+    ) -> pa.BooleanArray | pa.Int64Array:
+        """Return the rows that are kept, as often as they are taken, next to each other; count those that are not under a name."""
         is_kept = kept.to_numpy(zero_copy_only=False)
-        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * is_kept
-        self._leave_out("documents_not_sampled", is_kept & (times == 0))
+        times = times * is_kept
+        self._leave_out(left_out, is_kept & (times == 0))
+        if not may_repeat:
+            return pa.array(times > 0)
         self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
         return pa.array(np.repeat(np.arange(len(kept)), times))
 
