@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from token_readers import read_all
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 import dolma_dask as dk
 from dolma_dask.engine.documents import DocumentStage
@@ -92,6 +92,35 @@ def test_all_documents_whole_in_files_that_are_not_too_large(
     assert all(one + other > limit * 15 / 16 - most for one, other in pairwise(sizes))
     names = sorted(path.name for path in (tmp_path / "b").iterdir() if path.suffix == ".npy")
     assert names == [f"part-0-{number:05d}.npy" for number in range(len(sizes))]
+
+
+def facts_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+@pytest.mark.parametrize("name", STREAMS)
+def test_records_beside_files_say_what_those_of_shards_say(
+    wild: Path, tmp_path: Path, name: str, more: dict[str, Any]
+) -> None:
+    """Documents whose text is not what its tokens say are counted file by file."""
+    letters = Tokenizer(models.BPE({letter: number for number, letter in enumerate("abdehinorstw ")}, []))
+    letters.add_special_tokens([END_OF_TEXT])
+    letters.save(str(tmp_path / "letters.json"))
+    asked = {"tokenizer": str(tmp_path / "letters.json"), "format": name, "eos": END_OF_TEXT, **HERE}
+    dk.ragged(wild, tmp_path / "a", **asked)
+    dk.ragged(wild, tmp_path / "b", max_size=300, **more, **asked)
+    plain, packed = facts_of(tmp_path / "a"), facts_of(tmp_path / "b")
+    assert len(packed) > len(plain)
+    for path in (("documents_with_lost_characters",), ("special_tokens", "documents")):
+        counts = [[_inside(one, path) for one in facts] for facts in (plain, packed)]
+        assert sum(counts[0]) == sum(counts[1]) > 0
+        assert {*counts[1]} != {counts[1][0]}, "each file has its own"
+    assert all(one["source"] == {"path": "documents", "digests": {}} for one in packed)
+
+
+def _inside(facts: dict[str, Any], path: tuple[str, ...]) -> int:
+    return _inside(facts.get(path[0], {}), path[1:]) if path[1:] else facts.get(path[0], 0)
 
 
 @pytest.mark.parametrize("name", STREAMS)
