@@ -2021,7 +2021,7 @@ def reshard(
     shards : int, optional
         Number of files, of about the same size, in place of `max_size`.
     seed : int
-        Seed of the samples.
+        Seed of the samples; rates that are whole numbers draw none.
     overwrite : bool, optional
         Do everything again, and replace what is there: of other options too, or not made by this tool.
     dry_run : bool, optional

@@ -7,11 +7,12 @@ more. Memory: a few MB.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import floor
 from typing import Annotated, ClassVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, Task, Unit, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.formats.token_files import FORMATS, quoted
+from dolma_dask.formats.token_files import FORMATS, dolma_rows
 from dolma_dask.io import files
 from dolma_dask.io.decompress import read_pieces
 from dolma_dask.io.files import FileInfo
@@ -64,7 +65,9 @@ class ReshardOptions(RunOptions):
         int | None,
         Opt("Number of files, of about the same size, in place of `max_size`.", min=1, max=MAX_FILES),
     ] = None
-    seed: Annotated[int, Opt("Seed of the samples.", min=0, max=2**64 - 1)] = 42
+    seed: Annotated[
+        int, Opt("Seed of the samples; rates that are whole numbers draw none.", min=0, max=2**64 - 1)
+    ] = 42
 
     def check(self) -> None:
         """Refuse two ways to cut files."""
@@ -161,7 +164,9 @@ def _rates(sources: Sequence[str], rates: Sequence[float]) -> dict[str, float]:
     for source, rate in zip(sources, rates or [1.0] * len(sources), strict=True):
         url = files.normalize(source)
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < MAX_FILES:
-            raise UsageError(f"rates: {rate!r} of {source}; expected a number above 0, such as 0.5 or 2.")
+            raise UsageError(
+                f"rates: {rate!r} of {source}; expected a number above 0 and below {MAX_FILES:,}, such as 0.5 or 2."
+            )
         if url in known:
             raise UsageError(
                 f"sources: {source} is given twice; expected each once, with the sum of its rates."
@@ -246,19 +251,21 @@ def _by_number(copies: Sequence[tuple[Pair, int]], number: int) -> list[list[Pai
         raise UsageError(
             f"shards={number}, and a file is taken {most} times; expected {most} or more, since no file holds two copies, or a lower rate."
         )
-    groups, sizes = [list[Pair]() for _ in range(number)], [0] * number
+    groups = [list[Pair]() for _ in range(number)]
+    smallest = [(0, 0, at) for at in range(number)]  # a heap: bytes and files of each
     for pair, count in sorted(copies, key=lambda one: (-one[0].ids.info.bytes, one[0].name)):
-        for place in sorted(range(number), key=lambda at: (sizes[at], len(groups[at]), at))[:count]:
-            groups[place].append(pair)
-            sizes[place] += pair.ids.info.bytes
+        for size, taken, at in [heappop(smallest) for _ in range(count)]:
+            groups[at].append(pair)
+            heappush(smallest, (size + pair.ids.info.bytes, taken + 1, at))
     return [group for group in groups if group]
 
 
 def _item_bytes(pairs: Iterable[Pair]) -> int:
-    """Return the bytes of an id, as the first file that has documents shows them."""
+    """Return the bytes of an id, as the first file that has documents, and as many ids as its table says, shows them."""
     for pair in pairs:
-        if pair.ids.info.bytes and (last := _tokens_of(pair.table)):
-            return pair.ids.info.bytes // last
+        size, tokens = pair.ids.info.bytes, _tokens_of(pair.table) if pair.ids.info.bytes else 0
+        if tokens and size in (2 * tokens, 4 * tokens):
+            return size // tokens
     return 2
 
 
@@ -313,7 +320,8 @@ class JoinFiles(Struct, frozen=True):
             starts, ends = (batch.column(name).to_numpy() for name in ("start", "end"))
             if starts[0] != end or (starts[1:] != ends[:-1]).any():
                 raise _unlike(pair, "documents that do not follow each other")
-            out.write(_lines(batch, shift))
+            sizes, lines = (ends - starts).astype(np.int32), batch.column("loc").to_numpy() - 1
+            out.write(dolma_rows(batch.column("id"), sizes, shift + end, batch.column("src"), lines))
             rows, end = rows + batch.num_rows, int(ends[-1])
         if end * self.item != pair.ids.info.bytes:
             raise _unlike(pair, f"{end:,} tokens")
@@ -362,7 +370,7 @@ def _rows(stored: StoredFile) -> Iterator[pa.RecordBatch]:
             pa.PythonFile(text, "r"),
             csv.ReadOptions(column_names=list(_COLUMNS)),
             csv.ParseOptions(newlines_in_values=True),
-            csv.ConvertOptions(column_types=_COLUMNS, strings_can_be_null=False),
+            csv.ConvertOptions(column_types=_COLUMNS, strings_can_be_null=False, null_values=[]),
         ) as reader:
             yield from (batch for batch in reader if batch.num_rows)
     except pa.ArrowInvalid as error:
@@ -371,16 +379,6 @@ def _rows(stored: StoredFile) -> Iterator[pa.RecordBatch]:
                 f"{stored.url} is no table of documents: {error}; expected lines of start, end, id, source file and line.",
                 url=stored.url,
             ) from error
-
-
-def _lines(batch: pa.RecordBatch, shift: int) -> pa.LargeStringArray:
-    """Return the lines of some documents, with their places shifted."""
-    numbers = (pc.add(batch.column(name), shift) for name in ("start", "end"))
-    fields = [*numbers, quoted(batch.column("id")), quoted(batch.column("src")), batch.column("loc")]
-    texts = (field.cast(pa.large_string()) for field in fields)
-    line = pc.binary_join_element_wise(*texts, pa.scalar(",", pa.large_string()))
-    nothing, end = (pa.scalar(text, pa.large_string()) for text in ("", "\r\n"))
-    return pc.binary_join_element_wise(line, end, nothing)
 
 
 class _Lines:

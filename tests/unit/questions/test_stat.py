@@ -101,6 +101,8 @@ def test_keys_are_chosen_by_a_regular_expression(dataset: Path) -> None:
     assert {one.name for one in dk.stat(dataset, regex="^a$", **HERE).series} == {"a/score", "a/length"}
     with pytest.raises(UsageError, match="found in none of"):
         dk.stat(dataset, regex="^z$", **HERE)
+    with pytest.raises(UsageError, match=r"^s: no numbers or spans"):
+        dk.stat(dataset, regex="^s$", **HERE)
     with pytest.raises(UsageError, match="expected a regular expression"):
         dk.stat(dataset, regex="(", **HERE)
     with pytest.raises(UsageError, match="another folder"):
@@ -110,9 +112,12 @@ def test_keys_are_chosen_by_a_regular_expression(dataset: Path) -> None:
 def test_a_report_replaces_no_other_unasked(dataset: Path, tmp_path: Path) -> None:
     """The same command again leaves the same bytes; a report of other options and a foreign file stay."""
     report, file = str(tmp_path / "out"), tmp_path / "out/summaries.jsonl.gz"
+    dk.stat(dataset, report=report, dry_run=True, **HERE)
+    assert not file.exists()
     dk.stat(dataset, report=report, **HERE)
-    first = file.read_bytes()
+    first, written = file.read_bytes(), file.stat()
     dk.stat(dataset, report=report, **HERE)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
     with pytest.raises(UsageError, match=r"holds other values.*--overwrite"):
         dk.stat(dataset, report=report, bins=7, **HERE)
     assert file.read_bytes() == first
