@@ -65,7 +65,7 @@ class EntryPoints:
         return Extent(size, rows, members if len(members) > 1 else (), checksum)
 
     def attributes(self, info: FileInfo) -> tuple[Member, ...]:
-        """Return the points of an attribute file, the start first."""
+        """Return the points of an attribute file, or another that a record names, the start first."""
         if layout.format_of(info.path) != "parquet":
             return self._recorded(info.path, info.bytes, info.stamp)[1] or (START,)
         if info.path not in self._tables:
