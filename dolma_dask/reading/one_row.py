@@ -1,10 +1,12 @@
-"""One row of a document file, without the others: reading begins at the last known point before it.
+"""One row of a file of documents or attributes, without the others: reading begins at the last known point before it.
 
 Cost: half a gzip member on average, 8 MiB of text as this package writes them; of a file of which no points are known, all that stands before the row.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +15,7 @@ from dolma_dask.formats.json.exact import Field, id_kind
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io.decompress import compression_of, read_pieces
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.stored import START, Member, Section, StoredFile
 
 _PIECE_BYTES = 1 << 18
@@ -107,3 +110,29 @@ def _row_of_table(
 
 def _row(batch: pa.RecordBatch, at: int) -> dict[str, str | None]:
     return {name: batch.column(name)[at].as_py() for name in batch.schema.names}
+
+
+def read_table_row(url: str, row: int, columns: Sequence[str] | None = None) -> dict[str, Any] | None:
+    """Return one row of a Parquet file by column; None if there is no such row. Cost: its row group."""
+    with open_parquet(url) as file:
+        for number in range(file.num_row_groups):
+            count = file.metadata.row_group(number).num_rows
+            if row < count:
+                group = file.read_row_group(number, columns=columns, use_threads=False)
+                return dict(group.slice(row, 1).to_pylist()[0])
+            row -= count
+    return None
+
+
+def read_attributes(url: str, row: int, start: Member = START) -> tuple[str | None, dict[str, Any]]:
+    """Return the id in one row of an attribute file, and its attributes by key: null ones, and those of a row that is not there, are left out."""
+    if layout.format_of(url) == "parquet":
+        found = read_table_row(url, row) or {}
+    else:
+        line = read_line(url, row, start)
+        found = {} if line is None else msgspec.json.decode(line, type=dict[str, Any])
+    inside = found.pop("attributes", None)
+    own = {key: value for key, value in found.items() if key not in ("id", "source", "error")}
+    values = inside if isinstance(inside, dict) else own
+    id = found.get("id")
+    return None if id is None else str(id), {key: value for key, value in values.items() if value is not None}
