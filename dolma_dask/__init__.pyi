@@ -27,6 +27,7 @@ from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.show_tokenizer import TokenizerAnswer
 from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
+from dolma_dask.questions.tracing.explain import Explained
 from dolma_dask.questions.tracing.places import Found
 from dolma_dask.questions.tracing.trace import Traced
 from dolma_dask.questions.versions import Versions
@@ -892,6 +893,80 @@ def estimate(
     -----
     It speaks of the whole pipeline, also of stages that are done already. Downloads are left out. `downsample` to a number of documents and `only` of a
     stage do not shrink with a sample; their stages cost less than it says.
+    """
+
+def explain(
+    id: str,
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    of_source: str | None = None,
+    root: str | None = None,
+    exact: bool = False,
+    source: str | None = None,
+    version: str | None = None,
+    ids_as_text: bool = False,
+    skip: Sequence[str] = (),
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Explained:
+    """Explain a document: its signals among those of all documents, the rules that kept or dropped it, its cluster, and every place where it is.
+
+    Example: dolma-dask explain 7 corpus/wiki/v0
+
+    What is not there, such as signals or clusters, is told in a note.
+
+    Parameters
+    ----------
+    id : str
+        Id of a document.
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    of_source : str, optional
+        Source of the document, where several sources have this id.
+    root : str, optional
+        Where versions and token files are looked for; by default in the folder of the dataset and in those beside it.
+    exact : bool, optional
+        Count the documents below each value, though quantiles.json tells about where it lies.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Explained
+
+    Raises
+    ------
+    UsageError
+        There is no such document, or several sources have the id.
+
+    Examples
+    --------
+    >>> dk.explain("7", "corpus/v0").signals[0].quantile  # doctest: +SKIP
     """
 
 def filter(

@@ -261,6 +261,11 @@ COMMANDS = VERBS | _by_name(
         "Find every place of a document below some roots, by its id.",
     ),
     Verb(
+        "explain",
+        "dolma_dask.questions.tracing.explain:explain",
+        "Explain a document: its signals, the rules that kept or dropped it, its cluster, its places.",
+    ),
+    Verb(
         "cluster script",
         "dolma_dask.questions.cluster.verb:cluster_script",
         "Print the job script of a cluster profile, as it would be submitted.",

@@ -9,14 +9,20 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.exact import Field, id_kind
 from dolma_dask.formats.json.lines import scan_documents
 from dolma_dask.io.decompress import compression_of, read_pieces
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet
+from dolma_dask.io.records import Block
 from dolma_dask.io.stored import START, Member, Section, StoredFile
+from dolma_dask.reading.entry_points import EntryPoints, last_before
+from dolma_dask.reading.reader import AlignedShard, RowRange
 
 _PIECE_BYTES = 1 << 18
 _END = ord("\n")
@@ -136,3 +142,23 @@ def read_attributes(url: str, row: int, start: Member = START) -> tuple[str | No
     values = inside if isinstance(inside, dict) else own
     id = found.get("id")
     return None if id is None else str(id), {key: value for key, value in values.items() if value is not None}
+
+
+def aligned_row(shard: AlignedShard, row: int, points: EntryPoints) -> Block:
+    """Return one row of documents with their attributes, proved as in any other reading.
+
+    Raises `UsageError`: there is no such row. Raises what `AlignedShard.open` does.
+    """
+    document = layout.document_path(shard.shard.path)
+    info = FileInfo(document, shard.shard.bytes, shard.shard.stamp)
+    start = last_before(points.attributes(info), row)
+    sources = tuple(
+        replace(source, start=last_before(points.attributes(source.info), start.row))
+        for source in shard.sources
+    )
+    part = RowRange(Section(start), row - start.row + 1, is_last=False)
+    for block in replace(shard, sources=sources, range=part, digests=False).open():
+        at = row - block.first_row
+        if at < block.num_rows:
+            return Block(block.batch.slice(at, 1), row, tuple(bad for bad in block.bad if bad.row == row))
+    raise UsageError(f"{shard.url} has no row {row:,}; expected a row that is there.")

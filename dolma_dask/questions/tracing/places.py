@@ -135,7 +135,7 @@ class Found(Answer, frozen=True):
         yield Notes(self.notes)
 
 
-_VALUES = 12
+_VALUES = 5
 """Attributes of a set that a terminal shows."""
 
 
@@ -178,7 +178,9 @@ def seen(url: str, roots: Sequence[str]) -> str:
 def _summary(item: AttributePlace) -> str:
     if item.is_stale:
         return "of another document: the documents were written again"
-    shown = [f"{key} {_value(value)}" for key, value in list(item.values.items())[:_VALUES]]
+    shown = [
+        f"{key.rpartition('__')[2]} {_value(value)}" for key, value in list(item.values.items())[:_VALUES]
+    ]
     return ", ".join([*shown, *(["..."] if len(item.values) > _VALUES else [])]) or "nothing"
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dolma_dask.dataset import DEPTH
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
@@ -41,9 +42,9 @@ class Searched(Struct, frozen=True, dict=True):
     options: RunOptions
 
     @classmethod
-    def below(cls, roots: Sequence[str], options: RunOptions) -> "Searched":
+    def below(cls, roots: Sequence[str], options: RunOptions, depth: int = DEPTH) -> "Searched":
         """Return what is below roots; a folder below several of them is searched once."""
-        return cls(tuple(map(roots_below, roots)), options)
+        return cls(tuple(roots_below(root, depth) for root in roots), options)
 
     @cached_property
     def folders(self) -> list[str]:
