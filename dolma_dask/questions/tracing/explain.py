@@ -55,7 +55,9 @@ class Explained(Answer, frozen=True):
         where = [Fact("source", one.source), Fact("shard", one.path), Fact("row", one.row, "integer")]
         yield Facts(f"document {one.id} of {self.dataset}", where)
         names = short_names([signal.name for signal in self.signals])
-        rows = [replace(signal, name=names[signal.name]) for signal in self.signals if signal.value is not None]
+        rows = [
+            replace(signal, name=names[signal.name]) for signal in self.signals if signal.value is not None
+        ]
         yield Table.of("signals", _SIGNALS, rows)
         yield Table.of("versions made of it", _mix_columns(self.roots), self.mixes)
         for cluster in self.clusters:
