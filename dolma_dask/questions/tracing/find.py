@@ -21,7 +21,7 @@ MAX_IDS = 100_000
 
 def ids_of(name: str, given: Any) -> tuple[str, ...]:
     """Return ids, of which an empty one is an id too."""
-    found = (given,) if isinstance(given, str) else tuple(given)
+    found = tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in found:
         if not isinstance(one, str):
             raise UsageError(
