@@ -6,6 +6,7 @@ import random
 import shutil
 from collections import Counter
 
+import h5py
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -162,11 +163,50 @@ def test_trace_of_what_is_found_is_the_document(made, form):
     check_round_trip(made / "corpus/v0", made / f"corpus/tokens/{form}")
 
 
-def test_tokens_of_a_shuffled_packed_mix_are_traced(world):
+@pytest.mark.parametrize("form", ["dolma", "megatron", "datatrove"])
+def test_tokens_of_a_shuffled_packed_mix_are_traced(world, form):
     v0, packed = world / "corpus/v0", world / "packed"
-    how = {"format": "dolma", "shuffle": True, "seed": 3, "max_size": 6000}
+    how = {"format": form, "shuffle": True, "seed": 3, "max_size": 6000}
     dk.ragged(str(v0), str(packed), tokenizer=str(world / "tokenizer.json"), **how, **HERE)
     check_round_trip(v0, packed)
+
+
+@pytest.mark.parametrize("mode", ["LMData", "LMData_VSL"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_of_hdf5_are_traced(world, mode, shuffle):
+    v0, rows = world / "corpus/v0", world / "rows"
+    how = {"mode": mode, "max_seq_length": 64, "max_rows_per_file": 40, "shuffle": shuffle}
+    tokenizer = str(world / "tokenizer.json")
+    dk.hdf5(str(v0), str(rows), tokenizer=tokenizer, **how, **HERE)
+    expected = every_row(v0)
+    ids = tuple({one["id"] for one in expected.values()})
+    tokens, seen = Counter(), set()
+    for one in dk.find(ids, str(rows), **HERE).ids:
+        for place in one.tokens:
+            shown = traced(place)
+            assert shown.dataset == str(v0)
+            own = [part for part in shown.documents if (part.place, part.start) == (place.place, place.start)]
+            assert [part.id for part in own] == [one.id]
+            assert own[0].state == "there"
+            assert expected[place.path, place.document]["id"] == one.id
+            tokens[place.path, place.document] += place.size
+            seen.add((place.file, place.row))
+    assert {place for place, one in expected.items() if len(one["text"]) > 400} <= tokens.keys()
+    assert seen == {
+        (path.name, row) for path in rows.glob("*.h5") for row in range(len(h5py.File(path)["data"]))
+    }
+
+
+@pytest.mark.parametrize("mode", ["LMData", "LMData_VSL"])
+def test_tokens_of_a_row_of_hdf5_are_shown(world, mode):
+    v0, rows, tokenizer = world / "corpus/v0", world / "rows", str(world / "tokenizer.json")
+    dk.hdf5(str(v0), str(rows), tokenizer=tokenizer, mode=mode, max_seq_length=64, **HERE)
+    texts = {one["id"]: one["text"] for one in every_row(v0).values()}
+    for row in range(0, 30, 5):
+        shown = dk.trace(str(next(rows.glob("*.h5"))), row, tokenizer=tokenizer)
+        assert shown.documents
+        for part in shown.documents:
+            assert part.tokens.removesuffix("<|endoftext|>") in texts[part.id]
 
 
 @pytest.mark.parametrize("form", TOKEN_FORMATS)
