@@ -2900,7 +2900,7 @@ def tag(
 def trace(file: str, row: int, /, *, position: int | None = None, tokenizer: str | None = None) -> Traced:
     """Tell which documents a row of a token file is made of: source, id, shard, row, tokens, and whether they are there still.
 
-    Example: dolma-dask trace out/tokens/v0.00000-of-00001.data.npy 7
+    Example: dolma-dask trace out/ragged/v1.00000-of-00001.data.npy 7
 
     Parameters
     ----------

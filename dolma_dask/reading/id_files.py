@@ -149,6 +149,8 @@ def _of_documents(url: str) -> IdRows:
 def _of_clusters(url: str) -> IdRows:
     first = 0
     with open_parquet(url) as file:
+        if "id" not in file.schema_arrow.names:
+            return  # not of ours
         for batch in file.iter_batches(columns=["id"], use_threads=False):
             yield first + np.arange(batch.num_rows), batch.column("id").cast(pa.large_string())
             first += batch.num_rows

@@ -83,6 +83,8 @@ class FolderIndex:
             self.head = msgspec.json.decode(self.index.head, type=Head)
         except NOT_JSON as error:
             raise self.index.damaged("another form") from error
+        if self.head.version != VERSION:
+            raise self.index.damaged(f"version {self.head.version}")
 
     def holds(self, listed: Sequence[IdFile]) -> bool:
         """Tell whether it is of these files."""
@@ -130,14 +132,20 @@ def open_index(root: str, options: RunOptions) -> FolderIndex:
     listed = id_files(root)
     check_files(len(listed), root)
     path = _folder() / f"{xxhash.xxh3_128_hexdigest(files.resolved(root).encode())}.ids"
-    known = _opened(path)
-    if known is not None and known.holds(listed) and not options.overwrite:
+    if (known := _current(path, listed, options)) is not None:
         _mark_used(path)
         return known
     with locked(path):
+        if (known := _current(path, listed, options)) is not None:  # another process has made it meanwhile
+            return known
         remove_old(path.parent)
         _build(path, root, listed, None if options.overwrite else _opened(path), options)
     return FolderIndex(path)
+
+
+def _current(path: Path, listed: Sequence[IdFile], options: RunOptions) -> FolderIndex | None:
+    known = None if options.overwrite else _opened(path)
+    return known if known is not None and known.holds(listed) else None
 
 
 def _mark_used(path: Path) -> None:

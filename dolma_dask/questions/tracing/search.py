@@ -75,15 +75,18 @@ class Searched(Struct, frozen=True, dict=True):
             for index, dataset in self._indexed
             if files.resolved(dataset) in datasets
         ]
-        documents = Documents()
-        attributes = [place for one in found.documents for place in attributes_of(one, documents)]
+        attributes = [place for one in found.documents for place in attributes_of(one, self._documents)]
         return replace(found, attributes=tuple(attributes), indexes=tuple(indexes))
+
+    @cached_property
+    def _documents(self) -> Documents:
+        return Documents()
 
     @cached_property
     def _indexed(self) -> list[tuple[str, str]]:
         """Indexes of `dedupe`, and the datasets in them."""
         every = [one.url(path) for one in self.roots for path in one.indexes]
-        return [(url, files.seen_from(url, one.dataset)) for url in every for one in indexed_datasets(url)]
+        return [(url, one.place(url)) for url in every for one in indexed_datasets(url)]
 
 
 def _with(found: FoundId, places: Sequence[tuple[str, Place]], source: str | None) -> FoundId:

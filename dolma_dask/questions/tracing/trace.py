@@ -105,7 +105,7 @@ def trace(
 ) -> Traced:
     """Tell which documents a row of a token file is made of: source, id, shard, row, tokens, and whether they are there still.
 
-    Example: dolma-dask trace out/tokens/v0.00000-of-00001.data.npy 7
+    Example: dolma-dask trace out/ragged/v1.00000-of-00001.data.npy 7
 
     Returns
     -------

@@ -275,6 +275,13 @@ def test_all_kinds_of_places(made):
     assert (found.documents, found.tokens) == ((), ())
 
 
+def test_an_index_that_has_the_dataset_is_named(world):
+    corpus = world / "corpus"
+    dk.dedupe(str(corpus / "v0"), name="known", index=str(corpus / "index"), **HERE)
+    (found,) = dk.find("b-3", str(corpus), **HERE).ids
+    assert [(place.index, place.dataset) for place in found.indexes] == [(f"{corpus}/index", f"{corpus}/v0")]
+
+
 def test_ids_may_be_several_and_stand_in_a_list(made, tmp_path):
     v0 = str(made / "corpus/v0")
     (tmp_path / "list.txt").write_text("b-1\nweb\tc-1\nwïki\tc-1\n")
