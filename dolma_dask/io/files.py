@@ -319,15 +319,23 @@ def _list_remote(root: str) -> list[FileInfo]:
 
 def list_folders(root: str) -> list[str]:
     """Names of the folders directly below `root`, sorted; empty if there is no such folder."""
+    return list_level(root)[0]
+
+
+def list_level(root: str) -> tuple[list[str], list[str]]:
+    """Names of the folders and of the files directly below `root`, each sorted, hidden ones left out; none if there is no such folder."""
     if is_local(root):
         path = local_path(root)
-        names = [item.name for item in path.iterdir() if item.is_dir()] if path.is_dir() else []
+        found = [(item.name, item.is_dir()) for item in path.iterdir()] if path.is_dir() else []
     else:
-        names = list(_remote_folders(root))
-    return sorted(name for name in names if not name.startswith("."))
+        found = list(_remote_level(root))
+    visible = sorted((name, is_folder) for name, is_folder in found if not name.startswith("."))
+    return [name for name, is_folder in visible if is_folder], [
+        name for name, is_folder in visible if not is_folder
+    ]
 
 
-def _remote_folders(root: str) -> Iterator[str]:
+def _remote_level(root: str) -> Iterator[tuple[str, bool]]:
     fs, base = filesystem(root)
 
     def look() -> list[dict[str, Any]]:
@@ -340,8 +348,8 @@ def _remote_folders(root: str) -> Iterator[str]:
         return
     for item in entries:
         path = item["name"].rstrip("/")
-        if item["type"] == "directory" and path != base.rstrip("/"):
-            yield path.rsplit("/", 1)[-1]
+        if path != base.rstrip("/"):
+            yield path.rsplit("/", 1)[-1], item["type"] == "directory"
 
 
 def open_read(url: str, *, scattered: bool = False) -> BinaryIO:

@@ -137,7 +137,7 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("[._]*")
-        if path.name not in ("_journal", "_quarantine")
+        if path.name not in ("_journal", "_quarantine", "_segments")
     )
 
 
@@ -170,7 +170,8 @@ def damage(paths: Sequence[Path], draw: random.Random, ways: Sequence[str]) -> N
 
 def is_visible(path: Path, world: Path) -> bool:
     """Tell whether a file is one that readers look at: neither hidden nor in a journal or work folder."""
-    return not any(part[0] in "._" for part in path.relative_to(world).parts)
+    parts = (part for part in path.relative_to(world).parts if part != "_segments")
+    return not any(part[0] in "._" for part in parts)
 
 
 @contextlib.contextmanager
