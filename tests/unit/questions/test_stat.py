@@ -16,7 +16,7 @@ HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
 
 ROWS: list[list[dict[str, Any]]] = [
     [
-        {"a": [[0, 5, 1.5], [5, 9, -0.3]], "b__label__x": [[0, 9, 1.00001]]},
+        {"a": [[0, 5, 1.5], [5, 9, -2 / 7]], "b__label__x": [[0, 9, 1.00001]]},
         {"a": []},
         {},
         {"a": [[0, 3, 0.5]]},
