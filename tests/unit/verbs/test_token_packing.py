@@ -2,8 +2,10 @@
 
 import csv
 import gzip
+import io
 import json
 import re
+import zlib
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -256,6 +258,43 @@ def test_files_are_taken_as_often_as_rates_say(parts: Path, tmp_path: Path, cut:
     assert joined(tmp_path, str(parts), rates=[2.5], **cut).done == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+def test_no_documents_are_a_file_too(
+    wild: Path, tmp_path: Path, tokenizer: str, more: dict[str, Any]
+) -> None:
+    """An empty one that can be read, of which it is not told where its documents are from; and it is joined to another."""
+    options = {"tokenizer": tokenizer, "format": "dolma", "only": ["1.jsonl"], **HERE}
+    dk.ragged(wild, tmp_path / "b", max_size=100, **more, **options)
+    joined(tmp_path, str(tmp_path / "b"))
+    for folder in ("b", "out"):
+        assert sizes_of(tmp_path / folder) == [0]
+        assert rows_of(tmp_path / folder) == []
+        (table,) = (tmp_path / folder).glob("*.csv.gz")
+        assert gzip.decompress(table.read_bytes()) == b""
+        assert table.stat().st_size
+    assert [facts["source"] for facts in facts_of(tmp_path / "b")] == [None]
+
+
+def test_a_part_of_few_files_is_one(parts: Path, tmp_path: Path) -> None:
+    joined(tmp_path, str(parts), rates=[0.01])
+    assert len(sizes_of(tmp_path / "out")) == 1
+
+
+def test_tables_are_in_members(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a long table is never held; what they hold is the same."""
+    joined(tmp_path, str(parts))
+    monkeypatch.setattr("dolma_dask.verbs.reshard.MEMBER_BYTES", 100)
+    dk.reshard(tmp_path / "small", sources=[str(parts)], **HERE)
+    assert rows_of(tmp_path / "small") == rows_of(tmp_path / "out")
+    data, sizes = (tmp_path / "small/000000.csv.gz").read_bytes(), []
+    while data:
+        member = zlib.decompressobj(31)
+        sizes.append(len(member.decompress(data)))
+        data = member.unused_data
+    assert {*sizes[:-1]} == {100}
+    assert len(sizes) > 2
+
+
 def test_files_that_are_joined_are_joined_again(parts: Path, tmp_path: Path) -> None:
     many = dk.reshard(tmp_path / "one", sources=[str(parts)], shards=9, **HERE)
     assert "4 files in place of 9 (shards)" in many.notes[1]
@@ -274,6 +313,12 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(gzip.compress(b"a,b\r\n"))
     elif how == "row gone":
         path.write_bytes(gzip.compress(b"\n".join(rows.split(b"\n")[2:])))
+    elif how == "gap":
+        table = [*csv.reader(io.StringIO(rows.decode(), newline=""))]
+        table[5][0] = str(int(table[5][0]) + 1)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(table)
+        path.write_bytes(gzip.compress(text.getvalue().encode()))
     elif how == "no line":
         path.write_bytes(gzip.compress(rows[: rows.rindex(b",") + 1] + b"\r\n"))
     elif how == "other type":
@@ -281,7 +326,7 @@ def spoil(path: Path, how: str) -> None:
         np.fromfile(ids, "<u2").astype("<u4").tofile(ids)
 
 
-@pytest.mark.parametrize("how", ["torn", "no table", "row gone", "no line", "other type"])
+@pytest.mark.parametrize("how", ["torn", "no table", "row gone", "gap", "no line", "other type"])
 def test_pairs_that_do_not_belong_together_are_refused(parts: Path, tmp_path: Path, how: str) -> None:
     spoil(sorted(parts.glob("*.csv.gz"))[2], how)
     with pytest.raises(StageError, match=r"0000[23]-of-00004"):

@@ -95,6 +95,20 @@ def test_ids_in_other_fields(lake: Path) -> None:
     assert "not_in_against" not in summary.found
 
 
+def test_records_without_an_id_of_their_own(lake: Path) -> None:
+    """They are known by file and row, as convert makes ids; what cannot be read has none, and is no copy and not lost."""
+    to = convert(lake)
+    with (lake / "sources/wiki/raw/b.jsonl").open("a") as file:
+        file.write('{"id":1.5,"body":"x"}\n[1]\n[2]\n{"id":"7"}\n')
+    summary = dk.validate(str(to), against=str(lake / "sources/wiki/raw"), **QUIET)
+    assert [(one.row, one.found) for one in summary.found["lost_record"].first] == [
+        (2, "the id 'b-00000002'")
+    ]
+    assert summary.found["bad_record"].count == 2
+    notes = dk.validate(str(lake / "sources/wiki/raw"), **QUIET).notes
+    assert any(note.startswith("1 record with the id of an earlier one") for note in notes)
+
+
 def test_raw_is_compared_with_nothing(lake: Path) -> None:
     convert(lake)
     with pytest.raises(UsageError, match="raw files"):
