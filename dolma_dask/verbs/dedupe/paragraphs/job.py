@@ -177,6 +177,17 @@ def _joined(
 LISTS = pa.large_list(pa.uint32())
 
 
+def staged_lists(pieces: Pieces) -> dict[str, pa.Array]:
+    """Return what is staged of paragraphs: their widths, and how many items each has unless that is one for each that has a width."""
+    columns = {"widths": pieces.widths}
+    if not np.array_equal(pieces.items, pieces.widths > 0):
+        columns["items"] = pieces.items
+    return {
+        name: pa.LargeListArray.from_arrays(pieces.bounds, column.astype(np.uint32))
+        for name, column in columns.items()
+    }
+
+
 @dataclass(frozen=True)
 class ParagraphEmitter(StagingEmitter):
     """Emits the items of paragraphs: 24 bytes, or 32 with a rank or the place of their document."""
@@ -222,11 +233,7 @@ class ParagraphEmitter(StagingEmitter):
                 texts = pieces.texts.slice(first, last - first).filter(pa.array(items > 0))
                 records = records[self.seen.contains((records["hi"], records["lo"]), texts)]
             out(records)
-        lists = (
-            pa.LargeListArray.from_arrays(pieces.bounds, pa.array(column).cast(LISTS.value_type))
-            for column in (pieces.widths, pieces.items)
-        )
-        return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
+        return replace(rows, more=staged_lists(pieces))
 
     def _records(self, keys: Keys, more: dict[str, Words], number: int, counts: Counter[str]) -> Records:
         """Return the records of items, which are numbered on in their shard."""
