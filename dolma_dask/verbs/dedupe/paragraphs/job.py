@@ -174,6 +174,12 @@ def _joined(
     return joined[0], joined[1]
 
 
+def _rows_of(pieces: Pieces, first: int, last: int) -> Counts:
+    """Return the text of each item of the paragraphs from `first` to before `last`."""
+    text = np.searchsorted(pieces.bounds, np.arange(first, last), "right") - 1
+    return np.repeat(text, pieces.items[first:last])
+
+
 LISTS = pa.large_list(pa.uint32())
 
 
@@ -222,10 +228,9 @@ class ParagraphEmitter(StagingEmitter):
             more = {"document": locations(number, rows.first, len(rows))}
         if chosen.salts is not None:
             more["salt"] = chosen.salts
-        document = np.repeat(np.arange(len(rows)), np.diff(pieces.bounds))
         for first, last, high, low in item_keys(pieces, self.how):
             items = pieces.items[first:last]
-            row = np.repeat(document[first:last], items)
+            row = _rows_of(pieces, first, last) if more else None
             records = self._records(
                 (high, low), {name: words[row] for name, words in more.items()}, number, counts
             )
