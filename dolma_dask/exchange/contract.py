@@ -71,7 +71,10 @@ class Emitter(Protocol):
 
 
 class Reducer(Protocol):
-    """Turns the sorted records of one range of keys into something smaller; goes to workers by pickle."""
+    """Turns the sorted records of one range of keys into something smaller; goes to workers by pickle.
+
+    One with ``only_shared = True`` says that records whose first word no other has make no difference to it: most of them are left out, unsorted.
+    """
 
     @property
     def dtype(self) -> np.dtype[Any] | None:

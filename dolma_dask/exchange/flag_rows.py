@@ -35,6 +35,9 @@ from dolma_dask.text.columns import code_point_lengths
 COLUMNS = ("id", "source", "text")
 """Columns that are read of every document, in this order, before any others."""
 
+BUFFERED = 1 << 18
+"""Bytes that a staging file is written in; Arrow gives each column of a batch by itself."""
+
 Counts = npt.NDArray[np.int64]
 
 STAGED = pa.schema(
@@ -157,9 +160,8 @@ class StagingEmitter(ABC):
         facts, quarantine = ShardFacts(work.name), Quarantine(self.policy)
         path = f"staging/{shard.number:08d}.arrow"
         with stage(files.join(folder, path)) as published:
-            sink = pa.PythonFile(ArrowSink(published), mode="w")
-            options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-            with pa.ipc.new_stream(sink, self.staged, options=options) as stream:
+            sink = pa.BufferedOutputStream(pa.PythonFile(ArrowSink(published), mode="w"), BUFFERED)
+            with sink, pa.ipc.new_stream(sink, self.staged) as stream:
                 for rows, batch in document_rows(work, self.policy, quarantine, facts):
                     if shard.takes_part:
                         rows = self.give(rows, batch, shard.number, counts, out)

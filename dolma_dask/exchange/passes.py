@@ -42,7 +42,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 
-VERSION = 5
+VERSION = 6
 """Raised when the staging files change for the same records."""
 
 Shuffle = Literal["files", "dask"]
@@ -214,6 +214,7 @@ def reduce(
         Returns what a range needs of a reducer that grows with the dataset: that goes to workers, not the whole with each batch of tasks.
     """
     cut = cut or buckets.of_keys(limits.buckets)
+    staged = staged.shared if getattr(reducer, "only_shared", False) else staged
     records = yield from _reduced(work, reducer, staged, name, cut, limits, part)
     infos = tuple(record.info["reduced"] for record in records)
     out, fork = reducer.dtype, getattr(reducer, "beside", None)

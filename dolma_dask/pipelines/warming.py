@@ -141,6 +141,19 @@ def _check_and_tag(root: str) -> None:
     ]
     tag(root, sorted(own), tokenizer=_train(root), **_QUIET)
     validate(root, against=f"{root}/converted", **_QUIET)
+    _look_at_many_bytes()
+
+
+def _look_at_many_bytes() -> None:
+    """Call the kernels that few bytes do not need."""
+    import pyarrow as pa
+
+    from dolma_dask.formats.json import strings
+    from dolma_dask.text import columns
+
+    text = "\u00f6\n" * max(strings.MANY_BYTES, columns.MANY_BYTES)
+    strings.is_utf8(np.frombuffer(text.encode(), np.uint8))
+    columns.code_point_lengths(pa.array([text], pa.large_string()))
 
 
 def _train(root: str) -> str:

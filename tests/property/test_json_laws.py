@@ -1,6 +1,9 @@
 """Laws of the reading of documents, on wild lines: kernel, exact parser and a slow oracle have to agree."""
 
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from json_oracle import (
@@ -19,6 +22,7 @@ from json_oracle import (
 )
 from msgspec.structs import replace
 
+from dolma_dask.formats.json import strings as json_strings
 from dolma_dask.formats.json.exact import Field, LineError, Value, parse_line
 from dolma_dask.formats.json.lines import scan_documents, scan_fields
 from dolma_dask.formats.json.scan import MAX_LEVELS
@@ -300,6 +304,21 @@ def test_lines_that_are_not_utf8_are_found_one_by_one(pieces: list[bytes]) -> No
     assert found == {
         row: place for row, line in enumerate(rows) if (place := first_bad_byte(line)) is not None
     }
+
+
+SECONDS = (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0)
+"""Bytes at the bounds of what may stand behind a lead."""
+
+
+@pytest.mark.parametrize("before", [0, 3, 61, 62, 63, 64])
+def test_blocks_are_utf8_where_python_decodes_them(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every lead with the bounds of its second byte and any number of further ones, within a window, over its end and behind it."""
+    monkeypatch.setattr(json_strings, "MANY_BYTES", 0)
+    for lead, second, more in itertools.product(range(0x7F, 0x100), SECONDS, range(4)):
+        code = bytes([lead, second]) + b"\xbf" * more
+        for block in (b"a" * before + code + b"a" * 64 + b"\n", b"a" * before + code + b"\n"):
+            found = json_strings.is_utf8(np.frombuffer(block, np.uint8))
+            assert found == (first_bad_byte(block) is None), block
 
 
 @given(st.lists(ordinary_lines, min_size=1, max_size=4), st.integers(0, 3))

@@ -111,3 +111,22 @@ def test_places_of_what_enough_documents_have(rows, cuts, least):
     assert sorted(given_out) == expected
     assert info["repeated"] == sum(len(known) >= least for known in documents.values())
     msgspec.json.encode(info)
+
+
+@given(rows=RECORDS)
+def test_items_that_are_there_once_make_no_difference(rows):
+    assert CopiesReducer.only_shared
+    records = np.zeros(len(rows), key_dtype("document"))
+    for place, row in enumerate(sorted(rows)):
+        records[place] = (*row, place)
+    words, counts = np.unique(records["hi"], return_counts=True)
+    shared = records[np.isin(records["hi"], words[counts > 1])]
+    assert copies_in(shared) == copies_in(records)
+
+
+def copies_in(records):
+    """Return the places of items that two documents have."""
+    given_out: list[int] = []
+    runs = [records] if len(records) else []
+    CopiesReducer(2).reduce(runs, lambda flags: given_out.extend(flags["location"].tolist()))
+    return given_out

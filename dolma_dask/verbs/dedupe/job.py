@@ -7,7 +7,7 @@ or else the exchange. When everything is finished, nothing is started. Several d
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -131,6 +131,8 @@ def flag_clusters(records: Words, state: Words, out: Words) -> Int:
 
 class SurvivorReducer(Struct, frozen=True):
     """Reduces sorted records to `FLAGS`; the exchange calls it once per range of keys."""
+
+    only_shared: ClassVar[bool] = True
 
     dtype: np.dtype[Any] = FLAGS
 

@@ -55,6 +55,16 @@ def test_marks_equal_a_dictionary_of_lists(rows, ranked, cuts):
     )
 
 
+@given(ROWS)
+def test_records_whose_first_word_no_other_has_make_no_difference(rows):
+    assert SurvivorReducer.only_shared
+    records = sorted_records(rows, key_dtype())
+    words, counts = np.unique(records["hi"], return_counts=True)
+    shared = records[np.isin(records["hi"], words[counts > 1])]
+    (marks, info), (wanted, told) = reduced([shared]), reduced([records])
+    assert (marks.tolist(), info) == (wanted.tolist(), told)
+
+
 @pytest.mark.slow
 def test_one_key_many_times_over_many_chunks_and_more_clusters_than_are_named():
     many = 200_000

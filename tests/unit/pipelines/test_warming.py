@@ -9,7 +9,7 @@ import time
 import pytest
 
 RARE = {
-    "_valid_utf8", "mark_invalid_utf8",  # texts that are not UTF-8
+    "mark_invalid_utf8",  # texts that are not UTF-8
     "_write_numbers",  # attributes in Parquet
     "count_not_above", "match_sorted", "_count", "_count_cells",  # more than fits in memory
     "_count_first", "bin_of", "_cell_of", "_collect_cells", "_append",

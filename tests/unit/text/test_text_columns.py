@@ -7,11 +7,13 @@ import pyarrow as pa
 import pytest
 
 from dolma_dask.testing.taggers import WILD_TEXTS
+from dolma_dask.text import columns
 from dolma_dask.text.bits import WINDOW
 from dolma_dask.text.columns import code_point_lengths, string_parts
 
 CASES = {
     "none": pa.array([], pa.large_string()),
+    "windows": pa.array(["é" * 31, "é" * 32, "x" + "語" * 100, ""], pa.large_string()),
     "only empty": pa.array(["", ""], pa.large_string()),
     "short": pa.array(["é", "", "ab"], pa.large_string()),
     "wild": pa.array(WILD_TEXTS, pa.large_string()),
@@ -38,7 +40,9 @@ def test_buffers_hold_the_texts(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_lengths(case):
+@pytest.mark.parametrize("many", [0, 1 << 18], ids=["kernel", "arrow"])
+def test_lengths(case, many, monkeypatch):
+    monkeypatch.setattr(columns, "MANY_BYTES", many)
     lengths = code_point_lengths(CASES[case])
     assert lengths.dtype == np.int64
     assert lengths.tolist() == [len(text) for text in CASES[case].to_pylist()]

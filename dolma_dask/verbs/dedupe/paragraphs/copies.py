@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,8 @@ HELD_BYTES = 8 << 20
 
 class CopiesReducer(Struct, frozen=True):
     """Gives out all places of the items that enough documents have, as `FLAGS`; records are (hi, lo, document, location)."""
+
+    only_shared: ClassVar[bool] = True  # an item of several documents is there several times
 
     least: int  # documents
     dtype: np.dtype[Any] = FLAGS

@@ -41,6 +41,7 @@ class FoundParagraphs(Struct, frozen=True):
     """Consecutive rows of a shard, and what was found out about items of their paragraphs."""
 
     rows: FlagRows
+    items: Counts  # of each paragraph
     at: Counts  # (m,) index of each of these among the items of the rows
     records: Records | None  # (m,) `FLAGS`; None: there are none
 
@@ -52,10 +53,17 @@ class ParagraphSource(StagedSource, frozen=True):
         """Yield the rows with the records about their items."""
         first = 0
         for rows in self.rows():
-            _, items = flat(rows.more["items"])
+            items = items_of(rows)
             count = int(items.sum())
-            yield FoundParagraphs(rows, *cursor.between(first, count))
+            yield FoundParagraphs(rows, items, *cursor.between(first, count))
             first += count
+
+
+def items_of(rows: FlagRows) -> Counts:
+    """Return how many items each paragraph has: one for each that has a width, where nothing else is staged."""
+    column = rows.more["items"]
+    _, numbers = flat(rows.more["widths" if column.null_count else "items"])
+    return (numbers > 0).astype(np.int64) if column.null_count else numbers
 
 
 def flat(lists: pa.LargeListArray) -> tuple[Counts, Counts]:
@@ -163,7 +171,7 @@ class ParagraphSink(FlagSink):
 def _marked(found: FoundParagraphs, overlap: float | None) -> tuple[Spans, Counts]:
     """Return the flagged paragraphs of some rows, and what `mark_paragraphs` counts of each row."""
     bounds, widths = flat(found.rows.more["widths"])
-    _, items = flat(found.rows.more["items"])
+    items = found.items
     sizes = np.empty(0, np.int64)
     if found.records is not None:
         sizes = found.records["size"].astype(np.int64)
@@ -187,24 +195,35 @@ class ParagraphCounts(Struct):
         """Count rows, with what `mark_paragraphs` counts of each."""
         known = validity(rows.ids) & validity(rows.sources)
         every, duplicates, marked, copies = counts
-        sums = np.stack([np.ones_like(marked), every, duplicates, rows.lengths, marked])[:, known]
-        copies = copies[known]
+        sums, sources = (
+            np.stack([np.ones_like(marked), every, duplicates, rows.lengths, marked]),
+            rows.sources,
+        )
+        if not known.all():
+            sums, copies, sources = sums[:, known], copies[known], sources.filter(pa.array(known))
         self.totals = merged_counts(self.totals, [*sums.sum(1).tolist(), int(copies.max(initial=0))])
         if self.sources is None:
             return
-        encoded = rows.sources.filter(pa.array(known)).dictionary_encode()
-        source, names = np.asarray(encoded.indices), encoded.dictionary.to_pylist()
+        encoded = sources.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
         if max(len(names), len(self.sources)) > MAX_SOURCES:
             self.sources = None
             return
-        by_source, most = np.zeros((len(names), len(sums)), np.int64), np.zeros(len(names), np.int64)
-        np.add.at(by_source, source, sums.T)
-        np.maximum.at(most, source, copies)
-        for name, numbers, one in zip(names, by_source.tolist(), most.tolist(), strict=True):
-            self.sources[name] = merged_counts(self.sources.get(name), [*numbers, one])
+        by_source = _by_group(np.asarray(encoded.indices), len(names), sums, copies)
+        for name, numbers in zip(names, by_source, strict=True):
+            self.sources[name] = merged_counts(self.sources.get(name), numbers)
 
     def info(self) -> dict[str, Any]:
         """Return the counts by source, unless there are too many."""
         if self.sources is None or len(self.sources) > MAX_SOURCES:
             return {"many_sources": True, "paragraph_sources": {}}
         return {"paragraph_sources": dict(sorted(self.sources.items()))}
+
+
+def _by_group(group: npt.NDArray[np.int32], count: int, sums: Counts, most: Counts) -> list[list[int]]:
+    """Return the sums (m, n) of each of the groups of rows (n,), and the greatest of `most` (n,); sums of a block are exact as floats."""
+    added = [np.bincount(group, row, count) for row in sums]
+    greatest = np.zeros(count, np.int64)
+    np.maximum.at(greatest, group, most)
+    numbers: list[list[int]] = np.stack([*added, greatest], 1).astype(np.int64).tolist()
+    return numbers

@@ -174,7 +174,24 @@ def _joined(
     return joined[0], joined[1]
 
 
+def _rows_of(pieces: Pieces, first: int, last: int) -> Counts:
+    """Return the text of each item of the paragraphs from `first` to before `last`."""
+    text = np.searchsorted(pieces.bounds, np.arange(first, last), "right") - 1
+    return np.repeat(text, pieces.items[first:last])
+
+
 LISTS = pa.large_list(pa.uint32())
+
+
+def staged_lists(pieces: Pieces) -> dict[str, pa.Array]:
+    """Return what is staged of paragraphs: their widths, and how many items each has unless that is one for each that has a width."""
+    columns = {"widths": pieces.widths}
+    if not np.array_equal(pieces.items, pieces.widths > 0):
+        columns["items"] = pieces.items
+    return {
+        name: pa.LargeListArray.from_arrays(pieces.bounds, column.astype(np.uint32))
+        for name, column in columns.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -211,10 +228,9 @@ class ParagraphEmitter(StagingEmitter):
             more = {"document": locations(number, rows.first, len(rows))}
         if chosen.salts is not None:
             more["salt"] = chosen.salts
-        document = np.repeat(np.arange(len(rows)), np.diff(pieces.bounds))
         for first, last, high, low in item_keys(pieces, self.how):
             items = pieces.items[first:last]
-            row = np.repeat(document[first:last], items)
+            row = _rows_of(pieces, first, last) if more else None
             records = self._records(
                 (high, low), {name: words[row] for name, words in more.items()}, number, counts
             )
@@ -222,11 +238,7 @@ class ParagraphEmitter(StagingEmitter):
                 texts = pieces.texts.slice(first, last - first).filter(pa.array(items > 0))
                 records = records[self.seen.contains((records["hi"], records["lo"]), texts)]
             out(records)
-        lists = (
-            pa.LargeListArray.from_arrays(pieces.bounds, pa.array(column).cast(LISTS.value_type))
-            for column in (pieces.widths, pieces.items)
-        )
-        return replace(rows, more=dict(zip(("widths", "items"), lists, strict=True)))
+        return replace(rows, more=staged_lists(pieces))
 
     def _records(self, keys: Keys, more: dict[str, Words], number: int, counts: Counter[str]) -> Records:
         """Return the records of items, which are numbered on in their shard."""
