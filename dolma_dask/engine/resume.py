@@ -126,7 +126,7 @@ def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
 
 def _outputs(record: Record) -> list[FileRecord]:
     """Return the files of a record that must be there; those of ours below ``_quarantine/`` may be cleared away."""
-    return [file for file in record.files if not file.path.startswith("_")]
+    return [file for file in record.files if not layout.is_set_aside(file.path)]
 
 
 def _replaced(root: str, records: Sequence[Record]) -> set[str]:
@@ -358,7 +358,9 @@ def surplus(plan: Plan, state: RunState, overwrite: bool = False) -> Surplus:
             and ours.match(path)
             and not path.startswith(layout.OF_RUNS)  # where the plan fills its whole root
         ]
-        found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
+        # readers open no folder whose name begins so
+        read = {path for path in foreign if path.endswith(plan.reads) and not path.startswith("_")}
+        found |= ({path for path in foreign if path in made} | read) - left_over
     gone = _without_documents(plan, state) if plan.documents else set()
     found |= gone if overwrite else set()
     of_others = set(Ownership(state.journal).of_others(found, plan.writes))

@@ -112,6 +112,11 @@ def format_of(path: str) -> FileFormat:
     return "parquet" if path.endswith(".parquet") else "jsonl"
 
 
+def is_set_aside(path: str) -> bool:
+    """Tell whether a file of a root holds bad records, which may be cleared away."""
+    return path.startswith(f"{QUARANTINE}/")
+
+
 def clusters_path(name: str) -> str:
     """Return the table of the clusters of an attribute set of duplicates, relative to the dataset."""
     return f"{CLUSTERS}/{name}.parquet"

@@ -11,6 +11,8 @@ run of tokens begins that the row was filled from, of which the last token is a 
 Files with shuffled rows have the segments of their own rows too, so that nobody has to know how they were shuffled.
 """
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 FOLDER = "_segments"
@@ -36,3 +38,8 @@ SEGMENTS_SCHEMA = pa.schema(
 def segments_path(token_file: str) -> str:
     """Return the file of the segments of a token file, by the name of the file of its ids, both relative to the output."""
     return f"{FOLDER}/{token_file}.parquet"
+
+
+def with_segments(prefixes: Iterable[str]) -> list[str]:
+    """Return beginnings of the names of token files, and of the files of their segments."""
+    return [name for prefix in prefixes for name in (prefix, f"{FOLDER}/{prefix}")]
