@@ -66,6 +66,11 @@ class Tombstones(Struct, frozen=True):
         """What decides which documents are left out, for keys; nothing where all that is there is known to hold none of them."""
         return {"tombstones": list(self.pending)} if self.pending else {}
 
+    @property
+    def settled(self) -> tuple[str, ...]:
+        """Those whose documents are nowhere below their root any more."""
+        return tuple(url for url in self.urls if _stem(url) not in self.pending)
+
     def also(self, other: "Tombstones") -> "Tombstones":
         """Return those of both."""
         urls, pending = {*self.urls, *other.urls}, {*self.pending, *other.pending}
@@ -98,6 +103,10 @@ def tombstones_at(root: str) -> Tombstones:
     stems = [name.removesuffix(_ENTRIES) for name in names if name.endswith(_ENTRIES)]
     pending = (stem for stem in stems if stem + _DONE not in names)
     return Tombstones(tuple(files.join(folder, stem + _ENTRIES) for stem in stems), tuple(pending))
+
+
+def _stem(url: str) -> str:
+    return url.rpartition("/")[2].removesuffix(_ENTRIES)
 
 
 def _upwards(root: str) -> Iterator[str]:
@@ -150,7 +159,7 @@ def _hexadecimal(high: Words, low: Words) -> list[str]:
 def write_entries(root: str, entries: Sequence[Entry]) -> str:
     """Write tombstones, each once, to a file that is called after their keys; return its URL."""
     by_key = {entry.key: entry for entry in reversed(entries)}
-    digest = xxhash.xxh3_64_hexdigest("".join(sorted(by_key)))
+    digest = xxhash.xxh3_64_hexdigest("".join(sorted(by_key)).encode())
     url = files.join(root, f"{layout.TOMBSTONES}/{digest}{_ENTRIES}")
     with publish(url) as out:
         for _, entry in sorted(by_key.items()):

@@ -74,9 +74,7 @@ class MixBlock(Struct, dict=True):
         """Return the rows (n,) that are not `gone`, before any filter has looked at them."""
         return self._part(pa.array(~gone), self.columns) if gone.any() else self
 
-    def _part(
-        self, taken: pa.BooleanArray | pa.Int64Array, columns: Mapping[str, pa.Array]
-    ) -> "MixBlock":
+    def _part(self, taken: pa.BooleanArray | pa.Int64Array, columns: Mapping[str, pa.Array]) -> "MixBlock":
         is_mask = pa.types.is_boolean(taken.type)
 
         def part(array: pa.Array) -> pa.Array:

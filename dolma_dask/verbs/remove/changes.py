@@ -121,4 +121,3 @@ class Work(Struct, frozen=True):
 def _size(url: str) -> int:
     info = files.stat(url)
     return 0 if info is None else info.bytes
-

@@ -71,7 +71,9 @@ class EditStage(Struct, frozen=True):
             return Outcome(path, rows=total)
         change = _change(path, "bad records" if edit.is_quarantine else "rows", total, total - left)
         if not self.dry_run:
-            change = Work(self.root).replace(path, change.what, lambda out: edit_lines(url, out, edit), change)
+            change = Work(self.root).replace(
+                path, change.what, lambda out: edit_lines(url, out, edit), change
+            )
         return Outcome(path, (change,), rows=total)
 
     def _table(self, work: EditWork) -> Outcome:
@@ -123,7 +125,8 @@ class _LineEdit:
     def __call__(self, lines: list[bytes], first: int) -> list[bytes]:
         rows = [self._read(line) for line in lines]
         sources, ids = (
-            pa.array([_text(getattr(row, name)) for row in rows], pa.large_string()) for name in ("source", "id")
+            pa.array([_text(getattr(row, name)) for row in rows], pa.large_string())
+            for name in ("source", "id")
         )
         gone = self._wanted.find(sources, ids)
         return [
@@ -171,7 +174,6 @@ class _ClusterEdit:
     def __init__(self, root: str, url: str, gone: Rows, work: EditWork) -> None:
         self._root, self._work = root, work
         self._cuts = {path: np.array(rows, np.int64) for path, rows in work.cuts.items()}
-        self.renumbers = bool(self._cuts)
         self._smaller: Counter[tuple[Any, ...]] = Counter()
         self._renamed: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         with open_parquet(url) as file:
@@ -180,6 +182,7 @@ class _ClusterEdit:
         self._name = ["cluster_shard", "cluster_row", *(["cluster_dataset"] if several else [])]
         self._member = ["shard", "row", *(["dataset"] if several else [])]
         self.alone = self._look(url, gone)
+        self.renumbers = bool(self._cuts) and self._has_moved(url)
 
     def _look(self, url: str, gone: Rows) -> Rows:
         """Find the clusters that lose members; return the rows of those that have one left."""
@@ -194,8 +197,17 @@ class _ClusterEdit:
             if len(rest) == 1:
                 alone.append(rest[0][1])
             elif rest and name not in {place for place, _ in rest}:
-                self._renamed[name] = min(rest, key=lambda one: (one[0][2:], one[0][0].encode(), one[0][1]))[0]
+                self._renamed[name] = min(rest, key=lambda one: (one[0][2:], one[0][0].encode(), one[0][1]))[
+                    0
+                ]
         return np.array(sorted(alone), np.int64)
+
+    def _has_moved(self, url: str) -> bool:
+        """Tell whether some member has another row now."""
+        with open_parquet(url) as file:
+            batches = file.iter_batches(columns=[*self._name, *self._member])
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            return any(not self._moved(table).equals(table) for table in tables)
 
     def _members(
         self, url: str, rows: set[int] | None, names: set[tuple[Any, ...]] | None
@@ -205,9 +217,15 @@ class _ClusterEdit:
         first = 0
         with open_parquet(url) as file:
             for batch in file.iter_batches(columns=[*self._name, *self._member]):
-                wanted = range(batch.num_rows) if rows is None else [n - first for n in rows if first <= n < first + batch.num_rows]
+                wanted = (
+                    range(batch.num_rows)
+                    if rows is None
+                    else [n - first for n in rows if first <= n < first + batch.num_rows]
+                )
                 part = batch.take(pa.array(list(wanted), pa.int64())).to_pydict()
-                for at, *values in zip(wanted, *(part[name] for name in (*self._name, *self._member)), strict=True):
+                for at, *values in zip(
+                    wanted, *(part[name] for name in (*self._name, *self._member)), strict=True
+                ):
                     name, place = tuple(values[: len(self._name)]), tuple(values[len(self._name) :])
                     if names is None or name in names:
                         found.setdefault(name, []).append((place, at + first))
@@ -215,13 +233,21 @@ class _ClusterEdit:
         return found
 
     def __call__(self, table: pa.Table, first: int) -> pa.Table:
-        names = list(zip(*(table.column(name).to_pylist() for name in self._name), strict=True)) if self._smaller else []
+        names = (
+            list(zip(*(table.column(name).to_pylist() for name in self._name), strict=True))
+            if self._smaller
+            else []
+        )
         if names:
             smaller = np.array([self._smaller.get(name, 0) for name in names], np.int64)
             table = _with(table, "size", table.column("size").to_numpy() - smaller)
             for at, column in enumerate(self._name):
                 values = [self._renamed.get(name, name)[at] for name in names]
                 table = _with(table, column, values)
+        return self._moved(table)
+
+    def _moved(self, table: pa.Table) -> pa.Table:
+        """Return members and clusters with the rows that they have now."""
         for shard, row, dataset in (
             ("shard", "row", "dataset"),
             ("cluster_shard", "cluster_row", "cluster_dataset"),
@@ -233,7 +259,9 @@ class _ClusterEdit:
         shards = table.column(shard).to_pylist()
         datasets = table.column(dataset).to_pylist() if dataset in table.column_names else [OWN] * len(shards)
         rows = table.column(row).to_numpy().copy()
-        paths = np.array([self._path(place, name) for place, name in zip(datasets, shards, strict=True)], object)
+        paths = np.array(
+            [self._path(place, name) for place, name in zip(datasets, shards, strict=True)], object
+        )
         for path, gone in self._cuts.items():
             mask = paths == path
             rows[mask] = shifted(rows[mask], gone)
@@ -242,7 +270,9 @@ class _ClusterEdit:
     def _path(self, dataset: str, shard: str) -> str:
         origin = self._work.place.root
         if dataset != OWN:
-            origin = files.seen_from(files.join(self._root, origin), dataset).removeprefix(self._root).strip("/")
+            origin = (
+                files.seen_from(files.join(self._root, origin), dataset).removeprefix(self._root).strip("/")
+            )
         return f"{origin}/{layout.document_path(shard)}".strip("/")
 
 

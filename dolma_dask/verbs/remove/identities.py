@@ -6,7 +6,7 @@ listed document has their id.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from dolma_dask.formats.documents import is_string
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.id_keys import IdList, contains
+from dolma_dask.io.id_lists import IdListFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.reading.tombstones import Tombstones, read_entries
 from dolma_dask.verbs.remove.rewriting import is_table, lines_of
@@ -37,22 +39,25 @@ class Wanted(Struct, frozen=True, dict=True):
     """Documents that are looked for; small, goes to workers."""
 
     tombstones: Tombstones
+    listed: IdList  # read where it is needed
     ids: frozenset[str] = frozenset()  # those known in clear, for rows without a source
 
     @classmethod
-    def of(cls, tombstones: Tombstones) -> "Wanted":
-        """Return the documents of tombstones, with the ids that these have in clear."""
-        entries = (entry for url in tombstones.urls for entry in read_entries(url))
-        return cls(tombstones, frozenset(entry.id for entry in entries if entry.id is not None))
+    def of(cls, tombstones: Tombstones, listed: IdList) -> "Wanted":
+        """Return the documents of tombstones and of a list, with the ids that these have in clear."""
+        entries = (entry.id for url in tombstones.urls for entry in read_entries(url))
+        ids = {one for one in entries if one is not None}
+        ids |= {one for block in IdListFile(listed.facts.url) for one in block.ids.to_pylist()}
+        return cls(tombstones, listed, frozenset(ids))
 
-    def with_ids(self, ids: frozenset[str]) -> "Wanted":
+    def with_ids(self, ids: Iterable[str]) -> "Wanted":
         """Return the same, with further ids in clear."""
-        return Wanted(self.tombstones, self.ids | ids)
+        return Wanted(self.tombstones, self.listed, self.ids.union(ids))
 
     def find(self, sources: pa.Array, ids: pa.Array) -> NDArray[np.bool_]:
         """Tell which rows (n,) are of them."""
         ids, sources = ids.cast(pa.large_string()), sources.cast(pa.large_string())
-        found = self.tombstones.find(sources, ids)
+        found = self.tombstones.find(sources, ids) | contains(self.listed, sources, ids)
         if self.ids and sources.null_count:
             known = pc.is_in(ids, pa.array(sorted(self.ids), pa.large_string()))
             found |= np.asarray(pc.and_(known, sources.is_null()))
@@ -69,7 +74,9 @@ class Wanted(Struct, frozen=True, dict=True):
     def spelled(self) -> tuple[bytes, ...]:
         """The ids in clear as JSON spells them; short ones, which may be anything, are left out."""
         ids = [one for one in self.ids if len(one) >= _MIN_ID]
-        return tuple(sorted({json.dumps(one, ensure_ascii=ascii).encode() for one in ids for ascii in (True, False)}))
+        return tuple(
+            sorted({json.dumps(one, ensure_ascii=ascii).encode() for one in ids for ascii in (True, False)})
+        )
 
 
 def _first(pattern: re.Pattern[bytes], raw: bytes) -> str | None:
@@ -135,7 +142,7 @@ _decoder = msgspec.json.Decoder(_Line)
 def _of_lines(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:
     for lines, first in lines_of(url):
         rows = [_identity(line) for line in lines]
-        yield *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)), first  # type: ignore[misc]
+        yield *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)), first
 
 
 def _identity(line: bytes) -> tuple[str | None, str | None]:
@@ -157,11 +164,14 @@ def _of_table(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:
         schema = file.schema_arrow
         if "id" not in schema.names:
             return
-        names = [name for name in ("source", "id") if name in schema.names and _is_text(schema.field(name).type)]
+        names = [
+            name for name in ("source", "id") if name in schema.names and _is_text(schema.field(name).type)
+        ]
         for batch in file.iter_batches(columns=names):
             nothing = pa.nulls(batch.num_rows, pa.large_string())
             sources, ids = (
-                batch.column(name).cast(pa.large_string()) if name in names else nothing for name in ("source", "id")
+                batch.column(name).cast(pa.large_string()) if name in names else nothing
+                for name in ("source", "id")
             )
             yield sources, ids, first
             first += batch.num_rows

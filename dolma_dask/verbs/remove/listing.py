@@ -73,7 +73,7 @@ class Listing(Struct, frozen=True, dict=True):
     @cached_property
     def journals(self) -> list[Journal]:
         """Journals of all verbs below all roots, but that of takedowns."""
-        found = {}
+        found: dict[tuple[str, str], None] = {}
         for path in self.infos:
             folder, mark, rest = f"/{path}".partition(f"/{layout.JOURNAL}/")
             verb = rest.split("/")[0]
@@ -184,7 +184,10 @@ class Listing(Struct, frozen=True, dict=True):
     @cached_property
     def _data(self) -> set[str]:
         attributes = (
-            place.whole for sets in self._attributes.values() for known in sets.values() for place in known.values()
+            place.whole
+            for sets in self._attributes.values()
+            for known in sets.values()
+            for place in known.values()
         )
         return {*(place.whole for place in self.documents), *attributes}
 
@@ -233,7 +236,10 @@ class Listing(Struct, frozen=True, dict=True):
         folders = dict.fromkeys(
             path.rpartition("/")[0]
             for path in self.infos
-            if path.endswith(_IDS) and path not in self._data and not _is_own(path) and f"{SEGMENTS_FOLDER}/" not in path
+            if path.endswith(_IDS)
+            and path not in self._data
+            and not _is_own(path)
+            and f"{SEGMENTS_FOLDER}/" not in path
         )
         return {
             f"{folder}/{file.path}".strip("/"): file

@@ -134,7 +134,9 @@ def _copy(handle: Any, out: PublishedFile, start: int, stop: int) -> None:
         start += len(piece)
 
 
-def copy_table(url: str, out: PublishedFile, gone: Rows, edit: Edit | None = None, **metadata: str) -> Written:
+def copy_table(
+    url: str, out: PublishedFile, gone: Rows, edit: Edit | None = None, **metadata: str
+) -> Written:
     """Copy a table without the rows `gone` (sorted), in its row groups and compressions; `edit` may change those that stay, `metadata` stands in the footer."""
     import pyarrow.parquet as pq
 
@@ -172,9 +174,7 @@ def writer_options(file: "pq.ParquetFile") -> dict[str, Any]:
     codecs = {column.path_in_schema: column.compression.lower() for column in columns}
     levels = {name: COMPRESSION_LEVEL for name, codec in codecs.items() if codec == "zstd"}
     return {
-        "compression": {
-            name: "none" if codec == "uncompressed" else codec for name, codec in codecs.items()
-        },
+        "compression": {name: "none" if codec == "uncompressed" else codec for name, codec in codecs.items()},
         **({"compression_level": levels} if levels else {}),
         "use_dictionary": [
             column.path_in_schema
@@ -194,4 +194,3 @@ def shifted(rows: Rows, gone: Rows) -> Rows:
     """Return the numbers that rows have once those `gone` (sorted) are no longer counted."""
     moved: Rows = rows - np.searchsorted(gone, rows)
     return moved
-

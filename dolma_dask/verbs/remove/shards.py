@@ -138,7 +138,11 @@ def digests_without(url: str, gone: Rows, readings: Sequence[Reading]) -> tuple[
     for number, reading in enumerate(readings):
         before, after = DocumentDigests(), DocumentDigests()
         documents = DocumentFile(
-            url, ("id", "text", "source"), source=reading.source, ids_as_text=reading.ids_as_text, checksum=False
+            url,
+            ("id", "text", "source"),
+            source=reading.source,
+            ids_as_text=reading.ids_as_text,
+            checksum=False,
         )
         for block in documents:
             mask = np.ones(block.num_rows, np.bool_)
