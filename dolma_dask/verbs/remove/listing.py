@@ -28,6 +28,9 @@ _WITH_IDS = (layout.CLUSTERS, "signatures", layout.QUARANTINE)
 _IDS = (*(one.data for one in FORMATS.values()), ".h5")
 """Suffixes of token files; tables may be anything else."""
 
+TOKEN_VERBS = ("ragged", "hdf5")
+"""Verbs that write token files."""
+
 _OWN = (layout.TOMBSTONES, layout.WORK, layout.JOURNAL)
 
 
@@ -50,6 +53,11 @@ class TokenPlace(Struct, frozen=True):
     path: str  # of its ids, relative to the root of the takedown
     file: TokenFile
     segments: str | None  # the file of its segments, likewise
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, relative to the root of the takedown."""
+        return self.path.rpartition("/")[0]
 
 
 class Reading(Struct, frozen=True):
@@ -129,7 +137,7 @@ class Listing(Struct, frozen=True, dict=True):
         for path, info in self.infos.items():
             parts = path.split("/")
             folder = next((part for part in parts if part in (*_WITH_IDS, *_OWN, SEGMENTS_FOLDER)), "")
-            if path in self._data:
+            if path in self._data or path in self._token_files:
                 continue
             if folder in _WITH_IDS and layout.suffix_of(path):
                 at = parts.index(folder)

@@ -73,12 +73,15 @@ def renewed(record: Record, verb: str, root: str, changed: Changed) -> Record:
     found = [changed.file(root, file) for file in record.files]
     own = [change for _, change in found if change is not None]
     digests = changed.digests
+    content = record.content_digest
+    if any(change.what == "tokens" for change in own):
+        content = ""  # of texts that token files do not tell, unless these are those of a shard
     record = replace(
         record,
         inputs=tuple(map(changed.input, record.inputs)),
         files=tuple(file for file, _ in found),
         ids_digest=digests.get(record.ids_digest, record.ids_digest),
-        content_digest=digests.get(record.content_digest, record.content_digest),
+        content_digest=digests.get(record.content_digest, content),
     )
     return _less(record, own)
 

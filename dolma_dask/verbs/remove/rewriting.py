@@ -134,10 +134,8 @@ def _copy(handle: Any, out: PublishedFile, start: int, stop: int) -> None:
         start += len(piece)
 
 
-def copy_table(
-    url: str, out: PublishedFile, gone: Rows, edit: Edit | None = None, **metadata: str
-) -> Written:
-    """Copy a table without the rows `gone` (sorted), in its row groups and compressions; `edit` may change those that stay, `metadata` stands in the footer."""
+def copy_table(url: str, out: PublishedFile, gone: Rows, edit: Edit | None = None) -> Written:
+    """Copy a table without the rows `gone` (sorted), in its row groups and compressions; `edit` may change those that stay."""
     import pyarrow.parquet as pq
 
     total = rows = 0
@@ -151,9 +149,15 @@ def copy_table(
                 total, rows = total + table.num_rows, rows + kept.num_rows
                 if kept.num_rows:
                     writer.write_table(kept.combine_chunks(), row_group_size=kept.num_rows)
-            if metadata:
-                writer.add_key_value_metadata(metadata)
+            if footer := _footer(file):
+                writer.add_key_value_metadata(footer)
     return Written(total, rows)
+
+
+def _footer(file: "pq.ParquetFile") -> dict[bytes, bytes]:
+    """Return what stands in the footer of a table besides its schema."""
+    known = {b"ARROW:schema", *(file.schema_arrow.metadata or {})}
+    return {key: value for key, value in (file.metadata.metadata or {}).items() if key not in known}
 
 
 def _table_without(table: pa.Table, first: int, gone: Rows) -> pa.Table:

@@ -76,7 +76,7 @@ class Removal(Summary, frozen=True):
         yield Fact("entries in the list", self.entries, "integer")
         yield Fact("new tombstones", self.tombstones, "integer")
         for what, count in _sums(self.changes).items():
-            yield Fact(f"{what} removed", count, "integer")
+            yield Fact(f"{what}: rows removed", count, "integer")
         yield Fact("files searched in vain", sum(self.searched.values()), "integer")
         if self.unmatched:
             yield Fact("nobody has", len(self.unmatched), "integer")
@@ -86,7 +86,7 @@ class Removal(Summary, frozen=True):
 
     def tables(self) -> Sequence[Table]:
         return [
-            Table.of("files written again", _CHANGED, self.changes),
+            Table.of("files written again", _CHANGED, [one for one in self.changes if one.what != "beside"]),
             Table.of("left to do", _LEFT, self.left),
             Table.of("stale", _STALE, self.stale),
         ]
@@ -110,7 +110,8 @@ class Removal(Summary, frozen=True):
 def _sums(changes: Iterable[Change]) -> Counter[str]:
     sums: Counter[str] = Counter()
     for change in changes:
-        sums[change.what] += change.removed
+        if change.what != "beside":
+            sums[change.what] += change.removed
     return +sums
 
 

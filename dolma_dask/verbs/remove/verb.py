@@ -23,7 +23,6 @@ from dolma_dask.io import files
 from dolma_dask.io.id_keys import IdList, list_keys
 from dolma_dask.io.id_lists import IdListFile, check_list
 from dolma_dask.io.publish import publish, sweep
-from dolma_dask.journal import Journal
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, same
@@ -35,15 +34,17 @@ from dolma_dask.reading.tombstones import (
     tombstones_at,
     write_entries,
 )
+from dolma_dask.verbs.remove import staged
 from dolma_dask.verbs.remove.changes import WORK, Change, Work
 from dolma_dask.verbs.remove.edits import Cuts, EditStage, EditWork
 from dolma_dask.verbs.remove.identities import Wanted
-from dolma_dask.verbs.remove.listing import Listing, Place
+from dolma_dask.verbs.remove.listing import TOKEN_VERBS, Listing
 from dolma_dask.verbs.remove.others import SearchStage
 from dolma_dask.verbs.remove.records import Changed, renew
 from dolma_dask.verbs.remove.shards import Outcome, ShardStage, ShardWork
 from dolma_dask.verbs.remove.stale import stale_after
 from dolma_dask.verbs.remove.summary import Left, Removal, told
+from dolma_dask.verbs.remove.tokens import TokenStage, TokenWork, renew_indexes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,7 @@ def remove(
         done = _Takedown(listing, listed, options).rehearse()
     else:
         with _leased(listing):
+            staged.finish_all(url)
             done = _Takedown(Listing.of(url), listed, options).run()
     return replace(done, seconds=time.monotonic() - started)
 
@@ -194,6 +196,8 @@ class _Takedown:
         self.wanted = Wanted.of(tombstones_at(self.root), self.listed)
         self.work_through()
         work = Work(self.root)
+        for _ in renew_indexes(self.root, work.all_done()):
+            pass
         changes = self.changes(work.all_done())
         changed = Changed.of(self.listing, changes)
         journals = list(renew(self.listing, changed, self.wanted))
@@ -201,6 +205,7 @@ class _Takedown:
         if changes or new or journals:
             done = self.write_receipt(done)
         settle(self.root)
+        staged.clear(self.root)
         work.clear()
         for folder in (layout.TOMBSTONES, f"{layout.TOMBSTONES}/receipts"):
             sweep(files.join(self.root, folder))
@@ -233,6 +238,8 @@ class _Takedown:
             self._edits(),
             "files that name documents",
         )
+        self._do(TokenStage(self.root, self.wanted, self.options.dry_run), self._tokens(), "token files")
+        self.identities |= {one for outcome in self.outcomes for one in outcome.found.identities}
         self._search()
 
     def _do(self, stage: Any, tasks: Sequence[Task], kind: str) -> None:
@@ -252,24 +259,27 @@ class _Takedown:
         return tasks
 
     def _edits(self) -> list[Task]:
-        cuts = self.cuts
-        origins = {
-            self.listing.place_of(journal): journal
-            for journal in self.listing.journals
-            if journal.verb == "dropped"
-        }
         return [
-            self._task(place.whole, EditWork(place, self._origin_of(place, origins), cuts))
+            self._task(place.whole, EditWork(place, self._origin_of(place.root, ("dropped",)), self.cuts))
             for place in self.listing.with_ids
         ]
 
-    def _origin_of(self, place: Place, origins: dict[str, Journal]) -> str:
-        """Return the root of the dataset whose shards a file names."""
-        journal = origins.get(place.root)
-        origin = next((run.origin for run in reversed(journal.runs) if run.origin), "") if journal else ""
-        if journal is None or not origin:
-            return place.root
-        return files.seen_from(journal.root, origin).removeprefix(self.root).strip("/")
+    def _tokens(self) -> list[Task]:
+        tasks = []
+        for place in self.listing.tokens:
+            if place.segments is not None and place.file.format != "hdf5":
+                work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self.cuts)
+                tasks.append(self._task(place.path, work))
+        return tasks
+
+    def _origin_of(self, root: str, verbs: Sequence[str]) -> str:
+        """Return the root of the dataset whose shards are named by files of some verbs below a root: that which they were made from."""
+        for journal in self.listing.journals:
+            if self.listing.place_of(journal) == root and journal.verb in verbs:
+                origin = next((run.origin for run in reversed(journal.runs) if run.origin), "")
+                if origin:
+                    return files.seen_from(journal.root, origin).removeprefix(self.root).strip("/")
+        return root
 
     @property
     def cuts(self) -> Cuts:

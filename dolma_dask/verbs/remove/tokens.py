@@ -1,0 +1,274 @@
+"""The work of `remove` on token files with an entry for each document: all files of a shard are made anew by the writer of its format, then put in place.
+
+The file of ids goes first and comes last: who sees it, sees a whole shard. Memory: a few MB of ids, and the segments of a file.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET, Struct
+from numpy.typing import NDArray
+
+from dolma_dask.engine import Task
+from dolma_dask.formats.digests import DocumentDigests
+from dolma_dask.formats.ragged import RaggedNames
+from dolma_dask.formats.token_files import FORMATS, FormatName
+from dolma_dask.io import files
+from dolma_dask.io.publish import PublishedFile
+from dolma_dask.io.records import FileRecord
+from dolma_dask.reading.segments import read_segments
+from dolma_dask.sinks.ragged import TokenWriter
+from dolma_dask.sinks.segments import WAITING_SCHEMA, SegmentsWriter
+from dolma_dask.sinks.sink import DocumentRows
+from dolma_dask.sinks.token_files import PATH, WRITERS
+from dolma_dask.tokens.encoding import Tokens
+from dolma_dask.verbs.remove.changes import Change, Work, Written
+from dolma_dask.verbs.remove.edits import Cuts
+from dolma_dask.verbs.remove.identities import FoundRows, Wanted
+from dolma_dask.verbs.remove.listing import TokenPlace
+from dolma_dask.verbs.remove.rewriting import shifted
+from dolma_dask.verbs.remove.shards import Outcome
+from dolma_dask.verbs.remove.staged import Staged
+from dolma_dask.verbs.remove.token_ids import ids_of, sidecar_of
+
+Mask = NDArray[np.bool_]
+
+DOCUMENTS_AT_ONCE = 1 << 14
+TOKENS_AT_ONCE = 1 << 21
+
+
+class TokenWork(Struct, frozen=True):
+    """A token file with its segments."""
+
+    place: TokenPlace
+    origin: str  # root of the dataset of its documents, relative to the root
+    cuts: Cuts = {}
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, relative to the root."""
+        return self.place.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.place.path.rpartition("/")[2]
+
+
+class TokenStage(Struct, frozen=True):
+    """Takes documents out of a token file; see `dolma_dask.engine.Stage`."""
+
+    root: str
+    wanted: Wanted
+    dry_run: bool = False
+    verb: str = "remove"
+
+    def run_shard(self, task: Task) -> Outcome:
+        """Do one file."""
+        work: TokenWork = task.work
+        path = work.place.path
+        segments = read_segments(files.join(self.root, work.folder), work.name)
+        gone = segments_of(segments, work, self.wanted)
+        moved = moved_documents(segments, work)
+        found = FoundRows((), len(segments), identities_in(segments, gone))
+        if not gone.any() and moved is None:
+            return Outcome(path, rows=len(segments), found=found)
+        if self.dry_run:
+            return Outcome(path, (_planned(path, gone),), rows=len(segments), found=found)
+        segments = segments if moved is None else with_documents(segments, moved)
+        changes = _Rewriting(self.root, work, segments, gone).run()
+        return Outcome(path, changes, len(changes), len(segments), found)
+
+
+def _planned(path: str, gone: Mask) -> Change:
+    left = len(gone) - int(gone.sum())
+    what = "tokens" if gone.any() else "segments"
+    return Change(path, what, FileRecord(path, 0, "", len(gone)), FileRecord(path, 0, "", left))
+
+
+def segments_of(segments: pa.Table, work: TokenWork, wanted: Wanted) -> Mask:
+    """Tell which segments (n,) are of documents that were taken down: by source and id, or by their places in files that were cut."""
+    sources, ids = (texts_in(segments, name) for name in ("source", "id"))
+    gone = wanted.find(sources, ids)
+    documents = segments.column("document").to_numpy()
+    for mask, cut in _cut_in(segments, work):
+        gone |= mask & np.isin(documents, cut)
+    return gone
+
+
+def moved_documents(segments: pa.Table, work: TokenWork) -> NDArray[np.int64] | None:
+    """Return the rows (n,) that documents have in their shards now; None if none has another one."""
+    before = segments.column("document").to_numpy()
+    after = before.copy()
+    for mask, cut in _cut_in(segments, work):
+        after[mask] = shifted(before[mask], cut)
+    return None if np.array_equal(before, after) else after
+
+
+def _cut_in(segments: pa.Table, work: TokenWork) -> Iterator[tuple[Mask, NDArray[np.int64]]]:
+    """Yield which segments are of a file of documents that was cut, and its rows that are gone."""
+    paths = segments.column("path").combine_chunks()
+    names = [f"{work.origin}/{path}".strip("/") for path in paths.dictionary.to_pylist()]
+    numbers = paths.indices.to_numpy()
+    for at, name in enumerate(names):
+        if name in work.cuts:
+            yield numbers == at, np.array(work.cuts[name], np.int64)
+
+
+def texts_in(segments: pa.Table, name: str) -> pa.Array:
+    """Return a column of texts (n,)."""
+    return segments.column(name).cast(pa.large_string()).combine_chunks()
+
+
+def identities_in(segments: pa.Table, gone: Mask) -> tuple[tuple[str, str], ...]:
+    """Return source and id of the documents that are gone, where both are known."""
+    part = segments.filter(pa.array(gone))
+    pairs = zip(texts_in(part, "source").to_pylist(), texts_in(part, "id").to_pylist(), strict=True)
+    return tuple(dict.fromkeys(pair for pair in pairs if None not in pair))
+
+
+def with_documents(segments: pa.Table, documents: NDArray[np.int64]) -> pa.Table:
+    """Return segments with other rows in their shards."""
+    at = segments.schema.get_field_index("document")
+    return segments.set_column(at, segments.schema.field(at), pa.array(documents, pa.int64()))
+
+
+def write_segments(folder: str, name: str, segments: pa.Table) -> FileRecord:
+    """Write segments beside a token file, and return their file relative to the folder."""
+    plain = pa.table(
+        [segments.column(field.name).cast(field.type) for field in WAITING_SCHEMA], WAITING_SCHEMA
+    )
+    with SegmentsWriter(folder, name) as writer:
+        for batch in plain.to_batches(DOCUMENTS_AT_ONCE):
+            writer.write(batch)
+    return writer.record
+
+
+class _Rewriting:
+    """A token file while it is made anew."""
+
+    def __init__(self, root: str, work: TokenWork, segments: pa.Table, gone: Mask) -> None:
+        self.root, self.work, self.segments, self.gone = root, work, segments, gone
+        self.url = files.join(root, work.place.path)
+        self.staged = Staged(root, work.place.path)
+
+    def run(self) -> tuple[Change, ...]:
+        """Stage all files, and put them in place."""
+        folder = self.staged.begin()
+        kept = self.segments.filter(pa.array(~self.gone))
+        numbers = pa.array(np.arange(len(kept)), pa.int64())
+        kept = kept.set_column(0, self.segments.schema.field("row"), numbers)
+        made = [self._change(write_segments(folder, self.work.name, kept), "segments")]
+        if self.gone.any():
+            data, *beside = self._tokens(folder).files
+            made = [*(self._change(file, "beside") for file in beside), *made, self._data(data, kept)]
+        return self.staged.ready(made)
+
+    def _change(self, file: FileRecord, what: str) -> Change:
+        path = f"{self.work.folder}/{file.path}".strip("/")
+        url = files.join(self.root, path)
+        info = files.stat(url)
+        before = FileRecord(path, 0 if info is None else info.bytes, files.checksum(url), len(self.segments))
+        return Change(path, what, before, FileRecord(path, file.bytes, file.checksum, file.rows))
+
+    def _data(self, file: FileRecord, kept: pa.Table) -> Change:
+        change = self._change(file, "tokens")
+        gone = np.flatnonzero(self.gone)
+        sizes = self.segments.column("size").to_numpy()
+        return Change(
+            change.path,
+            "tokens",
+            change.before,
+            change.after,
+            tuple(gone.tolist()),
+            identities=identities_in(self.segments, self.gone),
+            digests={digest_of(self.segments): digest_of(kept)},
+            counts={"tokens": int(sizes[gone].sum())},
+        )
+
+    def _tokens(self, folder: str) -> TokenWriter:
+        name: FormatName = self.work.place.file.format  # type: ignore[assignment]
+        known = sidecar_of(self.url, name)
+        names = RaggedNames(self.work.name.removesuffix(FORMATS[name].data))
+        with WRITERS[name](folder, names, known.tokenizer, source=known.source) as writer:
+            writer.special_tokens = known.special_tokens
+            lost = known.documents_with_lost_characters
+            writer.lossy_documents = 0 if lost is UNSET else lost
+            for tokens, rows in self._documents(name, np.dtype(known.dtype), has_paths=known.source is None):
+                writer.write(tokens, rows)
+        return writer
+
+    def _documents(
+        self, name: FormatName, dtype: np.dtype, *, has_paths: bool
+    ) -> Iterator[tuple[Tokens, DocumentRows]]:
+        """Yield the documents that stay, some at a time."""
+        sizes = self.segments.column("size").to_numpy()
+        bounds = _bounds(sizes)
+        counts = [int(sizes[start:stop].sum()) for start, stop in bounds]
+        columns = ("id", "source", *((PATH,) if has_paths else ()))
+        for (start, stop), ids in zip(bounds, ids_of(self.url, name, dtype, counts), strict=True):
+            kept, lengths = ~self.gone[start:stop], sizes[start:stop]
+            part = self.segments.slice(start, stop - start).filter(pa.array(kept))
+            batch = pa.record_batch({column: texts_in(part, column) for column in columns})
+            tokens = Tokens(ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int32))
+            yield tokens, DocumentRows(batch, part.column("document").to_numpy())
+
+
+def _bounds(sizes: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Cut documents (n,) into neighbours of a few MB."""
+    ends, bounds, start = np.cumsum(sizes, dtype=np.int64), [], 0
+    while start < len(sizes):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, done + TOKENS_AT_ONCE)) + 1
+        stop = min(max(stop, start + 1), start + DOCUMENTS_AT_ONCE, len(sizes))
+        bounds.append((start, stop))
+        start = stop
+    return bounds
+
+
+def digest_of(segments: pa.Table) -> str:
+    """Return the digest of source and id of documents, as records of token files have it."""
+    digests = DocumentDigests()
+    for batch in segments.select(["source", "id"]).to_batches(DOCUMENTS_AT_ONCE):
+        columns = {name: batch.column(name).cast(pa.large_string()) for name in ("source", "id")}
+        digests.update(pa.record_batch(columns))
+    return digests.ids
+
+
+def renew_indexes(root: str, changes: Sequence[Change]) -> Iterator[Change]:
+    """Write the files anew that name the token files of a folder with their sizes; yield their changes."""
+    made = {change.path: change for change in changes if change.what == "tokens"}
+    suffix = FORMATS["mds"].data
+    for folder in sorted({path.rpartition("/")[0] for path in made if path.endswith(suffix)}):
+        path = f"{folder}/{FORMATS['mds'].index}".strip("/")
+        if files.stat(url := files.join(root, path)) is not None:
+            before = files.read_bytes(url)
+            content = _index_without(
+                before,
+                {
+                    name.rpartition("/")[2]: one
+                    for name, one in made.items()
+                    if name.rpartition("/")[0] == folder
+                },
+            )
+            if content != before:
+                yield Work(root).replace(path, "beside", partial(_write_whole, content))
+
+
+def _write_whole(content: bytes, out: PublishedFile) -> Written:
+    out.write(content)
+    return Written(0, 0)
+
+
+def _index_without(content: bytes, made: Mapping[str, Change]) -> bytes:
+    index = msgspec.json.decode(content)
+    for shard in index["shards"]:
+        change = made.get(shard["raw_data"]["basename"])
+        if change is not None:
+            shard["raw_data"]["bytes"] = change.after.bytes
+            shard["samples"] = change.after.rows
+    index["shards"] = [shard for shard in index["shards"] if shard["samples"]]
+    return msgspec.json.encode(index, order="sorted")
