@@ -40,7 +40,7 @@ from dolma_dask.verbs.remove.edits import Cuts, EditStage, EditWork
 from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.listing import TOKEN_VERBS, Listing
 from dolma_dask.verbs.remove.others import SearchStage
-from dolma_dask.verbs.remove.records import Changed, renew
+from dolma_dask.verbs.remove.records import Changed, bare_token_files, renew
 from dolma_dask.verbs.remove.shards import Outcome, ShardStage, ShardWork
 from dolma_dask.verbs.remove.stale import stale_after
 from dolma_dask.verbs.remove.summary import Left, Removal, told
@@ -240,6 +240,7 @@ class _Takedown:
         )
         self._do(TokenStage(self.root, self.wanted, self.options.dry_run), self._tokens(), "token files")
         self.identities |= {one for outcome in self.outcomes for one in outcome.found.identities}
+        self.left += bare_token_files(self.listing, self.cuts)
         self._search()
 
     def _do(self, stage: Any, tasks: Sequence[Task], kind: str) -> None:
