@@ -23,6 +23,7 @@ from dolma_dask.engine.documents import DocumentList, DocumentSource
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpellingRecord, TokenizerRecord, check_ids
+from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -44,18 +45,19 @@ from dolma_dask.outputs.pieces import Hashes, ScatterSink, sorted_rows
 from dolma_dask.outputs.ragged import RaggedOutput, RaggedSink
 from dolma_dask.sinks.base import FileWriter, Publish
 from dolma_dask.sinks.jsonl import MEMBER_BYTES
+from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
-from dolma_dask.sinks.token_files import PATH
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Tokens
 
-VERSION = 1
+VERSION = 2
 """Raised whenever packed token files get other bytes for the same documents."""
 
 NAME = "part-0"
 """Beginning of the names, as the Dolma toolkit's: there the number is that of a group of files that one process has read."""
 
-_COLUMNS = {"id": pa.large_string(), PATH: pa.large_string(), "row": pa.int64(), "ids": pa.large_binary()}
+_TEXTS = ("id", "source", PATH)
+_COLUMNS = {**dict.fromkeys(_TEXTS, pa.large_string()), "row": pa.int64(), "ids": pa.large_binary()}
 SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 _HASHED = SCHEMA.append(pa.field("hash", pa.uint64(), nullable=False))
 
@@ -90,8 +92,11 @@ class TokenPacking(Struct, frozen=True):
 
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have."""
-        number, mark, suffix = path.removeprefix(f"{self.prefix}-").partition(".")
-        return path.startswith(f"{self.prefix}-") and number.isdigit() and mark + suffix in self.suffixes
+        name, suffixes = path.removeprefix(f"{FOLDER}/"), self.suffixes
+        if name != path:
+            suffixes = (segments_path(self.suffixes[0]).removeprefix(f"{FOLDER}/"),)
+        number, mark, suffix = name.removeprefix(f"{self.prefix}-").partition(".")
+        return name.startswith(f"{self.prefix}-") and number.isdigit() and mark + suffix in suffixes
 
     def params(self) -> dict[str, Any]:
         """Return what decides the cut."""
@@ -124,6 +129,11 @@ class PackedTokens(Packed, frozen=True, dict=True):
 
     verb = "ragged"
     version = VERSION
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """See `Packed`."""
+        return tuple(with_segments(super().writes))
 
     @property
     def request(self) -> str:
@@ -215,7 +225,7 @@ def as_rows(tokens: Tokens, rows: DocumentRows, path: str, dtype: np.dtype[Any])
     ids = np.ascontiguousarray(tokens.ids, dtype)
     buffers = [None, pa.py_buffer(offsets * dtype.itemsize), pa.py_buffer(ids)]
     columns = [
-        rows.batch.column("id").cast(pa.large_string()),
+        *(rows.batch.column(name).cast(pa.large_string()) for name in ("id", "source")),
         pa.repeat(pa.scalar(path, pa.large_string()), count),
         pa.array(rows.numbers, pa.int64()),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, buffers),
@@ -224,11 +234,11 @@ def as_rows(tokens: Tokens, rows: DocumentRows, path: str, dtype: np.dtype[Any])
 
 
 def from_rows(rows: pa.StructArray, dtype: np.dtype[Any]) -> tuple[Tokens, DocumentRows]:
-    """Return what `as_rows` was given, and the path of each document in a column."""
+    """Return what `as_rows` was given, but for texts, and the path of each document in a column."""
     offsets, data = string_parts(rows.field("ids"))
     ids = data[offsets[0] : offsets[-1]].view(dtype)
     lengths = (np.diff(offsets) // dtype.itemsize).astype(np.int32)
-    batch = pa.record_batch({name: rows.field(name) for name in ("id", PATH)})
+    batch = pa.record_batch({name: rows.field(name) for name in _TEXTS})
     return Tokens(ids, lengths), DocumentRows(batch, rows.field("row").to_numpy())
 
 
@@ -267,7 +277,7 @@ class TokenPieceOutput(Struct, frozen=True):
     @property
     def columns(self) -> tuple[str, ...]:
         """See `dolma_dask.sinks.sink.Output`."""
-        return tuple(dict.fromkeys((*self.output.columns, "id")))
+        return tuple(dict.fromkeys((*self.output.columns, "id", "source")))
 
     @property
     def cost(self) -> str:
@@ -417,12 +427,16 @@ class TokenJoinStage(Struct, frozen=True):
         names = RaggedNames(task.unit.name.removesuffix(self.output.files.data))
         with ExitStack() as stack:
             writer = stack.enter_context(self.output.writer(names))
+            segments = stack.enter_context(self.output.segments(names))  # appear first
             if self.output.engine.in_text != "text":
                 writer.special_tokens = SpellingRecord(self.output.engine.in_text)
-            for rows in self._members(task.work):
-                writer.write(*from_rows(rows, writer.dtype))
+            for member in self._members(task.work):
+                tokens, rows = from_rows(member, writer.dtype)
+                writer.write(tokens, rows)
+                segments.write_documents(tokens.lengths, rows)
         size = sum(file.bytes for file in writer.files)
-        return [task.record(writer.files, rows=writer.documents, counts={"bytes_out": size})]
+        written = (*writer.files, segments.record)
+        return [task.record(written, rows=writer.documents, counts={"bytes_out": size})]
 
     def _members(self, members: Sequence[PieceMember]) -> Iterator[pa.StructArray]:
         """Yield the rows of members in order; a piece stays open while they lie in it."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import UsageError
-from dolma_dask.formats.segments import segments_path
+from dolma_dask.formats.segments import SEGMENTS_SCHEMA, segments_path
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName
 from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
@@ -94,10 +94,15 @@ def read_segments(root: str, token_file: str, rows: int | Iterable[int] | None =
         )
     with open_parquet(url) as file:
         if rows is None:
-            return file.read(use_threads=False)
+            return _as_written(file.read(use_threads=False))
         wanted = np.unique(np.atleast_1d(np.asarray(rows if isinstance(rows, int) else list(rows), np.int64)))
         found = file.read_row_groups(_groups_of(file, wanted), use_threads=False)
-    return found.filter(pc.is_in(found.column("row"), pa.array(wanted)))
+    return _as_written(found.filter(pc.is_in(found.column("row"), pa.array(wanted))))
+
+
+def _as_written(table: pa.Table) -> pa.Table:
+    """Return segments with the types of their columns, of which Parquet keeps some otherwise."""
+    return table.cast(SEGMENTS_SCHEMA)
 
 
 def _groups_of(file: "pq.ParquetFile", rows: np.ndarray) -> list[int]:

@@ -39,7 +39,7 @@ _ENCODINGS = {
 }
 
 
-def owners_of(rows: DocumentRows, path: str) -> pa.RecordBatch:
+def owners_of(rows: DocumentRows, path: str = "") -> pa.RecordBatch:
     """Return what is known of documents (n,) that segments will be of; `path` is that of their shard, unless each has one of its own."""
     count, known = rows.batch.num_rows, dict(zip(rows.batch.schema.names, rows.batch.columns, strict=True))
     nothing = pa.nulls(count, pa.large_string())
@@ -54,16 +54,15 @@ def owners_of(rows: DocumentRows, path: str) -> pa.RecordBatch:
     )
 
 
-def segment_rows(placed: Placed, owners: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
-    """Return segments as rows, of which the first is numbered `first_row`; `owners` are the documents of all sequences."""
+def segment_rows(placed: Placed, owners: pa.RecordBatch | pa.Table, first_row: int = 0) -> pa.RecordBatch:
+    """Return segments (n,) as rows, counted from `first_row` on; `owners` (n,) are the documents that they are of."""
     columns = (placed.row + first_row, placed.first, placed.place, placed.size, placed.start)
     numbers = [
-        pa.array(column, field.type, safe=False)
+        pa.array(column.astype(field.type.to_pandas_dtype(), copy=False))
         for column, field in zip(columns, WAITING_SCHEMA, strict=False)
     ]
-    of_all = len(placed) == owners.num_rows and np.array_equal(placed.sequence, np.arange(len(placed)))
-    taken = owners if of_all else owners.take(pa.array(placed.sequence))
-    return pa.RecordBatch.from_arrays([*numbers, *taken.columns], schema=WAITING_SCHEMA)
+    known = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in owners.columns]
+    return pa.RecordBatch.from_arrays([*numbers, *known], schema=WAITING_SCHEMA)
 
 
 class SegmentsWriter(GroupedTable):
@@ -79,7 +78,7 @@ class SegmentsWriter(GroupedTable):
         self._token_url = join(root, token_file)
         self._documents = 0
 
-    def write_documents(self, lengths: NDArray[np.int32], rows: DocumentRows, path: str) -> None:
+    def write_documents(self, lengths: NDArray[np.int32], rows: DocumentRows, path: str = "") -> None:
         """Append documents of these numbers of tokens (n,), each a row by itself; `path` as for `owners_of`."""
         self.write(segment_rows(whole(lengths), owners_of(rows, path), self._documents))
         self._documents += len(lengths)

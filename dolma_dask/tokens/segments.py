@@ -17,10 +17,6 @@ class Bounds(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.begins)
 
-    def moved(self, by: int) -> "Bounds":
-        """Return the same sequences so many words further on."""
-        return Bounds(self.begins + by, self.ends + by, self.starts)
-
 
 class Placed(Struct, frozen=True):
     """Segments of rows, in order; see `dolma_dask.formats.segments`."""
@@ -69,3 +65,26 @@ def side_by_side(rows: Rows) -> Int64s:
     begins = np.cumsum(filled) - filled
     counts = np.diff(rows.bounds)
     return begins - np.repeat(begins[rows.bounds[:-1][counts > 0]], counts[counts > 0])
+
+
+def moved(placed: Placed, pieces: Int64s, filled: Int64s) -> Placed:
+    """Return the segments of rows whose pieces have become others, of other sizes, back to back.
+
+    Parameters
+    ----------
+    placed : Placed
+        Segments of the rows before.
+    pieces : ndarray of int, (n, 3)
+        Row of each piece, its position before, and its tokens now.
+    filled : ndarray of int, (n_rows,)
+        Tokens of the rows before; a piece of nothing behind them belongs to the last.
+    """
+    row, begin, size = pieces.T
+    width = int(filled.max(initial=0)) + 2
+    at = row * width + np.minimum(begin, np.maximum(filled[row] - 1, 0))
+    owner = np.searchsorted(placed.row * width + placed.place, at, side="right") - 1
+    ends = np.cumsum(size)
+    before = np.concatenate([np.zeros(1, np.int64), ends])[np.searchsorted(row, row)]
+    nothing = np.zeros(len(row), np.int64)
+    start = placed.start[owner] + begin - placed.place[owner]
+    return Placed(row, nothing, ends - size - before, size, start, placed.sequence[owner])

@@ -35,6 +35,7 @@ from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
+from dolma_dask.formats.segments import segments_path, with_segments
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
@@ -43,17 +44,17 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.records import finding_notes, first_findings, skipped_notes
 from dolma_dask.outputs.hdf5.rows import PackStage, RowPlan, RowsStage
-from dolma_dask.outputs.hdf5.shuffling import ShuffledStage, spread
+from dolma_dask.outputs.hdf5.shuffling import ShuffledStage, segment_pieces, spread
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.modes import Mode
 
-VERSION = 1
+VERSION = 2
 """Raised whenever hdf5 writes other bytes for the same documents and options."""
 
-_WRITES = ("part-", PARAMS_NAME)
+_WRITES = (*with_segments(["part-"]), PARAMS_NAME)
 """Beginnings of the names of all outputs."""
 
 
@@ -238,7 +239,9 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             shard=self.documents.parts[0].name,
             key=self.key,
             inputs=tuple(item for record in records for item in record.inputs),
-            files=tuple(file for record in records for file in record.files if file.path != record.unit),
+            files=tuple(
+                file for record in records for file in record.files if layout.is_set_aside(file.path)
+            ),
             rows=texts.documents,
             counts=dict(counts),
             rules=merge_rules(record.rules for record in records),
@@ -256,9 +259,11 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def _row_plan(self, known: Record, made: Mapping[str, Record] | None = None) -> RowPlan:
         """Return all rows; to read their tokens, with the records of the staging files."""
         sums = known.info["parts"]
-        checksums = {name: record.files[0].checksum for name, record in (made or {}).items()}
+        checksums = {
+            name: [one.checksum for one in record.files[:2]] for name, record in (made or {}).items()
+        }
         staged = (
-            StagedTokens(number, tokens, sequences, checksums.get(staging_name(number), ""))
+            StagedTokens(number, tokens, sequences, *checksums.get(staging_name(number), ()))
             for number, (tokens, sequences, _) in enumerate(sums)
         )
         return RowPlan(
@@ -300,7 +305,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             origin=self.documents.origin,
             reads=(".h5",),
             all_units=frozenset(task.shard for task in tasks),
-            beside=frozenset({PARAMS_NAME}),
+            beside=frozenset({PARAMS_NAME, *(segments_path(task.shard) for task in tasks)}),
             notes=self.documents.notes,
         )
 
@@ -313,7 +318,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if staged is None:
             shuffled = ShuffledStage(in_order)
             return shuffled, shuffled.tasks(rows, self.max_rows, key)
-        shuffled = ShuffledStage(in_order, staged.without_records)
+        shuffled = ShuffledStage(in_order, staged.without_records, segment_pieces(staged))
         return shuffled, shuffled.tasks(rows, self.max_rows, key, staged.all.counts)
 
     @property
