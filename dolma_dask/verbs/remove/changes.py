@@ -33,6 +33,7 @@ class Change(Struct, frozen=True, omit_defaults=True):
     identities: tuple[tuple[str, str], ...] = ()  # source and id of these, as far as they can be read
     digests: dict[str, str] = {}  # of ids and texts of all rows of documents, before and after
     counts: dict[str, int] = {}  # numbers that are smaller by so much, in the words of the record of the file
+    row_counts: dict[str, int] = {}  # the same of the counts of rows of HDF5
     notes: tuple[str, ...] = ()  # for people
 
     @property

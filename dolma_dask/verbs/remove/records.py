@@ -5,13 +5,14 @@ where they may say something else now; those that only add documents up are left
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.formats import layout
+from dolma_dask.formats.hdf5 import MADE_OF
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Journal, Record
@@ -23,6 +24,9 @@ from dolma_dask.verbs.remove.summary import Left
 
 SUMS = ("quantiles", "validate", "report")
 """Verbs whose results only add documents up or check them: the same command makes them again."""
+
+_TOKENS = "tokens"
+"""Unit of the sums of rows of HDF5."""
 
 _OF_DOCUMENTS = ("documents", "attributes", "tokens", "HDF5 rows", "rows")
 """Files with a row for each document, or several."""
@@ -87,6 +91,10 @@ def renewed(record: Record, verb: str, root: str, changed: Changed) -> Record:
     document = changed.by_path.get(f"{root}/{layout.document_path(record.shard)}".strip("/"))
     if own and document is not None and "clusters" in info:
         info = {**info, "clusters": [_moved(survivor, document) for survivor in info["clusters"]]}
+    info = _rows_of(info, own)
+    if verb == "hdf5" and record.unit == _TOKENS:
+        made_of = {old.path: old.checksum for old in record.inputs if changed.input(old) != old}
+        info = {**info, MADE_OF: {**made_of, **info.get(MADE_OF, {})}} if made_of else info
     record = replace(
         record,
         info=info,
@@ -96,6 +104,15 @@ def renewed(record: Record, verb: str, root: str, changed: Changed) -> Record:
         content_digest=digests.get(record.content_digest, content),
     )
     return _less(record, own)
+
+
+def _rows_of(info: dict[str, Any], own: Sequence[Change]) -> dict[str, Any]:
+    """Return what is known of rows of HDF5, less what was masked."""
+    for change in own:
+        if change.row_counts:
+            rows = {name: count - change.row_counts.get(name, 0) for name, count in info["rows"].items()}
+            info = {**info, "rows": rows}
+    return info
 
 
 def _moved(survivor: list[Any], document: Change) -> list[Any]:
@@ -119,7 +136,8 @@ def _less(record: Record, changes: list[Change]) -> Record:
     for name, count in less.items():
         if name in counts:
             counts[name] -= count
-    counts[REMOVED] = counts.get(REMOVED, 0) + gone
+    if gone:
+        counts[REMOVED] = counts.get(REMOVED, 0) + gone
     return replace(record, rows=max(record.rows - gone, 0), counts=counts)
 
 

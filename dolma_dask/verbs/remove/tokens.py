@@ -1,6 +1,6 @@
-"""The work of `remove` on token files with an entry for each document: all files of a shard are made anew by the writer of its format, then put in place.
+"""The work of `remove` on token files: those with an entry for each document are made anew by the writer of their format, rows of HDF5 are masked.
 
-The file of ids goes first and comes last: who sees it, sees a whole shard. Memory: a few MB of ids, and the segments of a file.
+Memory: a few MB of ids, and the segments of a file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,41 +21,26 @@ from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.records import FileRecord
 from dolma_dask.reading.segments import read_segments
 from dolma_dask.sinks.ragged import TokenWriter
-from dolma_dask.sinks.segments import WAITING_SCHEMA, SegmentsWriter
+from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows
-from dolma_dask.sinks.token_files import PATH, WRITERS
+from dolma_dask.sinks.token_files import WRITERS
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.verbs.remove.changes import Change, Work, Written
-from dolma_dask.verbs.remove.edits import Cuts
+from dolma_dask.verbs.remove.hdf5 import MaskedRows
 from dolma_dask.verbs.remove.identities import FoundRows, Wanted
-from dolma_dask.verbs.remove.listing import TokenPlace
 from dolma_dask.verbs.remove.rewriting import shifted
 from dolma_dask.verbs.remove.shards import Outcome
-from dolma_dask.verbs.remove.staged import Staged
+from dolma_dask.verbs.remove.token_files import (
+    DOCUMENTS_AT_ONCE,
+    Mask,
+    Rewriting,
+    TokenWork,
+    identities_in,
+    texts_in,
+)
 from dolma_dask.verbs.remove.token_ids import ids_of, sidecar_of
 
-Mask = NDArray[np.bool_]
-
-DOCUMENTS_AT_ONCE = 1 << 14
 TOKENS_AT_ONCE = 1 << 21
-
-
-class TokenWork(Struct, frozen=True):
-    """A token file with its segments."""
-
-    place: TokenPlace
-    origin: str  # root of the dataset of its documents, relative to the root
-    cuts: Cuts = {}
-
-    @property
-    def folder(self) -> str:
-        """Folder of the file, relative to the root."""
-        return self.place.path.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        """Name of the file."""
-        return self.place.path.rpartition("/")[2]
 
 
 class TokenStage(Struct, frozen=True):
@@ -77,16 +62,26 @@ class TokenStage(Struct, frozen=True):
         if not gone.any() and moved is None:
             return Outcome(path, rows=len(segments), found=found)
         if self.dry_run:
-            return Outcome(path, (_planned(path, gone),), rows=len(segments), found=found)
+            return Outcome(path, (_planned(work, segments, gone),), rows=len(segments), found=found)
         segments = segments if moved is None else with_documents(segments, moved)
-        changes = _Rewriting(self.root, work, segments, gone).run()
+        kind = MaskedRows if work.place.file.format == "hdf5" else RewrittenTokens
+        changes = kind(self.root, work, segments, gone).run()
         return Outcome(path, changes, len(changes), len(segments), found)
 
 
-def _planned(path: str, gone: Mask) -> Change:
-    left = len(gone) - int(gone.sum())
-    what = "tokens" if gone.any() else "segments"
-    return Change(path, what, FileRecord(path, 0, "", len(gone)), FileRecord(path, 0, "", left))
+def _planned(work: TokenWork, segments: pa.Table, gone: Mask) -> Change:
+    """Return what would be done to a file."""
+    place, rows = work.place, len(segments)
+    if not gone.any():
+        return _change(str(place.segments), "segments", rows, rows)
+    if place.file.format == "hdf5":
+        rows = int(segments.column("row")[-1].as_py()) + 1
+        return _change(place.path, "HDF5 rows", rows, rows)
+    return _change(place.path, "tokens", rows, rows - int(gone.sum()))
+
+
+def _change(path: str, what: str, before: int, after: int) -> Change:
+    return Change(path, what, FileRecord(path, 0, "", before), FileRecord(path, 0, "", after))
 
 
 def segments_of(segments: pa.Table, work: TokenWork, wanted: Wanted) -> Mask:
@@ -118,64 +113,28 @@ def _cut_in(segments: pa.Table, work: TokenWork) -> Iterator[tuple[Mask, NDArray
             yield numbers == at, np.array(work.cuts[name], np.int64)
 
 
-def texts_in(segments: pa.Table, name: str) -> pa.Array:
-    """Return a column of texts (n,)."""
-    return segments.column(name).cast(pa.large_string()).combine_chunks()
-
-
-def identities_in(segments: pa.Table, gone: Mask) -> tuple[tuple[str, str], ...]:
-    """Return source and id of the documents that are gone, where both are known."""
-    part = segments.filter(pa.array(gone))
-    pairs = zip(texts_in(part, "source").to_pylist(), texts_in(part, "id").to_pylist(), strict=True)
-    return tuple(dict.fromkeys(pair for pair in pairs if None not in pair))
-
-
 def with_documents(segments: pa.Table, documents: NDArray[np.int64]) -> pa.Table:
     """Return segments with other rows in their shards."""
     at = segments.schema.get_field_index("document")
     return segments.set_column(at, segments.schema.field(at), pa.array(documents, pa.int64()))
 
 
-def write_segments(folder: str, name: str, segments: pa.Table) -> FileRecord:
-    """Write segments beside a token file, and return their file relative to the folder."""
-    plain = pa.table(
-        [segments.column(field.name).cast(field.type) for field in WAITING_SCHEMA], WAITING_SCHEMA
-    )
-    with SegmentsWriter(folder, name) as writer:
-        for batch in plain.to_batches(DOCUMENTS_AT_ONCE):
-            writer.write(batch)
-    return writer.record
+class RewrittenTokens(Rewriting):
+    """A token file with an entry for each document."""
 
+    def renumbered(self, segments: pa.Table) -> pa.Table:
+        """See `Rewriting`."""
+        numbers = pa.array(np.arange(len(segments)), pa.int64())
+        return segments.set_column(0, self.segments.schema.field("row"), numbers)
 
-class _Rewriting:
-    """A token file while it is made anew."""
-
-    def __init__(self, root: str, work: TokenWork, segments: pa.Table, gone: Mask) -> None:
-        self.root, self.work, self.segments, self.gone = root, work, segments, gone
-        self.url = files.join(root, work.place.path)
-        self.staged = Staged(root, work.place.path)
-
-    def run(self) -> tuple[Change, ...]:
-        """Stage all files, and put them in place."""
-        folder = self.staged.begin()
-        kept = self.segments.filter(pa.array(~self.gone))
-        numbers = pa.array(np.arange(len(kept)), pa.int64())
-        kept = kept.set_column(0, self.segments.schema.field("row"), numbers)
-        made = [self._change(write_segments(folder, self.work.name, kept), "segments")]
-        if self.gone.any():
-            data, *beside = self._tokens(folder).files
-            made = [*(self._change(file, "beside") for file in beside), *made, self._data(data, kept)]
-        return self.staged.ready(made)
-
-    def _change(self, file: FileRecord, what: str) -> Change:
-        path = f"{self.work.folder}/{file.path}".strip("/")
-        url = files.join(self.root, path)
-        info = files.stat(url)
-        before = FileRecord(path, 0 if info is None else info.bytes, files.checksum(url), len(self.segments))
-        return Change(path, what, before, FileRecord(path, file.bytes, file.checksum, file.rows))
+    def files(self, folder: str, kept: pa.Table) -> list[Change]:
+        """See `Rewriting`."""
+        data, *beside = self._tokens(folder).files
+        others = [self.change(file, "beside", len(self.segments)) for file in beside]
+        return [*others, self._data(data, kept)]
 
     def _data(self, file: FileRecord, kept: pa.Table) -> Change:
-        change = self._change(file, "tokens")
+        change = self.change(file, "tokens", len(self.segments))
         gone = np.flatnonzero(self.gone)
         sizes = self.segments.column("size").to_numpy()
         return Change(

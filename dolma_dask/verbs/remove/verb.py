@@ -37,6 +37,7 @@ from dolma_dask.reading.tombstones import (
 from dolma_dask.verbs.remove import staged
 from dolma_dask.verbs.remove.changes import WORK, Change, Work
 from dolma_dask.verbs.remove.edits import Cuts, EditStage, EditWork
+from dolma_dask.verbs.remove.hdf5 import renew_params
 from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.listing import TOKEN_VERBS, Listing
 from dolma_dask.verbs.remove.others import SearchStage
@@ -44,7 +45,8 @@ from dolma_dask.verbs.remove.records import Changed, bare_token_files, renew
 from dolma_dask.verbs.remove.shards import Outcome, ShardStage, ShardWork
 from dolma_dask.verbs.remove.stale import stale_after
 from dolma_dask.verbs.remove.summary import Left, Removal, told
-from dolma_dask.verbs.remove.tokens import TokenStage, TokenWork, renew_indexes
+from dolma_dask.verbs.remove.token_files import TokenWork
+from dolma_dask.verbs.remove.tokens import TokenStage, renew_indexes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +198,8 @@ class _Takedown:
         self.wanted = Wanted.of(tombstones_at(self.root), self.listed)
         self.work_through()
         work = Work(self.root)
-        for _ in renew_indexes(self.root, work.all_done()):
-            pass
+        for renew_beside in (renew_indexes, renew_params):
+            list(renew_beside(self.root, work.all_done()))
         changes = self.changes(work.all_done())
         changed = Changed.of(self.listing, changes)
         journals = list(renew(self.listing, changed, self.wanted))
@@ -268,7 +270,7 @@ class _Takedown:
     def _tokens(self) -> list[Task]:
         tasks = []
         for place in self.listing.tokens:
-            if place.segments is not None and place.file.format != "hdf5":
+            if place.segments is not None:
                 work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self.cuts)
                 tasks.append(self._task(place.path, work))
         return tasks

@@ -115,6 +115,20 @@ def make_all(root: Path, tokenizer: Path) -> None:
         to = str(root / f"tokens/{name}")
         dk.ragged(v0, to, tokenizer=str(tokenizer), format=name, eos="<|endoftext|>", where=RULE, **HERE)
 
+    for verb, to, options in more(tokenizer):
+        getattr(dk, verb)(v0, str(root / to), **options, **HERE)
+
+
+def more(tokenizer: Path) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return calls that make token files of documents from several shards, and rows."""
+    given = {"tokenizer": str(tokenizer), "eos": "<|endoftext|>", "where": RULE}
+    shuffled = {"format": "dolma", "shuffle": True, "seed": 5, "max_size": 4000}
+    rows = {"mode": "LMData_VSL", "max_seq_length": 64, "max_rows_per_file": 8, "min_sequence_len": 2}
+    return [
+        ("ragged", "tokens/shuffled", given | shuffled),
+        ("hdf5", "tokens/rows", given | rows | {"shuffle": True}),
+    ]
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -176,6 +190,7 @@ def is_made(root: Path, tokenizer: Path) -> list[Any]:
             )
             for name in FORMATS
         ),
+        *(getattr(dk, verb)(v0, str(root / to), **options, **HERE) for verb, to, options in more(tokenizer)),
     ]
 
 
@@ -297,7 +312,7 @@ def test_an_untouched_source_gives_it_back_nowhere(done, tmp_path):
 
 def test_without_tombstones_no_key_and_no_count_is_another(world):
     """What was made before there were any is still there."""
-    assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (7 + len(FORMATS))
+    assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (9 + len(FORMATS))
     mixed = dk.mix(str(world / "source"), to=str(world / "elsewhere"), **HERE)
     assert "documents_removed" not in mixed.counts
     removed(world)
@@ -330,14 +345,10 @@ def test_a_rehearsal_writes_nothing_and_says_the_same(world):
     planned = removed(world, dry_run=True)
     assert tree(world / "root") == before
     rows = {change.path: (change.before.rows, change.after.rows) for change in planned.changes}
-    outcome = removed(world)
-    made = {
-        change.path: (change.before.rows, change.after.rows)
-        for change in outcome.changes
-        if change.what not in ("beside", "segments")
-    }
-    assert {path: made[path] for path in rows} == rows
-    assert made.keys() - rows.keys() == set()
+    made = {change.path: change for change in removed(world).changes}
+    assert {path: (made[path].before.rows, made[path].after.rows) for path in rows} == rows
+    beside = {change.what for path, change in made.items() if path not in rows}
+    assert beside == {"beside", "segments"}
 
 
 def test_hashed_tombstones_name_nobody(world):
@@ -457,7 +468,7 @@ def test_killed_anywhere_the_same_command_ends_it(world, done, monkeypatch, mome
         path: expected[path][1] for path in own
     }
     assert not (world / "root/_work").exists()
-    assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (7 + len(FORMATS))
+    assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (9 + len(FORMATS))
 
 
 def test_announced_changes_are_those_of_their_file(tmp_path):

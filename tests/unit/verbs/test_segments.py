@@ -12,7 +12,6 @@ from token_readers import READERS
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
 from dolma_dask.formats.segments import SEGMENTS_SCHEMA
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.outputs.hdf5.options import RowOptions
@@ -56,7 +55,12 @@ def text_of(row: int) -> str:
 def record(row: int) -> dict[str, object]:
     turns = [text_of(7 * place + 2) for place in range(2 * (row % 3) + 2)]
     sides = {"q": text_of(row % 5 * 7 + 3), "a": text_of(2 + row % 4), "b": "two one"}
-    return {"id": f"é{row}", "source": f"s{row % 3}", "text": text_of(row), "metadata": {"turns": turns, **sides}}
+    return {
+        "id": f"é{row}",
+        "source": f"s{row % 3}",
+        "text": text_of(row),
+        "metadata": {"turns": turns, **sides},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +117,12 @@ def check_documents(root: Path, folder: Path, options: ArrayOptions) -> int:
             texts = strip(texts) if options.compat else texts
             expected = output.how.frame(output.how.encode(output.engine, texts), output.framing)
             assert rows[row] == expected.ids.tolist()
-            assert [segment[name] for name in ("first", "place", "start", "size")] == [0, 0, 0, len(rows[row])]
+            assert [segment[name] for name in ("first", "place", "start", "size")] == [
+                0,
+                0,
+                0,
+                len(rows[row]),
+            ]
         checked += len(rows)
     return checked
 
@@ -229,7 +238,10 @@ def check_rows(root: Path, folder: Path, options: RowOptions) -> list[dict]:
             inputs, labels = explained(root, found, mode)
             if mode.name == "FIM" and options.fim_rate:
                 check_rearranged(root, rows[number], found, mode, engine)
-                inputs, labels = ({at: rows[number, channel, at[1]] for at in of} for channel, of in ((0, inputs), (2, labels)))
+                inputs, labels = (
+                    {at: rows[number, channel, at[1]] for at in of}
+                    for channel, of in ((0, inputs), (2, labels))
+                )
             pads += check_row(rows[number], inputs, labels, mode)
         every += table.to_pylist()
     params = json.loads((folder / "data_params.json").read_text())
