@@ -87,6 +87,10 @@ class Tombstones(Struct, frozen=True):
                 found &= np.asarray(ids.is_valid())
         return found
 
+    def has(self, block: IdBlock) -> bool:
+        """Tell whether each entry of a list has a tombstone."""
+        return bool(self.urls) and bool((_table(self.urls).find(*entry_keys(block)) != FREE).all())
+
 
 def tombstones_above(*roots: str) -> Tombstones:
     """Return the tombstones of some roots and of the folders above them."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Task
@@ -26,7 +27,7 @@ from dolma_dask.verbs.remove.changes import Change, Work
 from dolma_dask.verbs.remove.identities import Wanted, find_rows
 from dolma_dask.verbs.remove.listing import Place
 from dolma_dask.verbs.remove.rewriting import copy_table, edit_lines, is_table, lines_of, shifted
-from dolma_dask.verbs.remove.shards import Outcome
+from dolma_dask.verbs.remove.shards import Outcome, input_of
 
 Rows = NDArray[np.int64]
 
@@ -52,7 +53,10 @@ class EditStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
-        work: EditWork = task.work
+        inputs = input_of(task)
+        return replace(self._outcome(task.work), inputs=inputs)
+
+    def _outcome(self, work: EditWork) -> Outcome:
         path = work.place.whole
         if (done := Work(self.root).done(path)) is not None:
             return Outcome(path, (done,), rows=done.before.rows)

@@ -10,6 +10,7 @@ from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
 from dolma_dask.verbs.remove.identities import Wanted
+from dolma_dask.verbs.remove.shards import Outcome, input_of
 
 _AT_ONCE = 1000
 """Ids of one pattern."""
@@ -25,8 +26,9 @@ class SearchStage(Struct, frozen=True):
     wanted: Wanted
     verb: str = "remove"
 
-    def run_shard(self, task: Task) -> str:
-        """Return the path of a file that holds an id; empty if it holds none."""
+    def run_shard(self, task: Task) -> Outcome:
+        """Tell whether a file holds an id."""
+        inputs = input_of(task)
         spelled = self.wanted.spelled
         patterns = [
             re.compile(b"|".join(map(re.escape, spelled[at : at + _AT_ONCE])))
@@ -36,9 +38,9 @@ class SearchStage(Struct, frozen=True):
             found = any(
                 pattern.search(piece) for piece in _pieces(task.inputs[0].url) for pattern in patterns
             )
-        except DataError:
-            return ""
-        return task.shard if found else ""
+        except DataError:  # no file of the kind that its name says
+            found = False
+        return Outcome(task.shard, inputs=inputs, is_left=found)
 
 
 def _pieces(url: str) -> Iterator[bytes]:

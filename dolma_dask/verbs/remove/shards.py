@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Task
@@ -16,7 +17,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import PublishedFile
-from dolma_dask.io.records import FileRecord
+from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.verbs.remove.changes import Change, Work, Written
 from dolma_dask.verbs.remove.identities import FoundRows, Wanted, find_documents, find_rows
 from dolma_dask.verbs.remove.listing import Reading
@@ -43,6 +44,14 @@ class Outcome(Struct, frozen=True):
     searched: int = 1  # files that were looked into
     rows: int = 0  # of these files
     found: FoundRows = FoundRows((), 0)
+    inputs: tuple[InputRecord, ...] = ()  # the file as it was before
+    is_left: bool = False  # whether it still holds some of the documents
+
+
+def input_of(task: Task) -> tuple[InputRecord, ...]:
+    """Return the file of a task as it is."""
+    (one,) = task.inputs
+    return (InputRecord(one.info.path, one.info.bytes, one.info.stamp, files.checksum(one.url)),)
 
 
 class ShardStage(Struct, frozen=True):
@@ -55,7 +64,10 @@ class ShardStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
-        work: ShardWork = task.work
+        inputs = input_of(task)
+        return replace(self._outcome(task.work), inputs=inputs)
+
+    def _outcome(self, work: ShardWork) -> Outcome:
         done = Work(self.root).done(work.path)
         url = files.join(self.root, work.path)
         if done is None:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Task
@@ -29,7 +30,7 @@ from dolma_dask.verbs.remove.changes import Change, Work, Written
 from dolma_dask.verbs.remove.hdf5 import MaskedRows
 from dolma_dask.verbs.remove.identities import FoundRows, Wanted
 from dolma_dask.verbs.remove.rewriting import shifted
-from dolma_dask.verbs.remove.shards import Outcome
+from dolma_dask.verbs.remove.shards import Outcome, input_of
 from dolma_dask.verbs.remove.token_files import (
     DOCUMENTS_AT_ONCE,
     Mask,
@@ -53,8 +54,13 @@ class TokenStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
-        work: TokenWork = task.work
+        inputs = input_of(task)
+        return replace(self._outcome(task.work), inputs=inputs)
+
+    def _outcome(self, work: TokenWork) -> Outcome:
         path = work.place.path
+        if (done := Work(self.root).done(str(work.place.segments))) is not None:
+            return Outcome(path, (done,), rows=done.after.rows)
         segments = read_segments(files.join(self.root, work.folder), work.name)
         gone = segments_of(segments, work, self.wanted)
         moved = moved_documents(segments, work)

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 import dolma_dask
 from dolma_dask.engine import Task, inputs_of, lease
-from dolma_dask.engine.mapping import gather
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -42,6 +41,7 @@ from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.listing import TOKEN_VERBS, Listing
 from dolma_dask.verbs.remove.others import SearchStage
 from dolma_dask.verbs.remove.records import Changed, bare_token_files, renew
+from dolma_dask.verbs.remove.searching import Search
 from dolma_dask.verbs.remove.shards import Outcome, ShardStage, ShardWork
 from dolma_dask.verbs.remove.stale import stale_after
 from dolma_dask.verbs.remove.summary import Left, Removal, told
@@ -183,21 +183,22 @@ class _Takedown:
         self.left: list[Left] = []
         self.identities: set[tuple[str, str]] = set()
         self.settled: set[str] = set()  # keys of entries that were taken down before
+        self.before: tuple[Change, ...] = ()  # of a run that was stopped
+        self.search = Search(self.root, options)
 
     def rehearse(self) -> Removal:
         """Say what would be done."""
-        self.wanted = Wanted.of(tombstones_at(self.root), self.listed)
         self.work_through()
         changes = self.changes(())
         return self.summary(changes, 0, planned=tuple(change.path for change in changes))
 
     def run(self) -> Removal:
         """Take the documents down."""
-        self.settled = {entry.key for url in tombstones_at(self.root).settled for entry in read_entries(url)}
-        new = self.write_tombstones()
-        self.wanted = Wanted.of(tombstones_at(self.root), self.listed)
-        self.work_through()
         work = Work(self.root)
+        self.settled = {entry.key for url in tombstones_at(self.root).settled for entry in read_entries(url)}
+        self.before = tuple(work.all_done())
+        new = self.write_tombstones()
+        self.work_through()
         for renew_beside in (renew_indexes, renew_params):
             list(renew_beside(self.root, work.all_done()))
         changes = self.changes(work.all_done())
@@ -206,12 +207,17 @@ class _Takedown:
         done = self.summary(changes, new)
         if changes or new or journals:
             done = self.write_receipt(done)
-        settle(self.root)
+        if not self.search.failures:
+            settle(self.root)
+        self.search.remember(changed, {"reason": self.options.reason, "list": self.listed.facts.checksum})
+        self._clear(work)
+        return done
+
+    def _clear(self, work: Work) -> None:
         staged.clear(self.root)
         work.clear()
-        for folder in (layout.TOMBSTONES, f"{layout.TOMBSTONES}/receipts"):
+        for folder in (layout.TOMBSTONES, f"{layout.TOMBSTONES}/receipts", f"{layout.JOURNAL}/remove"):
             sweep(files.join(self.root, folder))
-        return done
 
     def write_tombstones(self) -> int:
         """Write the tombstones that are not there yet; return how many."""
@@ -228,27 +234,36 @@ class _Takedown:
 
     def work_through(self) -> None:
         """Do documents and what lines up with them, then files that name documents, then token files, and search the rest."""
-        self._do(
-            ShardStage(self.root, self.wanted, self.options.dry_run),
-            self._shards(),
-            "documents and attributes",
-        )
-        self.identities |= {one for outcome in self.outcomes for one in outcome.found.identities}
-        self.wanted = self.wanted.with_ids(identity for _, identity in self.identities)
-        self._do(
-            EditStage(self.root, self.wanted, self.options.dry_run),
-            self._edits(),
-            "files that name documents",
-        )
-        self._do(TokenStage(self.root, self.wanted, self.options.dry_run), self._tokens(), "token files")
-        self.identities |= {one for outcome in self.outcomes for one in outcome.found.identities}
+        root, is_rehearsal = self.root, self.options.dry_run
+        tombstones = tombstones_at(root)
+        self.wanted = Wanted.of(tombstones, self.listed)
+        self.search.of(tombstones, self.listed)
+        self._learn(self.before)
+        self._do(ShardStage(root, self.wanted, is_rehearsal), self._shards(), "documents and attributes")
+        # what names rows of files that were cut is renumbered, wherever it was searched before
+        anew = bool(self.cuts)
+        self._do(EditStage(root, self.wanted, is_rehearsal), self._edits(), "files that name documents", anew)
+        self._do(TokenStage(root, self.wanted, is_rehearsal), self._tokens(), "token files", anew)
         self.left += bare_token_files(self.listing, self.cuts)
-        self._search()
+        self._search_others()
+        self.left += [
+            Left(one.shard, f"{one.error}: {one.message}", "mend it, and run the same command again")
+            for one in self.search.failures
+        ]
 
-    def _do(self, stage: Any, tasks: Sequence[Task], kind: str) -> None:
-        outcomes: list[Outcome] = gather(stage, tasks, self.options)
+    def _do(self, stage: Any, tasks: Sequence[Task], kind: str, anew: bool = False) -> None:
+        outcomes: list[Outcome] = self.search.run(stage, tasks, anew=anew)
         self.outcomes += outcomes
-        self.searched[kind] = sum(outcome.searched - len(outcome.changes) for outcome in outcomes)
+        changed = sum(len(outcome.changes) for outcome in outcomes)
+        beside = sum(outcome.searched - 1 for outcome in outcomes)
+        self.searched[kind] = len(tasks) + beside - changed
+        self.identities |= {one for outcome in outcomes for one in outcome.found.identities}
+        self._learn(())
+
+    def _learn(self, changes: Sequence[Change]) -> None:
+        """Know the documents of some changes too, by id."""
+        self.identities |= {one for change in changes for one in change.identities}
+        self.wanted = self.wanted.with_ids(identity for _, identity in self.identities)
 
     def _shards(self) -> list[Task]:
         listing = self.listing
@@ -294,19 +309,20 @@ class _Takedown:
             if change.what == "documents"
         }
 
-    def _search(self) -> None:
+    def _search_others(self) -> None:
         own = self.listed.facts.url
         paths = [path for path in self.listing.others if self.listing.url(path) != own]
-        stage = SearchStage(self.root, self.wanted)
-        found = gather(stage, [self._task(path, None) for path in paths if self.wanted.spelled], self.options)
+        tasks = [self._task(path, None) for path in paths if self.wanted.spelled]
+        outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
         self.searched["other files"] = len(paths)
         self.left += [
             Left(
-                path,
+                outcome.path,
                 "has an id of the list in it",
                 "look at it, and remove or make it again: this command does not know its form",
             )
-            for path in sorted(filter(None, found))
+            for outcome in outcomes
+            if outcome.is_left
         ]
 
     def _task(self, path: str, work: Any) -> Task:

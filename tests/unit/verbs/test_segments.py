@@ -7,14 +7,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from token_readers import READERS
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.segments import SEGMENTS_SCHEMA
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.outputs.hdf5.options import RowOptions
+from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.reading.segments import read_segments, token_files
 from dolma_dask.testing.tokenizer import train_tokenizer
@@ -268,3 +271,76 @@ def test_segments_explain_every_token(name, world, tmp_path, monkeypatch):
     shuffled = check_rows(world / "v0", tmp_path / "shuffled", options)
     without_row = [sorted(str({**one, "row": 0}) for one in some) for some in (plain, shuffled)]
     assert without_row[0] == without_row[1]
+
+
+# ------------------------------------------------------------------------------------------------ what is looked up
+
+
+def test_documents_without_ids_are_known_by_file_and_row(world, tmp_path):
+    """Raw records: a line is a row; neighbouring text files are read together, and each is a document."""
+    (tmp_path / "raw/notes").mkdir(parents=True)
+    lines = [json.dumps({"text": text_of(row)}) + "\n" for row in (2, 3, 5)]
+    (tmp_path / "raw/a.jsonl").write_text("".join(lines))
+    for number in range(3):
+        (tmp_path / f"raw/notes/{number}.txt").write_text(text_of(number + 1))
+    given = {"tokenizer": str(world / "tokenizer.json"), **ROWS["each"], **HERE}
+    dk.hdf5(RawTexts(str(tmp_path / "raw")), tmp_path / "out", **given)
+    (file,) = token_files(str(tmp_path / "out"))
+    table = read_segments(str(tmp_path / "out"), file.path)
+    assert table.column("id").null_count == table.column("source").null_count == len(table)
+    seen = set(zip(table.column("path").to_pylist(), table.column("document").to_pylist(), strict=True))
+    assert seen == {*(("a.jsonl", row) for row in range(3)), *((f"notes/{row}.txt", 0) for row in range(3))}
+
+
+def test_rows_are_looked_up_in_their_row_groups(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("dolma_dask.sinks.segments.GROUP_ROWS", 3)
+    write_rows(world, tmp_path, "stream")
+    name = token_files(str(tmp_path))[0].path
+    whole = read_segments(str(tmp_path), name)
+    for wanted in (0, 2, [3, 1], range(4), [], [10**9], -1):
+        rows = [wanted] if isinstance(wanted, int) else list(wanted)
+        expected = [one for one in whole.to_pylist() if one["row"] in rows]
+        assert read_segments(str(tmp_path), name, wanted).to_pylist() == expected
+
+
+def test_files_of_a_store_are_as_local_ones(world, tmp_path):
+    given = {"tokenizer": str(world / "tokenizer.json"), "name": "x", **HERE}
+    dk.ragged(world / "v0", tmp_path, **given)
+    dk.ragged(world / "v0", "memory://tokens", **given)
+    local, stored = token_files(str(tmp_path)), token_files("memory://tokens")
+    assert local == stored
+    for file in local:
+        assert read_segments(str(tmp_path), file.path).equals(read_segments("memory://tokens", file.path))
+        assert read_segments("memory://tokens", file.path, 0).num_rows <= 1
+
+
+def test_what_is_no_token_file(world, tmp_path):
+    dk.ragged(world / "v0", tmp_path, tokenizer=str(world / "tokenizer.json"), **HERE)
+    found = token_files(str(tmp_path))
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "x.npy").write_bytes(b"")
+    assert token_files(str(tmp_path)) == found
+    (tmp_path / "_segments" / f"{found[0].path}.parquet").unlink()
+    assert [one.has_segments for one in token_files(str(tmp_path))] == [False, True, True, True]
+    with pytest.raises(UsageError, match=r"has no segments: .*_segments/v0"):
+        read_segments(str(tmp_path), found[0].path)
+
+
+def test_a_token_file_without_its_segments_is_made_again(world, tmp_path):
+    given = {"tokenizer": str(world / "tokenizer.json"), **HERE}
+    dk.ragged(world / "v0", tmp_path, **given)
+    path = tmp_path / "_segments" / f"{token_files(str(tmp_path))[1].path}.parquet"
+    before = path.read_bytes()
+    path.unlink()
+    assert dk.ragged(world / "v0", tmp_path, **given).done == 1
+    assert path.read_bytes() == before
+
+
+def test_segments_go_with_their_token_files(world, tmp_path):
+    given = {"tokenizer": str(world / "tokenizer.json"), **ROWS["stream"], **HERE}
+    dk.hdf5(world / "v0", tmp_path, max_rows_per_file=4, **given)
+    many = len(token_files(str(tmp_path)))
+    dk.hdf5(world / "v0", tmp_path, max_rows_per_file=400, overwrite=True, **given)
+    names = {one.path for one in token_files(str(tmp_path))}
+    assert len(names) < many
+    assert {path.name for path in (tmp_path / "_segments").iterdir()} == {f"{name}.parquet" for name in names}
