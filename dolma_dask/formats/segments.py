@@ -43,3 +43,8 @@ def segments_path(token_file: str) -> str:
 def with_segments(prefixes: Iterable[str]) -> list[str]:
     """Return beginnings of the names of token files, and of the files of their segments."""
     return [name for prefix in prefixes for name in (prefix, f"{FOLDER}/{prefix}")]
+
+
+def tokens_first(path: str) -> tuple[bool, str]:
+    """Return the key of an order in which files are removed: no token file stays without its segments."""
+    return path.startswith(f"{FOLDER}/"), path

@@ -30,6 +30,7 @@ from dolma_dask.engine import (
 )
 from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
+from dolma_dask.formats.segments import tokens_first
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
@@ -301,7 +302,8 @@ class Packed(Struct, frozen=True, dict=True):
         record = state.journal.records.get(self.record)
         if record is not None:
             yield Announce(replace(record, stale=True))
-        for path in state.existing.keys() - {task.shard for task in plan.tasks}:
+        others = state.existing.keys() - {task.shard for task in plan.tasks}
+        for path in sorted(others, key=tokens_first):
             if self.packing.is_output(path):
                 files.remove(files.join(self.root, path))
 

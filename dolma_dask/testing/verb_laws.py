@@ -38,6 +38,7 @@ from msgspec import Struct
 from dolma_dask import clusters
 from dolma_dask.engine import Pass, Plan
 from dolma_dask.engine.job import _Running
+from dolma_dask.formats.segments import segments_path
 from dolma_dask.formats.token_files import FORMATS, SIDECAR
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -137,7 +138,7 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("[._]*")
-        if path.name not in ("_journal", "_quarantine")
+        if path.name not in ("_journal", "_quarantine", "_segments")
     )
 
 
@@ -170,7 +171,8 @@ def damage(paths: Sequence[Path], draw: random.Random, ways: Sequence[str]) -> N
 
 def is_visible(path: Path, world: Path) -> bool:
     """Tell whether a file is one that readers look at: neither hidden nor in a journal or work folder."""
-    return not any(part[0] in "._" for part in path.relative_to(world).parts)
+    parts = (part for part in path.relative_to(world).parts if part != "_segments")
+    return not any(part[0] in "._" for part in parts)
 
 
 @contextlib.contextmanager
@@ -628,7 +630,10 @@ def _files(top: Path, hidden: str = "") -> Iterator[Path]:
 
 
 def _check_token_shard(path: Path) -> None:
-    """Whoever sees the ids of a token shard sees all of it."""
+    """Whoever sees the ids of a token shard sees all of it, and its segments."""
+    if path.suffix == ".h5" or (path.suffix in (".npy", ".bin", ".ds", ".mds") and not path.stem.isdigit()):
+        is_lengths = path.name.endswith(".len.npy")
+        assert is_lengths or (path.parent / segments_path(path.name)).exists() or not path.exists()
     found = [files for files in FORMATS.values() if path.name.endswith(files.data)]
     if found and not path.name.endswith(".len.npy"):
         files = max(found, key=lambda one: len(one.data))

@@ -117,7 +117,7 @@ GOLDEN = {
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 1}, digest="2bdac7b295d97cbb4b5bd9136861d11d"),
+    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 2}, digest="2bdac7b295d97cbb4b5bd9136861d11d"),
     "convert function": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,
@@ -144,25 +144,25 @@ GOLDEN = {
         digest="d8993da1e5015e60682a5b87cedf7e7c",
     ),
     "ragged": Golden(
-        versions={"formats.token_files.FORMATS.numpy.version": 1, "formats.ragged.SIDECAR_VERSION": 1},
+        versions={"formats.token_files.FORMATS.numpy.version": 2, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "ragged datatrove": Golden(
-        versions={"formats.token_files.FORMATS.datatrove.version": 1},
+        versions={"formats.token_files.FORMATS.datatrove.version": 2},
         digest="4968ecb80326c5b3773a9c32a7162a65",
     ),
     "ragged dolma": Golden(
-        versions={"formats.token_files.FORMATS.dolma.version": 1}, digest="2af82a40bf2cf0a79cc3ef98e249abed"
+        versions={"formats.token_files.FORMATS.dolma.version": 2}, digest="2af82a40bf2cf0a79cc3ef98e249abed"
     ),
     "ragged mds": Golden(
-        versions={"formats.token_files.FORMATS.mds.version": 1}, digest="61fd040f6e12722cfb096115c230c458"
+        versions={"formats.token_files.FORMATS.mds.version": 2}, digest="61fd040f6e12722cfb096115c230c458"
     ),
     "ragged megatron": Golden(
-        versions={"formats.token_files.FORMATS.megatron.version": 1},
+        versions={"formats.token_files.FORMATS.megatron.version": 2},
         digest="18f5b4df3879c3792edfed18af1b969a",
     ),
     "ragged shuffled": Golden(
-        versions={"outputs.packed_tokens.VERSION": 1, "formats.token_files.FORMATS.dolma.version": 1},
+        versions={"outputs.packed_tokens.VERSION": 2, "formats.token_files.FORMATS.dolma.version": 2},
         digest="d6eb2a2cc083805a508d54b64f46f0c6",
     ),
     "reshard": Golden(versions={"verbs.reshard.VERSION": 1}, digest="0d30100385892d72d248d2afdefac335"),
@@ -547,7 +547,11 @@ def make_outputs(root: Path) -> dict[str, list[Path]]:
             writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
     made["gzip members"] = root / "gz"
     return {
-        name: sorted(path for path in folder.rglob("*") if "_journal" not in path.parts and path.is_file())
+        name: sorted(  # segments are Parquet, of which each version of pyarrow writes its own bytes
+            path
+            for path in folder.rglob("*")
+            if not {"_journal", "_segments"} & set(path.parts) and path.is_file()
+        )
         for name, folder in made.items()
     }
 

@@ -35,7 +35,7 @@ from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import MADE_OF, PARAMS_NAME, RowCounts, TextCounts, data_params
-from dolma_dask.formats.segments import segments_path, with_segments
+from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
@@ -172,8 +172,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def _check_free(self, overwrite: bool) -> None:
         """Refuse a folder with files of others that a loader would read, before hours of work."""
         journal = Journal(self.root, "hdf5")
-        names = [info.path for info in files.list_files(self.root) if "/" not in info.path]
-        read = [name for name in names if name.endswith(".h5") or name == PARAMS_NAME]
+        names = [info.path for info in files.list_files(self.root)]
+        read = [name for name in names if _is_read(name)]
         has_sums = self.record in journal.records
         foreign = [
             name for name in read if not ((has_sums and name == PARAMS_NAME) or journal.may_write(name))
@@ -375,6 +375,12 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             yield "no row was written" + (": there are too few tokens for one" if is_short else "")
         yield from skipped_notes([known])
         yield from finding_notes([known])
+
+
+def _is_read(name: str) -> bool:
+    """Tell whether a file below the root is one that loaders or look-ups read."""
+    is_beside = name.startswith(f"{FOLDER}/part-")
+    return is_beside or ("/" not in name and (name.endswith(".h5") or name == PARAMS_NAME))
 
 
 WINDOWS = "windows"
