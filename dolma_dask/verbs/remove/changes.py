@@ -64,7 +64,7 @@ class Work(Struct, frozen=True):
         """
         url = files.join(self.root, path)
         done = self.announced(path)
-        before = FileRecord(path, _size(url), files.checksum(url))
+        before = FileRecord(path, size_of(url), files.checksum(url))
         if done is not None and done.after.checksum == before.checksum:
             return done
         with publish(url) as out:
@@ -119,6 +119,7 @@ class Work(Struct, frozen=True):
         return files.join(self._folder, f"{xxhash.xxh3_128_hexdigest(path.encode())}.json")
 
 
-def _size(url: str) -> int:
+def size_of(url: str) -> int:
+    """Return the stored bytes of a file; 0 if there is none."""
     info = files.stat(url)
     return 0 if info is None else info.bytes

@@ -59,7 +59,7 @@ class EditStage(Struct, frozen=True):
     def _outcome(self, work: EditWork) -> Outcome:
         path = work.place.whole
         if (done := Work(self.root).done(path)) is not None:
-            return Outcome(path, (done,), rows=done.before.rows)
+            return Outcome(path, (done,))
         if is_table(path):
             return self._table(work)
         return self._lines(work)
@@ -72,13 +72,13 @@ class EditStage(Struct, frozen=True):
             kept = edit(lines, first)
             total, left, changed = total + len(lines), left + len(kept), changed + (kept != lines)
         if not changed:
-            return Outcome(path, rows=total)
+            return Outcome(path)
         change = _change(path, "bad records" if edit.is_quarantine else "rows", total, total - left)
         if not self.dry_run:
             change = Work(self.root).replace(
                 path, change.what, lambda out: edit_lines(url, out, edit), change
             )
-        return Outcome(path, (change,), rows=total)
+        return Outcome(path, (change,))
 
     def _table(self, work: EditWork) -> Outcome:
         path = work.place.whole
@@ -90,13 +90,13 @@ class EditStage(Struct, frozen=True):
             edit = _ClusterEdit(self.root, url, gone, work)
             gone = np.union1d(gone, edit.alone)
         if not (len(gone) or (edit and edit.renumbers)):
-            return Outcome(path, rows=found.total)
+            return Outcome(path)
         change = _change(path, "clusters" if edit else "rows", found.total, len(gone))
         if not self.dry_run:
             change = Work(self.root).replace(
                 path, change.what, lambda out: copy_table(url, out, gone, edit), change
             )
-        return Outcome(path, (change,), rows=found.total)
+        return Outcome(path, (change,))
 
 
 def _change(path: str, what: str, total: int, gone: int) -> Change:

@@ -3,7 +3,7 @@
 Folders of raw files, pages and models are listed as others: nobody knows which of their bytes are of a document.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 
 from msgspec import Struct
@@ -17,12 +17,13 @@ from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord
-from dolma_dask.journal import Journal
+from dolma_dask.journal import Journal, Record
 from dolma_dask.reading.segments import TokenFile, token_files
+from dolma_dask.verbs.remove.changes import Change
 
 Members = tuple[tuple[int, int, int], ...]
 
-_WITH_IDS = (layout.CLUSTERS, "signatures", layout.QUARANTINE)
+_WITH_IDS = (layout.CLUSTERS, "signatures", layout.QUARANTINE, SEGMENTS_FOLDER)
 """Folders of a root whose files name documents."""
 
 _IDS = (*(one.data for one in FORMATS.values()), ".h5")
@@ -136,8 +137,8 @@ class Listing(Struct, frozen=True, dict=True):
         found = {place.whole: place for place in self.orphans}
         for path, info in self.infos.items():
             parts = path.split("/")
-            folder = next((part for part in parts if part in (*_WITH_IDS, *_OWN, SEGMENTS_FOLDER)), "")
-            if path in self._data or path in self._token_files:
+            folder = next((part for part in parts if part in (*_WITH_IDS, *_OWN)), "")
+            if path in self._data or path in self._token_files or path in self._segments:
                 continue
             if folder in _WITH_IDS and layout.suffix_of(path):
                 at = parts.index(folder)
@@ -170,8 +171,26 @@ class Listing(Struct, frozen=True, dict=True):
             *(place.whole for place in self.with_ids),
             *self._token_files,
             *self._beside_tokens,
+            *self._segments,
         }
         return [path for path in self.infos if path not in known and not _is_own(path)]
+
+    def unchanged(self, changes: Iterable[Change]) -> dict[str, int]:
+        """Return how many files of each kind are not among some changes."""
+        changed = {change.path for change in changes}
+        kinds: dict[str, Set[str]] = {
+            "documents and attributes": self._data,
+            "files that name documents": {place.whole for place in self.with_ids},
+            "token files": self._token_files.keys(),
+            "other files": {*self.others},
+        }
+        return {kind: len(paths - changed) for kind, paths in kinds.items()}
+
+    def made_of(self, path: str) -> frozenset[tuple[str, int]]:
+        """Return what a file was made of, as far as journals tell: checksum and bytes of each input."""
+        return frozenset(
+            (item.checksum, item.bytes) for record in self._records.get(path, ()) for item in record.inputs
+        )
 
     def members_of(self, path: str) -> tuple[FileRecord, ...]:
         """Return what journals know of a file."""
@@ -229,6 +248,18 @@ class Listing(Struct, frozen=True, dict=True):
         }
 
     @cached_property
+    def _records(self) -> dict[str, list[Record]]:
+        """Records that tell what a file was made of: those that name it, and of HDF5 that of all rows."""
+        found: dict[str, list[Record]] = {}
+        for journal in self.journals:
+            root, whole = self.place_of(journal), journal.records.get("tokens")
+            for record in journal.records.values():
+                both = (record,) if whole is None or journal.verb != "hdf5" else (record, whole)
+                for file in record.files:
+                    found.setdefault(f"{root}/{file.path}".strip("/"), []).extend(both)
+        return found
+
+    @cached_property
     def _file_records(self) -> dict[str, list[FileRecord]]:
         found: dict[str, list[FileRecord]] = {}
         for journal in self.journals:
@@ -255,6 +286,11 @@ class Listing(Struct, frozen=True, dict=True):
             for file in token_files(self.url(folder))
             if f"{folder}/{file.path}".strip("/") not in self._data
         }
+
+    @cached_property
+    def _segments(self) -> set[str]:
+        """Segments of token files that are there."""
+        return {place.segments for place in self.tokens if place.segments is not None}
 
     @cached_property
     def _beside_tokens(self) -> set[str]:

@@ -18,7 +18,7 @@ from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.verbs.remove.changes import Change, Work, Written
+from dolma_dask.verbs.remove.changes import Change, Work, Written, size_of
 from dolma_dask.verbs.remove.identities import FoundRows, Wanted, find_documents, find_rows
 from dolma_dask.verbs.remove.listing import Reading
 from dolma_dask.verbs.remove.rewriting import copy_lines, copy_table, is_table
@@ -41,9 +41,7 @@ class Outcome(Struct, frozen=True):
 
     path: str
     changes: tuple[Change, ...] = ()
-    searched: int = 1  # files that were looked into
-    rows: int = 0  # of these files
-    found: FoundRows = FoundRows((), 0)
+    identities: tuple[tuple[str, str], ...] = ()  # source and id of the documents that are gone
     inputs: tuple[InputRecord, ...] = ()  # the file as it was before
     is_left: bool = False  # whether it still holds some of the documents
 
@@ -75,11 +73,11 @@ class ShardStage(Struct, frozen=True):
         else:
             found = FoundRows(done.rows, done.before.rows, done.identities)
         if not found.rows:
-            return Outcome(work.path, rows=found.total, found=found)
+            return Outcome(work.path)
         document = done or self._cut(work, url, found)
         beside = [self._attributes(path, work, found) for path in work.attributes]
         changes = (document, *(change for change in beside if change is not None))
-        return Outcome(work.path, changes, 1 + len(work.attributes), found.total, found)
+        return Outcome(work.path, changes, found.identities)
 
     def _cut(self, work: ShardWork, url: str, found: FoundRows) -> Change:
         gone = np.array(found.rows, np.int64)
@@ -119,9 +117,11 @@ class ShardStage(Struct, frozen=True):
     def _copied(
         self, path: str, gone: Rows, total: int, known: Mapping[str, Records], change: Change
     ) -> Change:
-        if self.dry_run:
-            return change
         url = files.join(self.root, path)
+        if self.dry_run:
+            return replace(
+                change, before=replace(change.before, checksum=files.checksum(url), bytes=size_of(url))
+            )
 
         def write(out: PublishedFile) -> Written:
             if is_table(path):

@@ -28,7 +28,7 @@ from dolma_dask.sinks.token_files import WRITERS
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.verbs.remove.changes import Change, Work, Written
 from dolma_dask.verbs.remove.hdf5 import MaskedRows
-from dolma_dask.verbs.remove.identities import FoundRows, Wanted
+from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.rewriting import shifted
 from dolma_dask.verbs.remove.shards import Outcome, input_of
 from dolma_dask.verbs.remove.token_files import (
@@ -60,19 +60,19 @@ class TokenStage(Struct, frozen=True):
     def _outcome(self, work: TokenWork) -> Outcome:
         path = work.place.path
         if (done := Work(self.root).done(str(work.place.segments))) is not None:
-            return Outcome(path, (done,), rows=done.after.rows)
+            return Outcome(path, (done,), done.identities)
         segments = read_segments(files.join(self.root, work.folder), work.name)
         gone = segments_of(segments, work, self.wanted)
         moved = moved_documents(segments, work)
-        found = FoundRows((), len(segments), identities_in(segments, gone))
+        identities = identities_in(segments, gone)
         if not gone.any() and moved is None:
-            return Outcome(path, rows=len(segments), found=found)
+            return Outcome(path)
         if self.dry_run:
-            return Outcome(path, (_planned(work, segments, gone),), rows=len(segments), found=found)
+            return Outcome(path, (_planned(work, segments, gone),), identities)
         segments = segments if moved is None else with_documents(segments, moved)
         kind = MaskedRows if work.place.file.format == "hdf5" else RewrittenTokens
         changes = kind(self.root, work, segments, gone).run()
-        return Outcome(path, changes, len(changes), len(segments), found)
+        return Outcome(path, changes, identities)
 
 
 def _planned(work: TokenWork, segments: pa.Table, gone: Mask) -> Change:

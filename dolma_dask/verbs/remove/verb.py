@@ -179,7 +179,6 @@ class _Takedown:
         self.listing, self.listed, self.options = listing, listed, options
         self.root = listing.root
         self.outcomes: list[Outcome] = []
-        self.searched: dict[str, int] = {}
         self.left: list[Left] = []
         self.identities: set[tuple[str, str]] = set()
         self.settled: set[str] = set()  # keys of entries that were taken down before
@@ -207,10 +206,10 @@ class _Takedown:
         done = self.summary(changes, new)
         if changes or new or journals:
             done = self.write_receipt(done)
+        self.search.remember(changed, {"reason": self.options.reason, "list": self.listed.facts.checksum})
         if not self.search.failures:
             settle(self.root)
-        self.search.remember(changed, {"reason": self.options.reason, "list": self.listed.facts.checksum})
-        self._clear(work)
+            self._clear(work)
         return done
 
     def _clear(self, work: Work) -> None:
@@ -239,11 +238,11 @@ class _Takedown:
         self.wanted = Wanted.of(tombstones, self.listed)
         self.search.of(tombstones, self.listed)
         self._learn(self.before)
-        self._do(ShardStage(root, self.wanted, is_rehearsal), self._shards(), "documents and attributes")
+        self._do(ShardStage(root, self.wanted, is_rehearsal), self._shards())
         # what names rows of files that were cut is renumbered, wherever it was searched before
         anew = bool(self.cuts)
-        self._do(EditStage(root, self.wanted, is_rehearsal), self._edits(), "files that name documents", anew)
-        self._do(TokenStage(root, self.wanted, is_rehearsal), self._tokens(), "token files", anew)
+        self._do(EditStage(root, self.wanted, is_rehearsal), self._edits(), anew)
+        self._do(TokenStage(root, self.wanted, is_rehearsal), self._tokens(), anew)
         self.left += bare_token_files(self.listing, self.cuts)
         self._search_others()
         self.left += [
@@ -251,13 +250,10 @@ class _Takedown:
             for one in self.search.failures
         ]
 
-    def _do(self, stage: Any, tasks: Sequence[Task], kind: str, anew: bool = False) -> None:
+    def _do(self, stage: Any, tasks: Sequence[Task], anew: bool = False) -> None:
         outcomes: list[Outcome] = self.search.run(stage, tasks, anew=anew)
         self.outcomes += outcomes
-        changed = sum(len(outcome.changes) for outcome in outcomes)
-        beside = sum(outcome.searched - 1 for outcome in outcomes)
-        self.searched[kind] = len(tasks) + beside - changed
-        self.identities |= {one for outcome in outcomes for one in outcome.found.identities}
+        self.identities |= {one for outcome in outcomes for one in outcome.identities}
         self._learn(())
 
     def _learn(self, changes: Sequence[Change]) -> None:
@@ -278,7 +274,10 @@ class _Takedown:
 
     def _edits(self) -> list[Task]:
         return [
-            self._task(place.whole, EditWork(place, self._origin_of(place.root, ("dropped",)), self.cuts))
+            self._task(
+                place.whole,
+                EditWork(place, self._origin_of(place.root, ("dropped",)), self._cuts_of(place.whole)),
+            )
             for place in self.listing.with_ids
         ]
 
@@ -286,7 +285,7 @@ class _Takedown:
         tasks = []
         for place in self.listing.tokens:
             if place.segments is not None:
-                work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self.cuts)
+                work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self._cuts_of(place.path))
                 tasks.append(self._task(place.path, work))
         return tasks
 
@@ -300,13 +299,18 @@ class _Takedown:
         return root
 
     @property
-    def cuts(self) -> Cuts:
-        """Rows that are gone from files of documents."""
+    def cuts(self) -> dict[str, Change]:
+        """Files of documents of which rows are gone."""
+        every = (change for outcome in self.outcomes for change in outcome.changes)
+        return {change.path: change for change in every if change.what == "documents"}
+
+    def _cuts_of(self, path: str) -> Cuts:
+        """Return the rows that are gone from the files that another one was made of, as they were then: it numbers rows so."""
+        made_of = self.listing.made_of(path)
         return {
-            change.path: change.rows
-            for outcome in self.outcomes
-            for change in outcome.changes
-            if change.what == "documents"
+            name: change.rows
+            for name, change in self.cuts.items()
+            if (change.before.checksum, change.before.bytes) in made_of
         }
 
     def _search_others(self) -> None:
@@ -314,7 +318,6 @@ class _Takedown:
         paths = [path for path in self.listing.others if self.listing.url(path) != own]
         tasks = [self._task(path, None) for path in paths if self.wanted.spelled]
         outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
-        self.searched["other files"] = len(paths)
         self.left += [
             Left(
                 outcome.path,
@@ -358,7 +361,7 @@ class _Takedown:
             entries=self.listed.facts.entries,
             tombstones=new,
             changes=changes,
-            searched=self.searched,
+            searched=self.listing.unchanged(changes),
             left=tuple(self.left),
             stale=tuple(stale_after(self.listing, changes)),
             unmatched=self.unmatched(),

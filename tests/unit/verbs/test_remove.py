@@ -4,8 +4,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.errors import StageError, UsageError
+from dolma_dask.errors import UsageError
+from dolma_dask.io import publish
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.remove import changes as announced
 
@@ -212,7 +213,7 @@ def test_all_else_is_byte_for_byte_as_before(made, done):
     folder, outcome = done
     before, after = tree(made / "root"), tree(folder / "root")
     changed = {change.path for change in outcome.changes}
-    own = {path for path in after if "_journal/" not in path and not path.startswith("_tombstones/")}
+    own = {path for path in after if "_journal/" not in path and "_tombstones/" not in path}
     assert {path for path in own if before.get(path, (0, b""))[1] != after[path][1]} == changed
     assert {path for path in before if "_journal/" not in path} == own
 
@@ -424,7 +425,7 @@ def test_a_list_of_nobody_changes_no_document(world):
     assert outcome.unmatched == ("nobody",)
     after = tree(world / "root")
     assert {path for path in after if after[path] != before.get(path)} == {
-        path for path in after if path.startswith("_tombstones/")
+        path for path in after if path.startswith(("_tombstones/", "_journal/remove/"))
     }
 
 
@@ -438,37 +439,57 @@ def test_mistakes_are_refused(world):
 # kills
 
 
-@pytest.mark.parametrize("moment", range(0, 60, 7))
-def test_killed_anywhere_the_same_command_ends_it(world, done, monkeypatch, moment):
-    """Whatever file was the last to appear, the end is that of an undisturbed run."""
-    from dolma_dask.io import publish
-
-    count = 0
+def count_appeared(monkeypatch: pytest.MonkeyPatch, dies_at: int = -1) -> list[str]:
+    """Return the folders in which files appear from now on; the process dies at one of them, by its number."""
+    appeared: list[str] = []
     fsync = publish.fsync_folder
 
-    def killed(folder: Path) -> None:
-        nonlocal count
+    def counted(folder: Path) -> None:
         fsync(folder)
-        count += 1
-        if count == moment:
-            raise KeyboardInterrupt
+        appeared.append(str(folder))
+        if len(appeared) == dies_at:
+            os._exit(9)
 
-    monkeypatch.setattr(publish, "fsync_folder", killed)
-    with (
-        pytest.raises((KeyboardInterrupt, StageError, dk.errors.InterruptedStageError))
-        if moment
-        else nullcontext()
-    ):
+    monkeypatch.setattr(publish, "fsync_folder", counted)
+    return appeared
+
+
+def killed(world: Path, moment: int) -> int:
+    """Take documents down in another process, which dies after so many files have appeared; return its exit status."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        count_appeared(pytest.MonkeyPatch(), moment)
         removed(world)
-    monkeypatch.setattr(publish, "fsync_folder", fsync)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def moments(made: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Return how many files appear in a takedown."""
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("counted") / "w"))
+    with pytest.MonkeyPatch.context() as patch:
+        appeared = count_appeared(patch)
+        removed(folder)
+    return len(appeared)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("part", range(16))
+def test_killed_anywhere_the_same_command_ends_it(world, done, moments, part):
+    """Whatever file was the last to appear, twice, the end is that of an undisturbed run."""
+    assert killed(world, 1 + part * moments // 16) == 9
+    assert killed(world, 1 + (part * 7 % 16) * moments // 40) in (0, 9)
     removed(world)
     expected, found = tree(done[0] / "root"), tree(world / "root")
-    own = [path for path in expected if "_journal/" not in path and "receipts" not in path]
-    assert {path: found[path][1] for path in found if path in own} == {
-        path: expected[path][1] for path in own
-    }
+    own = [path for path in expected if "_journal/" not in path]
+    assert {path for path in found if "_journal/" not in path} == set(own)
+    assert [path for path in own if found[path][1] != expected[path][1]] == []
     assert not (world / "root/_work").exists()
-    assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (9 + len(FORMATS))
+    if part % 4 == 0:
+        assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
 
 
 def test_announced_changes_are_those_of_their_file(tmp_path):
