@@ -114,7 +114,9 @@ VERBS = _by_name(
         "remove",
         "dolma_dask.verbs.remove.verb:remove",
         "Take documents down everywhere below a root, and keep them out of what is written later.",
+        reads=("root",),
         files=("ids",),
+        writes=("root",),
     ),
     Verb(
         "quantiles",

@@ -72,6 +72,9 @@ class Removal(Summary, frozen=True):
         """1 if something is left."""
         return 1 if self.left else super().exit_status
 
+    def facts(self) -> list[Fact]:
+        return [fact._replace(label="files") if fact.label == "shards" else fact for fact in super().facts()]
+
     def own_facts(self) -> Iterator[Fact]:
         yield Fact("entries in the list", self.entries, "integer")
         yield Fact("new tombstones", self.tombstones, "integer")
