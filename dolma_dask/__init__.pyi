@@ -50,6 +50,7 @@ from dolma_dask.verbs.block.summary import BlockSummary
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.filter.summary import FilterSummary
 from dolma_dask.verbs.mix.call import MixSummary
+from dolma_dask.verbs.remove.summary import Removal
 from dolma_dask.verbs.validate.summary import ValidateSummary
 
 __version__: str
@@ -2039,6 +2040,69 @@ def ragged(
         Some shards failed.
     UsageError
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
+    """
+
+def remove(
+    root: str,
+    /,
+    *,
+    ids: str,
+    reason: str = "",
+    hashed: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Removal:
+    """Take documents down: out of all datasets, attributes and token files below a root, and out of what is written there later.
+
+    Example: dolma-dask remove corpus --ids takedown.txt --reason "request 17"
+
+    Parameters
+    ----------
+    root : str
+        Folder or URL of a dataset, or with datasets and token files below it.
+    ids : str
+        A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
+        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
+    reason : str
+        Why, for the tombstones and the receipt.
+    hashed : bool, optional
+        Write tombstones without ids in clear, as digests alone; the receipt names none either.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Removal
+        Each file that was changed, what was searched in vain, and what is left to do.
+
+    Raises
+    ------
+    StageError
+        Some files could not be read or written; the same command goes on.
+    BadRecordError, CorruptFileError, SchemaError
+        The list cannot be read; the message names the line.
+    UsageError
+        There is no such folder, or another run works below it; or an argument is unknown or has a value that it cannot have.
+
+    Notes
+    -----
+    Files are replaced one by one, each whole. Nothing is copied that holds none of the documents. The exit status is 1 while something is left that this
+    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    tombstone out of what they write to or from below the root, and count them.
     """
 
 def report(

@@ -111,6 +111,14 @@ VERBS = _by_name(
         writes=("dataset",),
     ),
     Verb(
+        "remove",
+        "dolma_dask.verbs.remove.verb:remove",
+        "Take documents down everywhere below a root, and keep them out of what is written later.",
+        reads=("root",),
+        files=("ids",),
+        writes=("root",),
+    ),
+    Verb(
         "quantiles",
         "dolma_dask.verbs.quantiles.verb:quantiles",
         "Find quantiles of signals, and thresholds, per group of documents.",

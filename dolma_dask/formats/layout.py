@@ -22,6 +22,7 @@ QUARANTINE = "_quarantine"
 WORK = "_work"
 CLUSTERS = "clusters"
 SEGMENTS = "segments"
+TOMBSTONES = "_tombstones"
 
 _SEGMENT = re.compile(r"\d{6}-[0-9a-f]{16}")
 

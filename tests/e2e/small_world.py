@@ -194,6 +194,7 @@ class Verbs(VerbLaws):
         "pairs": Case(f"hdf5 WORLD/chat WORLD/answers {TOKENS} {PAIRS} Summarization", ["answers"], others=["--completion-prefix '<|endoftext|>'"], asks=True, passes=True, repeats=True),
         "dialogues": Case(f"hdf5 WORLD/chat WORLD/dialogues {TOKENS} {PAIRS} Summarization_VSL --packing modelzoo --max-chunk-size 2", ["dialogues"], others=["--max-chunk-size 4"], asks=True, passes=True, repeats=True),
         "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 40"], asks=True, passes=True, repeats=True),
+        "remove": Case("remove WORLD/takedown --ids WORLD/list.txt --reason request", ["takedown"], replaces=False, in_place=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{BOOKS}' --dropped WORLD/mixed/dropped --dropped-documents""",
@@ -262,6 +263,8 @@ class Verbs(VerbLaws):
         assert run_here(["tag", f"{world}/v0", "--taggers", "tokens", *tokens[:2]]) == 0
         assert run_here(["ragged", f"{world}/v0", f"{world}/parts", *tokens]) == 0
 
+        make_takedown(world)
+
     @classmethod
     def change(cls, world):
         """One letter in two shards of each dataset, and in one raw file."""
@@ -284,6 +287,24 @@ class Verbs(VerbLaws):
         for shard in ("0000/en_head", "0001/de_middle"):
             change(world / f"served/documents/2023-06/{shard}.json.gz")
         cls.tag(world)
+
+
+def make_takedown(world: Path) -> None:
+    """Make a root with a small dataset, attributes, another version, token files and rows of it."""
+    root = world / "takedown"
+    for name in ("2019-01/part_1.jsonl.gz", "plain.jsonl", "zst/a.jsonl.zst"):
+        place = root / "v0/documents" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(world / "v0/documents" / name, place)
+    tokens = ["--tokenizer", f"{world}/tokenizer.json"]
+    rows = ["--max-seq-length", "64", "--max-rows-per-file", "500"]
+    for words in (
+        ["tag", f"{root}/v0", "--taggers", "char_length_v1"],
+        ["mix", f"{root}/v0", "--to", f"{root}/v1", "--where", "length < 3000"],
+        ["ragged", f"{root}/v1", f"{root}/tokens", *tokens],
+        ["hdf5", f"{root}/v1", f"{root}/rows", *tokens, *rows],
+    ):
+        assert run_here(words) == 0
 
 
 def add_tokens(path: Path, names: list[str]) -> None:

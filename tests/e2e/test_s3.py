@@ -52,6 +52,8 @@ STEPS = {
     "mix to tokens": "{root}/v0 --to {root}/both/v1 --where {rule} "
     '--ragged {{"to":"{root}/both/tokens","tokenizer":"{root}/tokenizer.json"}} '
     '--hdf5 {{"to":"{root}/both/h5","tokenizer":"{root}/tokenizer.json","max_seq_length":64}}',
+    "ragged below": "{root}/takedown/v0 {root}/takedown/tokens --tokenizer {local}/tokenizer.json",
+    "remove": "{root}/takedown --ids {root}/list.txt --reason request",
     "report": "{root}/v1 --to {root}/page.html --tokens {root}/tokens",
 }
 """Each verb as a command, in the order in which they build on each other."""
@@ -76,6 +78,7 @@ def make_world(world: Path) -> None:
     for folder in world.glob("v0/documents/2019-0[4-7]"):
         folder.rmdir()
     (world / "list.txt").write_text("2019-01/part_1-5\nzst-7\nnobody\n")
+    shutil.copytree(world / "v0", world / "takedown/v0")
     words = (world / "v0/documents/plain.jsonl").read_text().split()[:5000]
     train_tokenizer(words, world / "tokenizer.json", 300)
 

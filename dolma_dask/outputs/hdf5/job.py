@@ -34,7 +34,7 @@ from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT
-from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
+from dolma_dask.formats.hdf5 import MADE_OF, PARAMS_NAME, RowCounts, TextCounts, data_params
 from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -206,7 +206,12 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         is_packed = self.mode.packing is None or WINDOWS in known.info
         if not (is_whole and is_packed) or texts.keys() != asdict(TextCounts()).keys():
             return None
-        return known if self._row_plan(known).rows <= self.max_rows * MAX_FILES else None
+        if self._row_plan(known).rows > self.max_rows * MAX_FILES:
+            return None
+        # of documents that are gone no file can be made again by itself
+        return (
+            None if MADE_OF in known.info and resume.look_back(self.rows_plan(known), False).left else known
+        )
 
     def _check_sums(self, known: Record, numbers: Sequence[int], ran: Ran) -> None:
         """Refuse sums of the journal that are not those of the documents: rows would be cut elsewhere."""
@@ -290,7 +295,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     ) -> Plan:
         """Return the plan of the files; to write some, with the folder and records of the staging files that they need, or all rows spread for a shuffle."""
         rows = self._row_plan(known, made)
-        content = {item.path: item.checksum for item in known.inputs}
+        content = {item.path: item.checksum for item in known.inputs} | known.info.get(MADE_OF, {})
         listed = [content[item.info.path] for item in self.inputs]
         order = {} if self.shuffle_seed is None else {"shuffle": self.shuffle_seed}
         params = {"set": self.key, "inputs": listed, "max_rows": self.max_rows, **order}

@@ -34,6 +34,7 @@ from dolma_dask.reading.one_row import aligned_row
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import Selection
 from dolma_dask.reading.sets import AttributeSets, AttributeSource
+from dolma_dask.reading.tombstones import REMOVED, tombstones_above
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.rules.tally import Tally
@@ -55,7 +56,7 @@ class Transform:
     """Changes the documents of one shard, block by block, and counts.
 
     Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
-    ``documents_too_short``, ``documents_not_sampled``, ``documents_again`` and ``documents_beyond_cut`` where they can be.
+    ``documents_too_short``, ``documents_not_sampled``, ``documents_again``, ``documents_beyond_cut`` and ``documents_removed`` where they can be.
     """
 
     def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
@@ -71,6 +72,7 @@ class Transform:
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
         names += ["documents_too_short"] if options.min_text_length else []
+        names += [REMOVED] if recipe.removed else []
         self._cuts = recipe.cuts.in_shard(shard.shard.path) if recipe.cuts is not None else None
         names += ["documents_not_sampled"] if options.rate is not None else []
         repeats = options.rate is not None or (self._cuts is not None and self._cuts.repeats)
@@ -93,10 +95,17 @@ class Transform:
         rows = MixBlock.of(self._shard, self._recipe, block)
         self.counts["documents_in"] += block.num_rows
         self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
+        rows = self._not_removed(rows) if self._recipe.removed else rows
         kept = self._changed(rows, self._taken(rows, self._kept(rows)))
         self.counts["documents_out"] += kept.batch.num_rows
         self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
         return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
+
+    def _not_removed(self, rows: MixBlock) -> MixBlock:
+        """Return the rows that were not taken down; no output names the others."""
+        gone = self._recipe.removed.find(rows.batch.column("source"), rows.batch.column("id"))
+        self.counts[REMOVED] += int(np.count_nonzero(gone))
+        return rows.without(gone)
 
     def _leave_out(self, count: str, mask: Bools) -> None:
         """Count rows (n,) of the block that do not go on, though rule and filters keep them."""
@@ -281,6 +290,11 @@ class Mixture(Struct, frozen=True):
         """Return the same of some of the shards."""
         return replace(self, selection=replace(self.selection, dataset=dataset))
 
+    def for_targets(self, *roots: str) -> "Mixture":
+        """Return the same without the documents that were taken down from the roots of what is written, either."""
+        removed = self.recipe.removed.also(tombstones_above(*roots))
+        return replace(self, recipe=replace(self.recipe, removed=removed))
+
     def source(self, shard: Shard, name: str | None = None) -> MixSource:
         """Return the documents of one shard; one with a name of its own is known by paths with roots."""
         sources = tuple(map(self._attributes, self.sets.sources(shard, ()))) if self.sets else ()
@@ -322,4 +336,5 @@ class Mixture(Struct, frozen=True):
             **self.dataset.params,
             **self.recipe.options.recipe_params(),
             **({} if cuts is None else cuts.params()),
+            **self.recipe.removed.params,
         }

@@ -93,12 +93,14 @@ class Requested(Struct, frozen=True):
     @property
     def root(self) -> str:
         """Root of the first output."""
-        if self.documents is not None:
-            return self.documents.root
-        if self.tokens is not None:
-            return self.tokens.root
-        assert self.dropped is not None
-        return self.dropped.root
+        return self.roots[0]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Roots of all outputs."""
+        documents = () if self.documents is None else (self.documents.root,)
+        tokens = () if self.tokens is None else self.tokens.roots
+        return (*documents, *tokens, *(() if self.dropped is None else (self.dropped.root,)))
 
 
 def requested(root: str, options: MixOptions, tokens: "TokenOptions | None") -> Requested:

@@ -78,6 +78,7 @@ def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") 
     draw = _draw(selection.dataset, options, tokens)
     recipe, beside = options.part(RecipeOptions), None if draw is None else draw.columns
     mixture = make_mixture(selection, recipe, attributes, in_order=options.merge_attributes, beside=beside)
+    mixture = mixture.for_targets(*outputs.roots)
     shown = without_empty(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
