@@ -72,7 +72,9 @@ class Trees:
 
     def _run(self, tree: str, words: Sequence[str]) -> float:
         command = [str(Path(sys.executable).with_name("dolma-dask")), *words]
-        variables = environment() | {"PYTHONPATH": tree}
+        threads = {"OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"}  # users set none
+        variables = {name: value for name, value in environment().items() if name not in threads}
+        variables["PYTHONPATH"] = tree
         output = self._scratch / "output"
         with output.open("w") as file:
             running = subprocess.Popen(command, cwd=self._scratch, env=variables, stdout=file, stderr=file)

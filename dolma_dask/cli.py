@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -159,6 +159,14 @@ def _is_of_toolkit(words: Sequence[str]) -> bool:
     from dolma_dask.pipelines.dolma_options import knows
 
     return any(knows(name, option) for option in others)
+
+
+def import_called(words: Sequence[str]) -> None:
+    """Import the command that words call; if that fails, `main` says why."""
+    name = name_in(words)
+    with suppress(DolmaDaskError, ImportError):
+        if name:
+            COMMANDS[name].load()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
