@@ -254,7 +254,7 @@ def _is_modelzoo(words: Sequence[str]) -> bool:
     """Tell whether words are those of create_hdf5_dataset.py behind ``dolma-dask hdf5``: a mode comes first."""
     if len(words) < 2 or words[0] != "hdf5" or words[1] in ("--help", "-h"):
         return False
-    from dolma_dask.pipelines.hdf5_options import is_mode
+    from dolma_dask.outputs.hdf5.options import is_mode
 
     return is_mode(words[1])
 
