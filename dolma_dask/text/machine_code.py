@@ -188,7 +188,7 @@ class _Machine:
         """Return the name of the file with the machine code of a kernel."""
         digest = xxhash.xxh3_64_hexdigest(f"{self._version} {types!r}".encode())
         code = function.__code__
-        return f"{Path(code.co_filename).stem}.{function.__qualname__}-{code.co_firstlineno}.{digest}.code"
+        return f"{Path(code.co_filename).stem}.{function.__qualname__}-{code.co_firstlineno}.{digest}.nbm"
 
     def undefined(self, bitcode: bytes) -> set[str]:
         """Return the symbols that a module takes from elsewhere."""

@@ -81,7 +81,7 @@ def run(tmp_path):
 
 
 def kept(tmp_path: Path) -> list[Path]:
-    return sorted(tmp_path.rglob("*.code"))
+    return sorted(tmp_path.rglob("*.nbm"))
 
 
 @pytest.mark.slow
