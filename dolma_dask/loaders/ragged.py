@@ -25,7 +25,7 @@ from dolma_dask.formats.segments import segments_path
 from dolma_dask.io import files
 from dolma_dask.io.ranges import RangeReader, RemoteItems
 from dolma_dask.loaders.index import Int64s, Marks, places, starts_of
-from dolma_dask.loaders.shards import Items, ShardTable, TokenShard, find_shards
+from dolma_dask.loaders.shards import Items, ShardTable, find_shards
 from dolma_dask.loaders.windows import Windows
 
 BLOCK = 1 << 14
@@ -112,6 +112,7 @@ class RaggedDataset(Sequence[Items]):
         self._reader = RangeReader()
         self._open = lru_cache(max_open_shards)(self._opened)
         self._ids = lru_cache(max_open_shards)(self._ids_of)
+        self._bases: tuple[Int64s, dict[int, Any]] = np.zeros(len(self.shards), np.int64), {}
         self.lengths = lru_cache(max_open_shards)(lambda number: self.shards[number].map_lengths())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -133,7 +134,7 @@ class RaggedDataset(Sequence[Items]):
         """Let go of all files and what was read; views of them stay. The dataset opens them again when it is used."""
         for cache in (self._open, self._ids, self.lengths):
             cache.cache_clear()
-        self._reader = RangeReader()
+        self._reader, self._bases = RangeReader(), (np.zeros(len(self.shards), np.int64), {})
 
     @property
     def tokens(self) -> int:
@@ -149,6 +150,16 @@ class RaggedDataset(Sequence[Items]):
     def is_local(self) -> bool:
         """Tell whether the files are mapped."""
         return files.is_local(self._how[0])
+
+    @property
+    def key(self) -> str:
+        """Digest of the listing: names, sizes and times of all files; for what is kept of them."""
+        return self._table.key
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether `key` tells these files from any later version."""
+        return self._table.is_settled
 
     @cached_property
     def fingerprint(self) -> str:
@@ -269,21 +280,51 @@ class RaggedDataset(Sequence[Items]):
 
     def runs(self, starts: Int64s, sizes: Int64s) -> Iterator[Items]:
         """Yield runs of neighbouring tokens; `starts` count those of all shards, back to back."""
-        numbers = np.searchsorted(self.token_starts, starts, side="right") - 1
-        firsts = starts - self.token_starts[numbers]
-        is_over = starts + sizes > self.token_starts[numbers + 1]
-        pieces = (numbers.tolist(), firsts.tolist(), (firsts + sizes).tolist(), is_over.tolist())
+        numbers, firsts, _ = self._located(starts, sizes)
+        pieces = (numbers.tolist(), firsts.tolist(), (firsts + sizes).tolist())
         if not self.is_local:
             self._ask(zip(*pieces, strict=True))
-        for number, first, stop, is_longer in zip(*pieces, strict=True):
-            yield self._across(number, first, stop) if is_longer else self._ids(number)[first:stop]
+        for number, first, stop in zip(*pieces, strict=True):
+            run = self._ids(number)[first:stop]
+            yield run if len(run) == stop - first else self._across(number, first, stop)
 
-    def _ask(self, pieces: Iterable[tuple[int, int, int, bool]]) -> None:
+    def addresses(self, starts: Int64s, sizes: Int64s) -> tuple[Int64s, object]:
+        """Return where `runs` lie in memory, for kernels, and what must live as long as they are read."""
+        if not self.is_local:
+            return _addresses_of(list(self.runs(starts, sizes)))
+        numbers, firsts, is_over = self._located(starts, sizes)
+        bases, mapped = self._bases_of(numbers)
+        found = bases[numbers] + firsts * self.dtype.itemsize
+        if not is_over.any():
+            return found, mapped
+        over = np.flatnonzero(is_over)
+        found[over], copies = _addresses_of(list(self.runs(starts[over], sizes[over])))
+        return found, (mapped, copies)
+
+    def _bases_of(self, numbers: Int64s) -> tuple[Int64s, object]:
+        """Return the addresses of the ids of shards, by number, where these are mapped; 0 elsewhere."""
+        bases, mapped = self._bases
+        missing = numbers[bases[numbers] == 0]
+        if len(missing):
+            if len(mapped) > self._how[2]:
+                self._bases = bases, mapped = np.zeros_like(bases), {}
+                missing = numbers
+            for number in np.unique(missing).tolist():
+                mapped[number] = self._ids(number)
+                bases[number] = mapped[number].ctypes.data
+        return bases, mapped
+
+    def _located(self, starts: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s, NDArray[np.bool_]]:
+        """Return for runs their shard, their first token in it, and whether they go on in the next."""
+        numbers = np.searchsorted(self.token_starts[1:-1], starts, side="right")
+        return numbers, starts - self.token_starts[numbers], starts + sizes > self.token_starts[numbers + 1]
+
+    def _ask(self, pieces: Iterable[tuple[int, int, int]]) -> None:
         # the part in a following shard is read when it is met
         self._reader.ask(
             self._ids(number).range(first, min(stop, self.shards[number].tokens))
-            for number, first, stop, _ in pieces
-            if first < stop
+            for number, first, stop in pieces
+            if first < min(stop, self.shards[number].tokens)
         )
 
     def _across(self, number: int, first: int, stop: int) -> NDArray[Any]:
@@ -293,7 +334,11 @@ class RaggedDataset(Sequence[Items]):
             part = self._ids(number)[first:stop]
             parts.append(part)
             first, stop, number = 0, stop - first - len(part), number + 1
-        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+        return np.concatenate(parts)
+
+
+def _addresses_of(arrays: list[Items]) -> tuple[Int64s, list[Items]]:
+    return np.array([array.ctypes.data for array in arrays], np.int64), arrays
 
 
 def _opened_again(url: str, partial: bool, max_open_shards: int, fingerprint: str) -> RaggedDataset:

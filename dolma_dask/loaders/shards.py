@@ -5,7 +5,7 @@ cache then, so that the next process opens any number of shards with the listing
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -217,7 +217,7 @@ def _encoded(shards: Sequence[TokenShard]) -> bytes:
 
 def _decoded(content: NDArray[np.uint8]) -> tuple[TokenShard, ...]:
     shards: tuple[TokenShard, ...] = msgspec.msgpack.decode(
-        memoryview(content), type=tuple[TokenShard, ...], dec_hook=lambda _, text: np.dtype(text)
+        content.data, type=tuple[TokenShard, ...], dec_hook=lambda _, text: np.dtype(text)
     )
     return shards
 
@@ -291,7 +291,8 @@ def _read_shards(
     folder: str, pairs: Sequence[RaggedNames], listed: Mapping[str, FileInfo]
 ) -> list[TokenShard]:
     shards = [_read_shard(folder, names, listed) for names in pairs]
-    check_uniform(shards)
+    _check_types(shards)
+    check_makers(shards)
     return shards
 
 
@@ -336,20 +337,25 @@ def _read_sidecar(url: str, ids: NpyHeader, lengths: NpyHeader) -> RaggedSidecar
     return sidecar
 
 
-def check_uniform(shards: Sequence[TokenShard]) -> None:
+def _check_types(shards: Sequence[TokenShard]) -> None:
+    _check_same("type", [(shard.ids.dtype.str, shard) for shard in shards])
+
+
+def check_makers(shards: Sequence[TokenShard]) -> None:
     """Refuse ids of two vocabularies, which must not be read as one; shards without a record are taken on trust."""
-    types: dict[object, TokenShard] = {}
-    makers: dict[object, TokenShard] = {}
-    for shard in shards:
-        types.setdefault(shard.ids.dtype.str, shard)
-        if shard.sidecar is not None:
-            made_by = shard.sidecar.tokenizer
-            makers.setdefault((made_by.fingerprint, made_by.bos, made_by.eos), shard)
-    for what, kinds in (("type", types), ("tokenizer fingerprint, bos, eos", makers)):
-        if len(kinds) > 1:
-            (first, one), (second, other) = list(kinds.items())[:2]
-            raise DataError(
-                f"{one.data_url} has {what} {first}, {other.data_url} has {second}; shards of one folder must come"
-                " from one tokenizer and the same special tokens. Write them again, or keep them in two folders",
-                found=[first, second],
-            )
+    records = ((shard.sidecar.tokenizer, shard) for shard in shards if shard.sidecar is not None)
+    makers = [((one.fingerprint, one.bos, one.eos), shard) for one, shard in records]
+    _check_same("tokenizer fingerprint, bos, eos", makers)
+
+
+def _check_same(what: str, values: Iterable[tuple[object, TokenShard]]) -> None:
+    kinds: dict[object, TokenShard] = {}
+    for value, shard in values:
+        kinds.setdefault(value, shard)
+    if len(kinds) > 1:
+        (first, one), (second, other) = list(kinds.items())[:2]
+        raise DataError(
+            f"{one.data_url} has {what} {first}, {other.data_url} has {second}; shards that are read as one must come"
+            " from one tokenizer and the same special tokens. Write them again, or keep them in two folders",
+            found=[first, second],
+        )
