@@ -250,7 +250,7 @@ class RaggedDataset(Sequence[Items]):
             raise DataError(
                 f"{self._how[0]}: {len(unknown)} of {len(keys)} ids belong to no document, such as {unknown[:3]}; expected ids of its documents."
             )
-        return self.__getitems__([row for key in keys for row in rows[str(key)]])
+        return self.__getitems__([row for key in keys for row in dict.fromkeys(rows[str(key)])])
 
     def _rows_of(self, ids: set[str]) -> dict[str, list[int]]:
         import pyarrow as pa

@@ -57,7 +57,8 @@ def opened(folder, length, **options):
     try:
         return dk.TokenDataset(folder, length, pad=PAD, **options)
     except errors.DataError as error:
-        assert "makes no row" in str(error)
+        if "makes no row" not in str(error):
+            raise
         return None
 
 
@@ -268,8 +269,9 @@ def test_a_state_is_of_its_shards_and_options_alone(options, weights):
         data.load_state_dict(state)
         assert contents(again(data)) == contents(data) == contents(data[k] for k in range(2, len(data)))
     with shards(number_documents([[7, 9], [9]], True), True) as folder:
-        with pytest.raises(errors.UsageError, match="another run: shards"):
-            dk.TokenDataset(folder, 4, **options, weights=weights).load_state_dict(state)
+        longer = dk.TokenDataset(folder, 4, **options, weights=weights)
+    with pytest.raises(errors.UsageError, match="another run: shards"):
+        longer.load_state_dict(state)
 
 
 def test_endless_epochs_have_no_length_but_each_sample():
