@@ -17,6 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from dolma_dask.errors import DataError, UsageError
+from dolma_dask.io import files
 from dolma_dask.loaders.filling import LABELS, Batch, BatchShape, Labels, rows_of
 from dolma_dask.loaders.index import Int64s, starts_of
 from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
@@ -232,11 +233,8 @@ class TokenDataset:
             pool.fill(self._shape, batch, at, rows)
         return batch
 
-    def __getitem__(self, sample: Any) -> Batch:
-        return self.__getitems__([index(sample)])[0]
-
-    def __getitems__(self, samples: Sequence[int]) -> list[Batch]:
-        """Return some samples of the whole run, as views of arrays that they share."""
+    def read(self, samples: Sequence[int] | Int64s) -> Batch:
+        """Return some samples of the whole run as arrays of two dimensions, (n, seq_length)."""
         numbers = np.array(samples, np.int64)
         total = 2**62 if self._total is None else self._total
         if self._total is not None:
@@ -244,7 +242,14 @@ class TokenDataset:
         wrong = np.flatnonzero((numbers < 0) | (numbers >= total))
         if wrong.size:
             raise IndexError(f"sample {samples[wrong[0]]} of {total}")
-        return rows_of(self._read(numbers))
+        return self._read(numbers)
+
+    def __getitem__(self, sample: Any) -> Batch:
+        return self.__getitems__([index(sample)])[0]
+
+    def __getitems__(self, samples: Sequence[int]) -> list[Batch]:
+        """Return some samples of the whole run, as views of arrays that they share."""
+        return rows_of(self.read(samples))
 
     def __iter__(self) -> Iterator[Batch]:
         at, step = self._start, _AT_A_TIME * self.world_size
@@ -278,6 +283,37 @@ class TokenDataset:
 
     def _reached(self, samples: int) -> int:
         return samples if self._total is None else min(samples, self._total)
+
+    def write_parquet(self, folder: str | os.PathLike[str], *, rows_per_file: int = 1 << 16) -> list[str]:
+        """Write all samples of the run, in its order, as Parquet files ``rows.<i>-of-<n>.parquet``; return the names of those that were not there yet.
+
+        Rows are stored without padding: ``input_ids``, ``length``, and of packed rows ``seq_lengths``, the tokens of each document. Each file appears whole; the same call goes on where
+        one was stopped. Of several processes, each writes every ``world_size``-th file.
+
+        Raises `UsageError`: the run has no end.
+        """
+        if self.epochs is None:
+            raise UsageError("write_parquet of endless epochs; expected a number of epochs.")
+        _check_number("rows_per_file", rows_per_file, 1)
+        from dolma_dask.loaders.export import write_parquet
+
+        plain = self if self._shape.labels == "same" else TokenDataset(**{**self._call, "labels": "same"})
+        return write_parquet(plain, files.normalize(os.fspath(folder)), rows_per_file)
+
+    @property
+    def seq_length(self) -> int:
+        """Tokens of a row."""
+        return self._shape.length
+
+    @property
+    def is_packed(self) -> bool:
+        """Tell whether rows are packed documents."""
+        return self._shape.has_segments
+
+    @property
+    def max_id(self) -> int:
+        """Largest id that the tokenizer, or the type of the ids, has."""
+        return max(map(_largest_id, self._call["urls"]))
 
     # where a run is
 

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -272,6 +273,37 @@ def test_a_state_is_of_its_shards_and_options_alone(options, weights):
         longer = dk.TokenDataset(folder, 4, **options, weights=weights)
     with pytest.raises(errors.UsageError, match="another run: shards"):
         longer.load_state_dict(state)
+
+
+@given(sizes=SIZES, length=st.integers(1, 6), options=RUNS, per_file=st.integers(1, 9), world_size=st.integers(1, 3))  # fmt: skip
+def test_rows_as_parquet_are_the_samples_without_padding(sizes, length, options, per_file, world_size):
+    with shards(number_documents(sizes, True), True) as folder, tempfile.TemporaryDirectory() as to:
+        data = opened(folder, length, **options)
+        if data is None:
+            return
+        names = [
+            name
+            for rank in range(world_size)
+            for name in opened(folder, length, **options, rank=rank, world_size=world_size).write_parquet(
+                to, rows_per_file=per_file
+            )
+        ]
+        assert sorted(names) == sorted(path.name for path in Path(to).iterdir())
+        rows = pq.ParquetDataset(to).read().to_pylist()
+        plain = opened(folder, length, **{**options, "labels": "same"})
+        assert [padded(row["input_ids"], None, length)[0] for row in rows] == [
+            item["input_ids"].tolist() for item in plain
+        ]
+        assert all(len(row["input_ids"]) == row["length"] for row in rows)
+        if options["rows"] == "best_fit":
+            found = [[len(ids) for ids, _ in pieces_of(item, "same")] for item in plain]
+            assert [row["seq_lengths"] for row in rows] == found
+        before = {path: path.stat().st_ino for path in Path(to).iterdir()}
+        first = sorted(before)[0]
+        first.write_bytes(first.read_bytes()[:-9])
+        assert data.write_parquet(to, rows_per_file=per_file) == [first.name]
+        after = {path: path.stat().st_ino for path in before}
+        assert {path for path in before if before[path] == after[path]} >= before.keys() - {first}
 
 
 def test_endless_epochs_have_no_length_but_each_sample():
