@@ -34,7 +34,7 @@ class BatchShape(Struct, frozen=True):
     has_segments: bool  # rows are packed documents: segment_ids and position_ids tell them apart
 
     def empty(self, rows: int) -> Batch:
-        """Return the arrays of a batch, to be filled."""
+        """Return the arrays of a batch, to be filled; all are views of one, their ``base``."""
         names = ["input_ids"] + ["labels"] * (self.labels != "none")
         names += ["segment_ids", "position_ids"] * self.has_segments
         # one piece of memory: the allocator gives several back to the system after each batch, and every page of them is made anew

@@ -215,13 +215,12 @@ class RaggedDataset(Sequence[Items]):
         numbers = np.searchsorted(self._starts, wanted, side="right") - 1
         order = np.lexsort((wanted, numbers))
         cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        found: list[Any] = [None] * len(wanted)
+        found: list[Items] = []
         for group in np.split(order, cuts) if len(order) else []:
             number = int(numbers[group[0]])
             starts, stops = self._places(number, wanted[group] - self._starts[number])
-            for at, view in zip(group.tolist(), views(self._ids(number), starts, stops), strict=True):
-                found[at] = view
-        return found
+            found += views(self._ids(number), starts, stops)
+        return [found[place] for place in np.argsort(order).tolist()]
 
     def __iter__(self) -> Iterator[Items]:
         for number in range(len(self.shards)):

@@ -67,6 +67,26 @@ def test_workers_that_are_not_forked(folder):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("most", [0, 1 << 19])
+def test_what_a_function_of_the_user_does_to_batches_arrives(folder, most, monkeypatch):
+    """Whether they go through the pipe or torch's shared memory."""
+    data_module = pytest.importorskip("torch.utils.data")
+    monkeypatch.setattr(torch_tokens, "_PIPE_BYTES", most)
+    tokens = dk.torch_dataset(dk.TokenDataset(folder, 8), 3)
+
+    def add(batch):
+        batch["more"] = batch["input_ids"] + 1
+        batch["labels"] = batch["labels"][:1]
+        return batch
+
+    found = lists(data_module.DataLoader(tokens, batch_size=None, num_workers=2, collate_fn=add))
+    assert found == lists(map(add, tokens))
+    (plain, *_) = data_module.DataLoader(tokens, batch_size=None, num_workers=1)
+    assert type(plain) is dict
+    plain["input_ids"][0, 0] = 7  # the loader's own memory
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_samples_by_number_and_tensors_of_one_memory(folder):
     torch = pytest.importorskip("torch")
     data = dk.TokenDataset(folder, 8)
