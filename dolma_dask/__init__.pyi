@@ -13,6 +13,8 @@ from dolma_dask.figures.figure import Figure as Figure
 from dolma_dask.frames.dataframe import read_bag as read_bag
 from dolma_dask.frames.dataframe import read_dataframe as read_dataframe
 from dolma_dask.loaders.ragged import open_ragged as open_ragged
+from dolma_dask.loaders.token_dataset import TokenDataset as TokenDataset
+from dolma_dask.loaders.torch_tokens import torch_dataset as torch_dataset
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.pipelines.demonstration import demo_corpus as demo_corpus
