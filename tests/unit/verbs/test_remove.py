@@ -418,6 +418,60 @@ def test_token_files_without_segments_are_told_and_written_again(world):
     assert removed(world).exit_status == 0
 
 
+def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
+    raw, target = tmp_path / "root/raw/a.jsonl", str(tmp_path / "elsewhere")
+    write(raw, [document(f"r-{n}", n) for n in range(9)])
+    dk.convert([str(raw.parent)], to=target, **HERE)
+    (tmp_path / "ids.txt").write_text("r-4\n")
+    dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    again = dk.convert([str(raw.parent)], to=target, **HERE)
+    assert (again.done, again.counts["documents_out"], again.counts["documents_removed"]) == (1, 8, 1)
+    assert dk.convert([str(raw.parent)], to=target, **HERE).done == 0
+
+
+def test_members_of_clusters_go_and_the_others_are_found(tmp_path):
+    """Clusters become smaller; one of a single document is none; rows and names are those of the files as they are now."""
+    texts = {name: " ".join(f"{name}{word}" for word in range(60)) for name in "xyz"}
+    places = [("x", 3), ("y", 2), ("z", 4)]
+    copies = [(f"{name}-{n}", f"{texts[name]} {n}") for n in range(4) for name, count in places if n < count]
+    lines = [{"id": one, "text": text, "source": "s"} for one, text in copies]
+    write(tmp_path / "root/v0/documents/a.jsonl", lines[:5])
+    write(tmp_path / "root/v0/documents/b.jsonl", lines[5:])
+    v0 = str(tmp_path / "root/v0")
+    dk.dedupe(v0, how="fuzzy", **HERE)
+    (tmp_path / "ids.txt").write_text("x-0\ny-1\nz-2\n")
+    outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert outcome.exit_status == 0
+    table = pq.read_table(tmp_path / "root/v0/clusters/fuzzy.parquet").to_pylist()
+    assert {row["id"] for row in table} == {"x-1", "x-2", "z-0", "z-1", "z-3"}
+    for row in table:
+        shard = (tmp_path / "root/v0/documents" / row["shard"]).read_text().splitlines()
+        assert json.loads(shard[row["row"]])["id"] == row["id"]
+        first = (tmp_path / "root/v0/documents" / row["cluster_shard"]).read_text().splitlines()
+        assert json.loads(first[row["cluster_row"]])["id"] == {"x": "x-1", "z": "z-0"}[row["id"][0]]
+        assert row["size"] == {"x": 2, "z": 3}[row["id"][0]]
+    shown = dk.show_cluster(v0, "z-3")
+    assert {member.id for member in shown.members} == {"z-0", "z-1", "z-3"}
+    assert dk.dedupe(v0, how="fuzzy", **HERE).done == 0
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_from_the_rest(world):
+    """It is told, and the same command ends what is left once it is mended."""
+    shard = world / "root/v0/documents/sub/é.jsonl.zst"
+    stored = shard.read_bytes()
+    shard.write_bytes(stored[:-9])
+    outcome = removed(world)
+    assert outcome.exit_status == 1
+    assert [one.path for one in outcome.left] == ["v0/documents/sub/é.jsonl.zst"]
+    assert holding(world / "root/sub/v1", *(marker(identity) for identity in GONE)) == []
+    assert list((world / "root/_tombstones").glob("*.done")) == []
+    shard.write_bytes(stored)
+    assert removed(world).exit_status == 0
+    assert holding(world / "root", *(marker(identity) for identity in GONE)) == []
+    assert not (world / "root/_work").exists()
+    assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
+
+
 def test_a_list_of_nobody_changes_no_document(world):
     (world / "ids.txt").write_text("nobody\n")
     before = tree(world / "root")
