@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +19,7 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import UsageError
 from dolma_dask.io import publish
+from dolma_dask.reading.segments import read_segments
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.remove import changes as announced
 
@@ -207,6 +210,51 @@ def test_nothing_below_the_root_holds_it(done):
     assert outcome.exit_status == 0
     assert not outcome.left
     assert outcome.unmatched == ("web\ta-5", "nobody")
+
+
+def runs_of(made: Path) -> list[np.ndarray]:
+    """Return the tokens that documents begin with which are taken down: a word that is theirs alone, and some more."""
+    runs = []
+    for path in sorted((made / "root/tokens/numpy").glob("*.data.npy")):
+        lengths = np.load(str(path).replace(".data.", ".len."))
+        ids = read_segments(str(path.parent), path.name)["id"].to_pylist()
+        each = zip(ids, np.split(np.load(path), np.cumsum(lengths)[:-1]), strict=True)
+        runs += [tokens[:12].astype(np.int64) for identity, tokens in each if identity in GONE]
+    return runs
+
+
+def tokens_in(path: Path) -> np.ndarray:
+    """Return all ids of a token file."""
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return file["data"][:].astype(np.int64).ravel()
+    if path.suffix == ".parquet":
+        return pq.read_table(path)["input_ids"].combine_chunks().flatten().to_numpy().astype(np.int64)
+    data = path.read_bytes()
+    if path.suffix == ".mds":
+        return np.frombuffer(data[len(data) % 4 :], "<i4").astype(np.int64)
+    return np.frombuffer(data[len(data) % 2 :], "<u2").astype(np.int64)
+
+
+def holds(path: Path, run: np.ndarray) -> bool:
+    if path.suffix == ".mds":  # tokens begin at any byte
+        return run.astype("<i4").tobytes() in path.read_bytes()
+    return run.tobytes() in tokens_in(path).tobytes()
+
+
+def test_no_token_file_holds_a_run_of_its_tokens(made, done):
+    folder, _ = done
+    runs, suffixes = runs_of(made), (".npy", ".parquet", ".bin", ".ds", ".mds", ".h5")
+    assert len(runs) == len(GONE) - 1  # one is too short for the rule
+    for root in (made, folder):
+        found = {
+            path.parent.name
+            for path in (root / "root/tokens").rglob("*")
+            if path.suffix in suffixes and "_segments" not in path.parts and ".len." not in path.name
+            for run in runs
+            if holds(path, run)
+        }
+        assert found == ({*FORMATS, "shuffled", "rows"} if root is made else set())
 
 
 def test_all_else_is_byte_for_byte_as_before(made, done):
