@@ -27,6 +27,9 @@ from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.show_tokenizer import TokenizerAnswer
 from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
+from dolma_dask.questions.tracing.explain import Explained
+from dolma_dask.questions.tracing.places import Found
+from dolma_dask.questions.tracing.trace import Traced
 from dolma_dask.questions.versions import Versions
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.word_buckets import WordBuckets
@@ -893,6 +896,80 @@ def estimate(
     stage do not shrink with a sample; their stages cost less than it says.
     """
 
+def explain(
+    id: str,
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    of_source: str | None = None,
+    root: str | None = None,
+    exact: bool = False,
+    source: str | None = None,
+    version: str | None = None,
+    ids_as_text: bool = False,
+    skip: Sequence[str] = (),
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Explained:
+    """Explain a document: its signals among those of all documents, the rules that kept or dropped it, its cluster, and every place where it is.
+
+    Example: dolma-dask explain 7 corpus/wiki/v0
+
+    What is not there, such as signals or clusters, is told in a note.
+
+    Parameters
+    ----------
+    id : str
+        Id of a document.
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    of_source : str, optional
+        Source of the document, where several sources have this id.
+    root : str, optional
+        Where versions and token files are looked for; by default in the folder of the dataset and in those beside it.
+    exact : bool, optional
+        Count the documents below each value, though quantiles.json tells about where it lies.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Explained
+
+    Raises
+    ------
+    UsageError
+        There is no such document, or several sources have the id.
+
+    Examples
+    --------
+    >>> dk.explain("7", "corpus/v0").signals[0].quantile  # doctest: +SKIP
+    """
+
 def filter(
     dataset: str | Dataset | Summary,
     /,
@@ -1001,6 +1078,70 @@ def filter(
     Readers see a column NAME.SIGNAL for each signal, from 0 to 4 (1: it passes regular, 4: strictest too), and NAME.level, the least of all rules:
     mix --where "quality.level >= 2 and quality.perplexity >= 3". Bounds are inclusive. When signals are made again, the levels made before are
     refused by readers until filter has run; quantiles that are made again change no level before that.
+    """
+
+def find(
+    id: str | tuple[str, ...],
+    roots: Sequence[str] | str = (),
+    /,
+    *,
+    source: str | None = None,
+    also: Sequence[str] = (),
+    ids: str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Found:
+    """Find every place of a document below some roots: versions, attributes, token files, clusters, lists of what was dropped or set aside.
+
+    Example: dolma-dask find 7 corpus
+
+    The first call reads the ids of all files once; an index in the user's cache folder answers later ones in milliseconds, and reads again only files that have changed.
+
+    Parameters
+    ----------
+    id : str or tuple of str
+        Id of a document. In Python also several.
+    roots : list of str, optional
+        Folders or URLs: datasets, token files, or roots with such in them.
+    source : str, optional
+        Only documents of this source, and those that name none.
+    also : list of str, optional
+        Further ids.
+    ids : str, optional
+        A list of ids, or of sources and ids: text, JSON lines, CSV, TSV or Parquet, as block takes it. With it, a single word is the root.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Found
+        Its exit status is 1 if an id is nowhere.
+
+    Raises
+    ------
+    UsageError
+        Nothing with ids is below the roots.
+    StageError
+        A file cannot be read.
+
+    Examples
+    --------
+    >>> found = dk.find("enwiki-17", "corpus")  # doctest: +SKIP
+    >>> found.ids[0].tokens  # doctest: +SKIP
     """
 
 def hdf5(
@@ -2818,6 +2959,36 @@ def tag(
     Notes
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
+    """
+
+def trace(file: str, row: int, /, *, position: int | None = None, tokenizer: str | None = None) -> Traced:
+    """Tell which documents a row of a token file is made of: source, id, shard, row, tokens, and whether they are there still.
+
+    Example: dolma-dask trace out/ragged/v1.00000-of-00001.data.npy 7
+
+    Parameters
+    ----------
+    file : str
+        A token file: .data.npy, .npy, .bin, .ds, .mds, .parquet or .h5.
+    row : int
+        Row of the file, from 0: a document, or a row of HDF5.
+    position : int, optional
+        Only the document that the token at this position of the row is of.
+    tokenizer : str, optional
+        Show the text of the tokens: the tokenizer that made them.
+
+    Returns
+    -------
+    Traced
+
+    Raises
+    ------
+    UsageError
+        There is no such file, row or position, or nothing tells the documents of the file.
+
+    Examples
+    --------
+    >>> dk.trace("out/rows/part-000000-00000.h5", 12).documents[0].id  # doctest: +SKIP
     """
 
 def transform(

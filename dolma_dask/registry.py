@@ -259,6 +259,21 @@ COMMANDS = VERBS | _by_name(
         "Show documents that are similar to one, and how they differ.",
     ),
     Verb(
+        "trace",
+        "dolma_dask.questions.tracing.trace:trace",
+        "Tell which documents a row of a token file is made of.",
+    ),
+    Verb(
+        "find",
+        "dolma_dask.questions.tracing.find:find",
+        "Find every place of a document below some roots, by its id.",
+    ),
+    Verb(
+        "explain",
+        "dolma_dask.questions.tracing.explain:explain",
+        "Explain a document: its signals, the rules that kept or dropped it, its cluster, its places.",
+    ),
+    Verb(
         "cluster script",
         "dolma_dask.questions.cluster.verb:cluster_script",
         "Print the job script of a cluster profile, as it would be submitted.",

@@ -23,6 +23,7 @@ from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import StoreError
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
+from dolma_dask.questions.tracing import index as tracing
 from dolma_dask.testing.commands import Command, WatchedFiles, wait_until
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
@@ -204,6 +205,24 @@ def test_dataframes_and_bags(worlds, finished, reached):
     assert len(there) > 500
     rows = dk.read_bag("s3://same/v0", ["id"]).take(5, npartitions=-1)
     assert [row["id"] for row in rows] == list(here["id"][:5])
+
+
+def test_documents_are_traced_as_on_disk(worlds, finished, reached, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tracing._folder.cache_clear()
+    here, there = str(worlds.after), "s3://same"
+    ids = ("plain-7", "2019-01/part_1-5", "zst-7", "nobody")
+    local = dk.find(ids, here, scheduler="synchronous", progress=False)
+    stored = dk.find(ids, there, scheduler="synchronous", progress=False)
+    assert json.loads(json.dumps(stored.to_json()).replace(there, here)) == local.to_json()
+    places = [place for one in stored.ids for place in one.tokens]
+    assert places
+    for place in places:
+        shown = dk.trace(f"{place.folder}/{place.file}", place.row)
+        assert place.document in {part.document for part in shown.documents if part.state == "there"}
+    explained = [dk.explain(ids[1], f"{root}/v0", progress=False).to_json() for root in (here, there)]
+    assert json.loads(json.dumps(explained[1]).replace(there, here)) == explained[0]
+    tracing._folder.cache_clear()
 
 
 @pytest.mark.parametrize("step, files", [("convert", 4), ("dedupe", 3), ("mix", 3), ("download", 3)])

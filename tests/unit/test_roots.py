@@ -25,10 +25,13 @@ def test_finds_datasets_and_token_folders_wherever_they_lie(tmp_path):
         "foreign/v1/documents/b.jsonl",
         "tables/a.parquet",
         "index/segments/000000-0123456789abcdef/documents/x",
+        "out/dropped/_journal/dropped/1.jsonl",
     )
     found = roots_below(tmp_path)
     assert found.datasets == ("foreign/v1", "sources/wiki/v0")
     assert found.tokens == ("foreign", "out/copied", "out/rows", "sources/wiki/v0/tokens")
+    assert found.dropped == ("out/dropped",)
+    assert found.indexes == ("index",)
     assert datasets_below(tmp_path) == [f"{tmp_path}/{path}" for path in found.datasets]
     assert token_folders_below(tmp_path)[0] == f"{tmp_path}/foreign"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,9 +26,11 @@ from dolma_dask.io.files import Input, inputs_of
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
 from dolma_dask.journal import work_key
+from dolma_dask.reading.entry_points import EntryPoints
 from dolma_dask.reading.kept.block import MixBlock
 from dolma_dask.reading.kept.reasons import Reasons
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
+from dolma_dask.reading.one_row import aligned_row
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import Selection
 from dolma_dask.reading.sets import AttributeSets, AttributeSource
@@ -235,6 +238,16 @@ class MixSource(Struct, frozen=True):
         facts.counts = {**transform.counts, "bad_records": quarantine.count}
         facts.rules = transform.rules
         facts.drops = transform.drops.to_json() if transform.drops.conditions else None
+
+    def reasons(self, row: int, points: EntryPoints) -> tuple[str, ...]:
+        """Return the conditions that drop the document in one row; none: it is kept."""
+        columns = frozenset({DROPPED})
+        transform = Transform(self.shard, self.recipe, columns)
+        dropped = transform(
+            aligned_row(replace(self.shard, documents=self._documents(columns)), row, points)
+        ).dropped
+        assert dropped is not None
+        return tuple(msgspec.json.decode(dropped.reasons[0].as_py())) if len(dropped.numbers) else ()
 
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
