@@ -14,12 +14,15 @@ from dolma_dask.formats.segments import SEGMENTS_SCHEMA, segments_path
 from dolma_dask.io.files import join, remove
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.sinks.sink import DocumentRows
+from dolma_dask.text.columns import integers
 from dolma_dask.tokens.segments import Placed, whole
 
 PATH, ROW = "path", "row"
 """Columns of documents of several files: the path of each, and its row there."""
 
 _REPEATED = ("source", "path")
+
+_KINDS = [field.type.to_pandas_dtype() for field in list(SEGMENTS_SCHEMA)[:5]]
 
 _TEXTS = {name: pa.large_string() for name in _REPEATED}
 WAITING_SCHEMA = pa.schema([field.with_type(_TEXTS.get(field.name, field.type)) for field in SEGMENTS_SCHEMA])
@@ -47,22 +50,20 @@ def owners_of(rows: DocumentRows, path: str = "") -> pa.RecordBatch:
         "source": known.get("source", nothing),
         "id": known.get("id", nothing),
         "path": known.get(PATH, pa.repeat(pa.scalar(path, pa.large_string()), count)),
-        "document": known.get(ROW, pa.array(rows.numbers, pa.int64())),
+        "document": known.get(ROW, integers(rows.numbers)),
     }
     return pa.RecordBatch.from_arrays(
         [columns[field.name].cast(field.type) for field in OWNER_SCHEMA], schema=OWNER_SCHEMA
     )
 
 
-def segment_rows(placed: Placed, owners: pa.RecordBatch | pa.Table, first_row: int = 0) -> pa.RecordBatch:
+def segment_rows(placed: Placed, owners: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
     """Return segments (n,) as rows, counted from `first_row` on; `owners` (n,) are the documents that they are of."""
     columns = (placed.row + first_row, placed.first, placed.place, placed.size, placed.start)
     numbers = [
-        pa.array(column.astype(field.type.to_pandas_dtype(), copy=False))
-        for column, field in zip(columns, WAITING_SCHEMA, strict=False)
+        integers(column.astype(kind, copy=False)) for column, kind in zip(columns, _KINDS, strict=True)
     ]
-    known = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in owners.columns]
-    return pa.RecordBatch.from_arrays([*numbers, *known], schema=WAITING_SCHEMA)
+    return pa.RecordBatch.from_arrays([*numbers, *owners.columns], schema=WAITING_SCHEMA)
 
 
 class SegmentsWriter(GroupedTable):

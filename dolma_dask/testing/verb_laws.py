@@ -635,9 +635,8 @@ def _files(top: Path, hidden: str = "") -> Iterator[Path]:
 
 def _check_token_shard(path: Path) -> None:
     """Whoever sees the ids of a token shard sees all of it, and its segments."""
-    if path.suffix == ".h5" or (path.suffix in (".npy", ".bin", ".ds", ".mds") and not path.stem.isdigit()):
-        is_lengths = path.name.endswith(".len.npy")
-        assert is_lengths or (path.parent / segments_path(path.name)).exists() or not path.exists()
+    if path.suffix in (".h5", ".npy", ".bin", ".ds", ".mds") and not path.name.endswith(".len.npy"):
+        assert (path.parent / segments_path(path.name)).exists() or not path.exists()
     found = [files for files in FORMATS.values() if path.name.endswith(files.data)]
     if found and not path.name.endswith(".len.npy"):
         files = max(found, key=lambda one: len(one.data))

@@ -6,6 +6,7 @@ more. Memory: a few MB.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import floor
 from typing import Annotated, ClassVar
@@ -19,13 +20,16 @@ from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, Task, Unit, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.formats.segments import segments_path
 from dolma_dask.formats.token_files import FORMATS, quoted
 from dolma_dask.io import files
 from dolma_dask.io.decompress import read_pieces
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.stored import PieceReader, StoredFile
+from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty, words_of
 from dolma_dask.options.command import command
@@ -33,9 +37,10 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, MAX_FILES
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import MEMBER_BYTES, gzip_member
-from dolma_dask.text.columns import string_parts
+from dolma_dask.sinks.segments import SegmentsWriter
+from dolma_dask.text.columns import integers, string_parts
 
-VERSION = 1
+VERSION = 2
 """Raised whenever other bytes are written for the same files and options."""
 
 IDS, TABLE = FORMATS["dolma"].data, ".csv.gz"
@@ -118,7 +123,7 @@ def reshard(
         writes=("",),
         origin=next(iter(rates)),
         all_units=frozenset(names),
-        beside=frozenset(_table_of(name) for name in names),
+        beside=frozenset(other for name in names for other in (_table_of(name), segments_path(name))),
         reads=(IDS, TABLE),
         notes=tuple(_notes(copies, rates, groups, options.shards)),
     )
@@ -132,6 +137,9 @@ def _notes(
     shards: int | None,
 ) -> Iterator[str]:
     yield f"{counted(len(copies), 'file')} of {counted(len(rates), 'source')} joined to {len(groups):,}"
+    without = sum(pair.segments is None for pair, _ in copies)
+    if without:
+        yield f"{counted(without, 'file')} without segments: nothing tells of which documents the files are made that hold them"
     if shards is not None and len(groups) < shards:
         yield f"{counted(len(groups), 'file')} in place of {shards:,} (shards): files are joined whole, and no more of them are taken at these rates"
 
@@ -140,10 +148,16 @@ def _notes(
 
 
 class Pair(Struct, frozen=True):
-    """A file of ids and its table, by their names in this run: the number of the source and the path below it."""
+    """A file of ids, its table and its segments, by their names in this run: the number of the source and the path below it."""
 
     ids: Input
     table: Input
+    segments: Input | None = None  # the toolkit writes none
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files that are read."""
+        return tuple(filter(None, (self.ids, self.table, self.segments)))
 
     @property
     def name(self) -> str:
@@ -211,10 +225,7 @@ def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair,
         raise UsageError(
             f"{source} has {found}; expected pairs of {IDS} and {TABLE}, as ragged --format dolma and the Dolma toolkit's tokens write them."
         )
-    pairs = [
-        Pair(_input(number, source, info), _input(number, source, listed[_table_of(info.path)]))
-        for info in ids
-    ]
+    pairs = [_pair(number, source, info, listed) for info in ids]
     times = floor(rate)
     more = max(1, round((rate - times) * len(pairs))) if rate > times else 0
     drawn = sorted(pairs, key=lambda pair: (xxhash.xxh64_intdigest(pair.name.encode(), seed), pair.name))[
@@ -222,6 +233,12 @@ def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair,
     ]
     names = {pair.name for pair in drawn}
     return [(pair, count) for pair in pairs if (count := times + (pair.name in names))]
+
+
+def _pair(number: int, source: str, ids: FileInfo, listed: Mapping[str, FileInfo]) -> Pair:
+    table, segments = listed[_table_of(ids.path)], listed.get(segments_path(ids.path))
+    read = [_input(number, source, info) for info in (ids, table, segments) if info is not None]
+    return Pair(*read)
 
 
 def _input(number: int, source: str, info: FileInfo) -> Input:
@@ -269,7 +286,7 @@ def _tokens_of(table: Input) -> int:
 
 def _task(number: int, group: Sequence[Pair], item: int) -> Task:
     key = work_key("reshard", VERSION, {"of": [pair.name for pair in group], "item": item})
-    inputs = tuple(one for pair in group for one in (pair.ids, pair.table))
+    inputs = tuple(one for pair in group for one in pair.inputs)
     return Task(f"{number:06d}", (Unit(f"{number:06d}{IDS}", key),), inputs, tuple(group))
 
 
@@ -288,20 +305,25 @@ class JoinFiles(Struct, frozen=True):
         pairs: tuple[Pair, ...] = task.work
         name, inputs, rows, tokens = task.unit.name, list[InputRecord](), 0, 0
         files.remove(files.join(self.root, name))
+        segments = SegmentsWriter(self.root, name) if all(pair.segments for pair in pairs) else None
         with (
             publish(files.join(self.root, name)) as ids,  # ends last
             publish(files.join(self.root, _table_of(name))) as table,
+            segments or nullcontext(),
         ):
             out = _Lines(table)
             for pair in pairs:
                 inputs.append(_copy(pair.ids, ids))
                 count, read = self._add_table(pair, out, tokens)
                 inputs.append(read)
+                if segments is not None and pair.segments is not None:
+                    inputs.append(_add_segments(pair.segments, segments, rows))
                 rows, tokens = rows + count, ids.bytes // self.item
             out.finish()
         written = [
             FileRecord(name, ids.bytes, ids.checksum, rows),
             FileRecord(_table_of(name), table.bytes, table.checksum, rows),
+            *([segments.record] if segments is not None else []),
         ]
         counts = {"documents_out": rows, "tokens": tokens, "bytes_out": ids.bytes + table.bytes}
         return [task.record(written, inputs, rows, counts=counts)]
@@ -318,6 +340,14 @@ class JoinFiles(Struct, frozen=True):
         if end * self.item != pair.ids.info.bytes:
             raise _unlike(pair, f"{end:,} tokens")
         return rows, _read_whole(stored, pair.table)
+
+
+def _add_segments(source: Input, out: SegmentsWriter, shift: int) -> InputRecord:
+    """Append segments, with all rows shifted."""
+    with open_parquet(source.url) as file:
+        for batch in read_batches(source.url, file, None, BLOCK_BYTES):
+            out.write([integers(batch.column("row").to_numpy() + shift), *batch.columns[1:]])
+    return _read_whole(StoredFile(source.url), source)
 
 
 def _unlike(pair: Pair, found: str) -> CorruptFileError:

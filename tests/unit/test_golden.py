@@ -165,7 +165,7 @@ GOLDEN = {
         versions={"outputs.packed_tokens.VERSION": 2, "formats.token_files.FORMATS.dolma.version": 2},
         digest="d6eb2a2cc083805a508d54b64f46f0c6",
     ),
-    "reshard": Golden(versions={"verbs.reshard.VERSION": 1}, digest="0d30100385892d72d248d2afdefac335"),
+    "reshard": Golden(versions={"verbs.reshard.VERSION": 2}, digest="0d30100385892d72d248d2afdefac335"),
     "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
     "validate": Golden(
         versions={"verbs.validate.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"

@@ -18,6 +18,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.sinks.base import ArrowSink
 from dolma_dask.sinks.segments import OWNER_SCHEMA, segment_rows
+from dolma_dask.text.columns import integers
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.segments import Bounds, Placed
 
@@ -54,8 +55,8 @@ class OwnerWriter:
 
     def write(self, tokens: Tokens, documents: pa.RecordBatch) -> None:
         """Append the owners of sequences, given the documents (n,) that were encoded."""
-        owners = documents if tokens.owners is None else documents.take(pa.array(tokens.owners))
-        self._waiting.append(owners.append_column(SCHEMA.field("start"), pa.array(starts_of(tokens))))
+        owners = documents if tokens.owners is None else documents.take(integers(tokens.owners))
+        self._waiting.append(owners.append_column(SCHEMA.field("start"), integers(starts_of(tokens))))
         self._rows += owners.num_rows
         if self._rows - self._done >= BATCH_ROWS:
             self._flush(BATCH_ROWS)
@@ -88,19 +89,25 @@ class StagedOwners:
             self._file = pa.ipc.open_file(pa.py_buffer(file.read(0, file.bytes)))
         self._held: dict[int, pa.RecordBatch] = {}
 
-    def rows(self, first: int, stop: int) -> pa.Table:
+    def rows(self, first: int, stop: int) -> pa.RecordBatch:
         """Return the owners of some sequences."""
         numbers = range(first // BATCH_ROWS, -(-stop // BATCH_ROWS))
         self._held = {number: self._held.get(number) or self._file.get_batch(number) for number in numbers}
-        table = pa.Table.from_batches(self._held.values(), SCHEMA)
-        return table.slice(first - numbers.start * BATCH_ROWS, stop - first)
+        return _one(list(self._held.values()), SCHEMA).slice(first - numbers.start * BATCH_ROWS, stop - first)
+
+
+def _one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
 
 
 class Sequences(Struct, frozen=True):
     """Sequences in a run of words."""
 
     bounds: Bounds
-    owners: pa.Table  # (n,) documents that they are of
+    owners: pa.RecordBatch  # (n,) documents that they are of
 
     @classmethod
     def joined(cls, parts: Sequence["Sequences"]) -> "Sequences":
@@ -109,12 +116,12 @@ class Sequences(Struct, frozen=True):
             return parts[0]
         names = Bounds.__struct_fields__
         columns = ([np.empty(0, np.int64), *(getattr(part.bounds, name) for part in parts)] for name in names)
-        owners = pa.concat_tables([OWNER_SCHEMA.empty_table(), *(part.owners for part in parts)])
+        owners = _one([part.owners for part in parts], OWNER_SCHEMA)
         return cls(Bounds(*map(np.concatenate, columns)), owners)
 
     def rows(self, placed: Placed, first_row: int) -> pa.RecordBatch:
         """Return segments as rows, counted from `first_row` on."""
-        return segment_rows(placed, self.owners.take(pa.array(placed.sequence)), first_row)
+        return segment_rows(placed, self.owners.take(integers(placed.sequence)), first_row)
 
 
 class PartSequences:

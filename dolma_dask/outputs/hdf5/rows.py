@@ -24,6 +24,7 @@ from dolma_dask.outputs.hdf5.owners import Sequences
 from dolma_dask.outputs.hdf5.staging import Pieces, SegmentReader, StagedTokens, TokenRun
 from dolma_dask.sinks.hdf5 import Hdf5Writer
 from dolma_dask.sinks.segments import SegmentsWriter
+from dolma_dask.text.columns import integers
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import (
     Int64s,
@@ -275,6 +276,6 @@ class RowsStage(Struct, frozen=True):
 def numbered(batches: Batches, by: int) -> Batches:
     """Yield batches with the rows of their segments counted from another one on."""
     for batch in batches:
-        rows = pa.array(batch.segments.column("row").to_numpy() + by)
+        rows = integers(batch.segments.column("row").to_numpy() + by)
         field = batch.segments.schema.field("row")
         yield batch._replace(segments=batch.segments.set_column(0, field, rows))

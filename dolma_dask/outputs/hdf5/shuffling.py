@@ -25,6 +25,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.outputs.hdf5.rows import Batch, Batches, FileWork, RowPlan, RowsStage
 from dolma_dask.outputs.pieces import Scattered, ScatterSink
 from dolma_dask.sinks.segments import WAITING_SCHEMA
+from dolma_dask.text.columns import integers
 from dolma_dask.tokens.packing import Int64s, cut_files, pieces_of
 from dolma_dask.tokens.shortening import hashed
 
@@ -69,7 +70,7 @@ class SegmentScatter(ScatterSink):
     @staticmethod
     def pack(hashes: NDArray[np.uint64], rows: pa.StructArray) -> bytes:
         """See `ScatterSink`."""
-        batch = pa.RecordBatch.from_arrays([*rows.flatten(), pa.array(hashes)], schema=_HASHED)
+        batch = pa.RecordBatch.from_arrays([*rows.flatten(), integers(hashes)], schema=_HASHED)
         return bytes(batch.serialize())
 
 
@@ -208,5 +209,5 @@ def _segments_of(
     hashes, rows = segments
     low, high = np.searchsorted(hashes, keys[0]), np.searchsorted(hashes, keys[-1], side="right")
     batch = pa.RecordBatch.from_struct_array(rows.slice(low, high - low))
-    numbers = pa.array(np.searchsorted(keys, hashes[low:high]) + first)
+    numbers = integers(np.searchsorted(keys, hashes[low:high]) + first)
     return pa.RecordBatch.from_arrays([numbers, *batch.columns[1:]], schema=WAITING_SCHEMA)

@@ -150,6 +150,20 @@ def test_files_of_documents_from_several_shards(name, order, world, tmp_path):
     assert any(len(each) > 1 for each in paths)
 
 
+def test_joined_files_keep_their_segments(world, tmp_path):
+    given = {"tokenizer": str(world / "tokenizer.json"), "format": "dolma"}
+    dk.ragged(world / "v0", tmp_path / "in", **given, **HERE)
+    here = {"scheduler": "synchronous", "progress": False}
+    dk.reshard(tmp_path / "out", sources=[str(tmp_path / "in")], rates=[2.0], shards=2, **here)
+    for number in range(2):  # the plain reader wants the type of ids
+        (tmp_path / f"out/{number:06d}.json").write_text('{"dtype": "<u2"}')
+    assert check_documents(world / "v0", tmp_path / "out", ArrayOptions(**given)) == 2 * 59
+    (tmp_path / "in/_segments/v0.00001-of-00004.npy.parquet").unlink()
+    summary = dk.reshard(tmp_path / "less", sources=[str(tmp_path / "in")], shards=3, **here)
+    assert "1 file without segments" in str(summary)
+    assert sorted(one.has_segments for one in token_files(str(tmp_path / "less"))) == [False, True, True]
+
+
 # ------------------------------------------------------------------------------------------------ rows of HDF5
 
 
