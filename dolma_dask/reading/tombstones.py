@@ -71,6 +71,11 @@ class Tombstones(Struct, frozen=True):
         """Those whose documents are nowhere below their root any more."""
         return tuple(url for url in self.urls if _stem(url) not in self.pending)
 
+    def beside(self, own: "Tombstones") -> "Tombstones":
+        """Return those of both; what these concern lies elsewhere than their root, where no takedown has looked, unless they are among its `own`."""
+        others = tuple(_stem(url) for url in self.urls if url not in own.urls)
+        return self.also(own).also(Tombstones(pending=others))
+
     def also(self, other: "Tombstones") -> "Tombstones":
         """Return those of both."""
         urls, pending = {*self.urls, *other.urls}, {*self.pending, *other.pending}

@@ -253,7 +253,7 @@ def convert(
         options.encoding,
         tuple(options.skip or ()),
         Pages(options.extractor, options.store_html),
-        tombstones_above(base, target),
+        tombstones_above(base).beside(tombstones_above(target)),
     )
     plan = _plan(target, how, shards, options)
     ran = _all_read(plan, odd, options)

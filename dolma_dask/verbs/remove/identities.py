@@ -7,7 +7,7 @@ listed document has their id.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -36,29 +36,27 @@ _SOURCE = re.compile(rb'"source"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class Wanted(Struct, frozen=True, dict=True):
-    """Documents that are looked for; small, goes to workers."""
+    """Documents that are looked for; small, goes to workers, which read tombstones and list where they need them."""
 
     tombstones: Tombstones
-    listed: IdList  # read where it is needed
-    ids: frozenset[str] = frozenset()  # those known in clear, for rows without a source
-
-    @classmethod
-    def of(cls, tombstones: Tombstones, listed: IdList) -> "Wanted":
-        """Return the documents of tombstones and of a list, with the ids that these have in clear."""
-        entries = (entry.id for url in tombstones.urls for entry in read_entries(url))
-        ids = {one for one in entries if one is not None}
-        ids |= {one for block in IdListFile(listed.facts.url) for one in block.ids.to_pylist()}
-        return cls(tombstones, listed, frozenset(ids))
+    listed: IdList
+    found: frozenset[str] = frozenset()  # ids that were found, if only their digests are known
 
     def with_ids(self, ids: Iterable[str]) -> "Wanted":
         """Return the same, with further ids in clear."""
-        return Wanted(self.tombstones, self.listed, self.ids.union(ids))
+        return Wanted(self.tombstones, self.listed, self.found.union(ids))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Ids in clear, for rows without a source."""
+        facts = self.listed.facts
+        return _ids_in_clear(self.tombstones.urls, facts.url, facts.checksum, self.found)
 
     def find(self, sources: pa.Array, ids: pa.Array) -> NDArray[np.bool_]:
         """Tell which rows (n,) are of them."""
         ids, sources = ids.cast(pa.large_string()), sources.cast(pa.large_string())
         found = self.tombstones.find(sources, ids) | contains(self.listed, sources, ids)
-        if self.ids and sources.null_count:
+        if sources.null_count:
             known = pc.is_in(ids, pa.array(sorted(self.ids), pa.large_string()))
             found |= np.asarray(pc.and_(known, sources.is_null()))
         return found
@@ -68,15 +66,27 @@ class Wanted(Struct, frozen=True, dict=True):
         source, identity = _first(_SOURCE, raw), _first(_ID, raw)
         if identity is not None:
             return bool(self.find(_column(source), _column(identity))[0])
-        return any(spelled in raw for spelled in self.spelled)
+        return self.is_quoted_in(raw)
 
-    @cached_property
-    def spelled(self) -> tuple[bytes, ...]:
-        """The ids in clear as JSON spells them; short ones, which may be anything, are left out."""
-        ids = [one for one in self.ids if len(one) >= _MIN_ID]
-        return tuple(
-            sorted({json.dumps(one, ensure_ascii=ascii).encode() for one in ids for ascii in (True, False)})
-        )
+    def is_quoted_in(self, text: bytes) -> bool:
+        """Tell whether one of the ids stands in quotes in a text, as JSON spells it; short ones, which may be anything, are left out."""
+        facts = self.listed.facts
+        spelled = _spelled(self.tombstones.urls, facts.url, facts.checksum, self.found)
+        return not spelled.isdisjoint(text.split(b'"'))
+
+
+@lru_cache(maxsize=4)
+def _ids_in_clear(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[str]) -> frozenset[str]:
+    entries = (entry.id for one in urls for entry in read_entries(one))
+    listed = (one for block in IdListFile(url) for one in block.ids.to_pylist())
+    return found.union(listed, (one for one in entries if one is not None))
+
+
+@lru_cache(maxsize=4)
+def _spelled(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[str]) -> frozenset[bytes]:
+    ids = [one for one in _ids_in_clear(urls, url, checksum, found) if len(one) >= _MIN_ID]
+    spelled = (json.dumps(one, ensure_ascii=ascii)[1:-1] for one in ids for ascii in (True, False))
+    return frozenset(one.encode() for one in spelled)
 
 
 def _first(pattern: re.Pattern[bytes], raw: bytes) -> str | None:

@@ -1,6 +1,5 @@
 """Files below a root that nobody takes apart: pages, reports, raw files. Their bytes are searched for ids, and those that hold one are named."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -11,9 +10,6 @@ from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
 from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.shards import Outcome, input_of
-
-_AT_ONCE = 1000
-"""Ids of one pattern."""
 
 _OVERLAP = 1 << 12
 """Bytes that are looked at again with the next piece: longer ids across a border are missed."""
@@ -29,15 +25,8 @@ class SearchStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> Outcome:
         """Tell whether a file holds an id."""
         inputs = input_of(task)
-        spelled = self.wanted.spelled
-        patterns = [
-            re.compile(b"|".join(map(re.escape, spelled[at : at + _AT_ONCE])))
-            for at in range(0, len(spelled), _AT_ONCE)
-        ]
         try:
-            found = any(
-                pattern.search(piece) for piece in _pieces(task.inputs[0].url) for pattern in patterns
-            )
+            found = any(map(self.wanted.is_quoted_in, _pieces(task.inputs[0].url)))
         except DataError:  # no file of the kind that its name says
             found = False
         return Outcome(task.shard, inputs=inputs, is_left=found)

@@ -235,7 +235,7 @@ class _Takedown:
         """Do documents and what lines up with them, then files that name documents, then token files, and search the rest."""
         root, is_rehearsal = self.root, self.options.dry_run
         tombstones = tombstones_at(root)
-        self.wanted = Wanted.of(tombstones, self.listed)
+        self.wanted = Wanted(tombstones, self.listed)
         self.search.of(tombstones, self.listed)
         self._learn(self.before)
         self._do(ShardStage(root, self.wanted, is_rehearsal), self._shards())
@@ -316,7 +316,7 @@ class _Takedown:
     def _search_others(self) -> None:
         own = self.listed.facts.url
         paths = [path for path in self.listing.others if self.listing.url(path) != own]
-        tasks = [self._task(path, None) for path in paths if self.wanted.spelled]
+        tasks = [self._task(path, None) for path in paths]
         outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
         self.left += [
             Left(

@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +19,7 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import UsageError
 from dolma_dask.io import publish
+from dolma_dask.reading.segments import read_segments
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.remove import changes as announced
 
@@ -207,6 +210,51 @@ def test_nothing_below_the_root_holds_it(done):
     assert outcome.exit_status == 0
     assert not outcome.left
     assert outcome.unmatched == ("web\ta-5", "nobody")
+
+
+def runs_of(made: Path) -> list[np.ndarray]:
+    """Return the tokens that documents begin with which are taken down: a word that is theirs alone, and some more."""
+    runs = []
+    for path in sorted((made / "root/tokens/numpy").glob("*.data.npy")):
+        lengths = np.load(str(path).replace(".data.", ".len."))
+        ids = read_segments(str(path.parent), path.name)["id"].to_pylist()
+        each = zip(ids, np.split(np.load(path), np.cumsum(lengths)[:-1]), strict=True)
+        runs += [tokens[:12].astype(np.int64) for identity, tokens in each if identity in GONE]
+    return runs
+
+
+def tokens_in(path: Path) -> np.ndarray:
+    """Return all ids of a token file."""
+    if path.suffix == ".h5":
+        with h5py.File(path) as file:
+            return file["data"][:].astype(np.int64).ravel()
+    if path.suffix == ".parquet":
+        return pq.read_table(path)["input_ids"].combine_chunks().flatten().to_numpy().astype(np.int64)
+    data = path.read_bytes()
+    if path.suffix == ".mds":
+        return np.frombuffer(data[len(data) % 4 :], "<i4").astype(np.int64)
+    return np.frombuffer(data[len(data) % 2 :], "<u2").astype(np.int64)
+
+
+def holds(path: Path, run: np.ndarray) -> bool:
+    if path.suffix == ".mds":  # tokens begin at any byte
+        return run.astype("<i4").tobytes() in path.read_bytes()
+    return run.tobytes() in tokens_in(path).tobytes()
+
+
+def test_no_token_file_holds_a_run_of_its_tokens(made, done):
+    folder, _ = done
+    runs, suffixes = runs_of(made), (".npy", ".parquet", ".bin", ".ds", ".mds", ".h5")
+    assert len(runs) == len(GONE) - 1  # one is too short for the rule
+    for root in (made, folder):
+        found = {
+            path.parent.name
+            for path in (root / "root/tokens").rglob("*")
+            if path.suffix in suffixes and "_segments" not in path.parts and ".len." not in path.name
+            for run in runs
+            if holds(path, run)
+        }
+        assert found == ({*FORMATS, "shuffled", "rows"} if root is made else set())
 
 
 def test_all_else_is_byte_for_byte_as_before(made, done):
@@ -416,6 +464,60 @@ def test_token_files_without_segments_are_told_and_written_again(world):
     again = dk.ragged(str(world / "root/v0"), str(folder), overwrite=True, **options, **HERE)
     assert again.done == 5
     assert removed(world).exit_status == 0
+
+
+def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
+    raw, target = tmp_path / "root/raw/a.jsonl", str(tmp_path / "elsewhere")
+    write(raw, [document(f"r-{n}", n) for n in range(9)])
+    dk.convert([str(raw.parent)], to=target, **HERE)
+    (tmp_path / "ids.txt").write_text("r-4\n")
+    dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    again = dk.convert([str(raw.parent)], to=target, **HERE)
+    assert (again.done, again.counts["documents_out"], again.counts["documents_removed"]) == (1, 8, 1)
+    assert dk.convert([str(raw.parent)], to=target, **HERE).done == 0
+
+
+def test_members_of_clusters_go_and_the_others_are_found(tmp_path):
+    """Clusters become smaller; one of a single document is none; rows and names are those of the files as they are now."""
+    texts = {name: " ".join(f"{name}{word}" for word in range(60)) for name in "xyz"}
+    places = [("x", 3), ("y", 2), ("z", 4)]
+    copies = [(f"{name}-{n}", f"{texts[name]} {n}") for n in range(4) for name, count in places if n < count]
+    lines = [{"id": one, "text": text, "source": "s"} for one, text in copies]
+    write(tmp_path / "root/v0/documents/a.jsonl", lines[:5])
+    write(tmp_path / "root/v0/documents/b.jsonl", lines[5:])
+    v0 = str(tmp_path / "root/v0")
+    dk.dedupe(v0, how="fuzzy", **HERE)
+    (tmp_path / "ids.txt").write_text("x-0\ny-1\nz-2\n")
+    outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert outcome.exit_status == 0
+    table = pq.read_table(tmp_path / "root/v0/clusters/fuzzy.parquet").to_pylist()
+    assert {row["id"] for row in table} == {"x-1", "x-2", "z-0", "z-1", "z-3"}
+    for row in table:
+        shard = (tmp_path / "root/v0/documents" / row["shard"]).read_text().splitlines()
+        assert json.loads(shard[row["row"]])["id"] == row["id"]
+        first = (tmp_path / "root/v0/documents" / row["cluster_shard"]).read_text().splitlines()
+        assert json.loads(first[row["cluster_row"]])["id"] == {"x": "x-1", "z": "z-0"}[row["id"][0]]
+        assert row["size"] == {"x": 2, "z": 3}[row["id"][0]]
+    shown = dk.show_cluster(v0, "z-3")
+    assert {member.id for member in shown.members} == {"z-0", "z-1", "z-3"}
+    assert dk.dedupe(v0, how="fuzzy", **HERE).done == 0
+
+
+def test_a_file_that_cannot_be_read_keeps_nobody_from_the_rest(world):
+    """It is told, and the same command ends what is left once it is mended."""
+    shard = world / "root/v0/documents/sub/é.jsonl.zst"
+    stored = shard.read_bytes()
+    shard.write_bytes(stored[:-9])
+    outcome = removed(world)
+    assert outcome.exit_status == 1
+    assert [one.path for one in outcome.left] == ["v0/documents/sub/é.jsonl.zst"]
+    assert holding(world / "root/sub/v1", *(marker(identity) for identity in GONE)) == []
+    assert list((world / "root/_tombstones").glob("*.done")) == []
+    shard.write_bytes(stored)
+    assert removed(world).exit_status == 0
+    assert holding(world / "root", *(marker(identity) for identity in GONE)) == []
+    assert not (world / "root/_work").exists()
+    assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
 
 
 def test_a_list_of_nobody_changes_no_document(world):
