@@ -65,7 +65,7 @@ class Traced(Answer, frozen=True):
             if one.text:
                 yield Listing(f"document {one.id}", [_shown(one.text)])
             if one.tokens is not None:
-                yield Listing(f"tokens {span(one.place, one.size)}", [repr(one.tokens)])
+                yield Listing(f"tokens {span(one.place, one.size)}", [_shown(one.tokens)])
         yield Notes(self.notes)
 
 
