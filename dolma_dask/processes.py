@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -32,8 +33,27 @@ WORKER_ENVIRONMENT = {
 _FORKS = sys.platform == "linux"
 """Elsewhere a process that has loaded the system's libraries must not fork; processes then import everything themselves."""
 
+_ALLOCATION = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}
+"""Variables of glibc, and the numbers that its ``mallopt`` knows them by."""
+
 _starting = threading.Lock()
 """Held while processes are started."""
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let this process keep blocks that it frees, as workers do: glibc learns it only from many of them, for which the system clears every page again.
+
+    Nothing changes where the user has set one of the variables, or with another library.
+    """
+    if not _FORKS or _ALLOCATION.keys() & os.environ.keys():
+        return
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for name, number in _ALLOCATION.items():
+            mallopt(number, int(WORKER_ENVIRONMENT[name]))
 
 
 class Setting(Struct, frozen=True):

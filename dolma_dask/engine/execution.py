@@ -35,6 +35,7 @@ from dolma_dask.errors import Failure, UsageError
 from dolma_dask.functions.calls import is_imported
 from dolma_dask.io.files import grouped
 from dolma_dask.metering import count_cpu
+from dolma_dask.processes import keep_freed_memory
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -157,6 +158,8 @@ class _Local:
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks; when a process dies, those that ran are tried alone before the rest goes on."""
         waiting = _grouped(tasks, self._place.workers, self._cost)
+        if self._place.scheduler != "processes":
+            keep_freed_memory()
         with clusters.shared_cluster():
             while waiting:
                 suspects, waiting = self._compute(waiting, self._place.workers)

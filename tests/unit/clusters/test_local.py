@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from dolma_dask.processes import keep_freed_memory
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,18 @@ print(in_fork(is_refused), in_fork(lambda: in_fork(is_refused)), is_refused())
 def test_a_fork_lacks_the_threads_that_ran_but_not_what_was_imported(loaded, refused):
     done = subprocess.run([sys.executable, "-c", FORKS, loaded], capture_output=True, text=True, check=True)
     assert done.stdout.split() == refused.split()
+
+
+@pytest.mark.parametrize("own", [None, "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
+@pytest.mark.parametrize("has_mallopt", [True, False])
+def test_freed_memory_is_kept_as_in_workers_unless_the_user_decides(monkeypatch, own, has_mallopt):
+    found = []
+    library = SimpleNamespace(mallopt=lambda *words: found.append(words)) if has_mallopt else object()
+    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
+    monkeypatch.setattr("dolma_dask.processes._FORKS", True)
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv(own, "65536")
+    keep_freed_memory.__wrapped__()
+    assert found == ([(-1, 64 << 20), (-3, 32 << 20)] if has_mallopt and not own else [])
