@@ -2093,8 +2093,6 @@ def remove(
 
     Raises
     ------
-    StageError
-        Some files could not be read or written; the same command goes on.
     BadRecordError, CorruptFileError, SchemaError
         The list cannot be read; the message names the line.
     UsageError
@@ -2102,8 +2100,8 @@ def remove(
 
     Notes
     -----
-    Files are replaced one by one, each whole. Nothing is copied that holds none of the documents. The exit status is 1 while something is left that this
-    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    Files are replaced one by one, each whole; those that hold none of the documents stay as they are. The exit status is 1 while something is left: files that
+    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform` and `convert` leave documents with a
     tombstone out of what they write to or from below the root, and count them.
     """
 
