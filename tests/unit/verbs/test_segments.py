@@ -80,7 +80,7 @@ def world(tmp_path_factory):
     rows = [json.dumps(record(row), ensure_ascii=False) for row in range(60)]
     rows[11], rows[40] = "{", rows[40].replace("one", "")
     (root / "v0/documents/a").mkdir(parents=True)
-    for name, lines in (("a/0", rows[:1]), ("1", rows[1:45]), ("2", []), ("a/3", rows[45:])):
+    for name, lines in (("a/0", rows[:3]), ("1", rows[3:45]), ("2", []), ("a/3", rows[45:])):
         (root / f"v0/documents/{name}.jsonl").write_text("".join(line + "\n" for line in lines))
     train_tokenizer([text_of(row) for row in range(60)], root / "tokenizer.json", 330)
     tokenizer = Tokenizer.from_file(str(root / "tokenizer.json"))
