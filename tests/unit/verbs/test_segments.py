@@ -41,12 +41,19 @@ ROWS = {
     "next_fit": {**SHORT, "mode": "LMData_VSL", "packing": "next_fit", "short_seq_prob": 0.4},
     "like modelzoo": {**SHORT, "mode": "LMData_VSL", "compat": "modelzoo-2.2", "max_chunk_size": 1},
     "no fim": {**SHORT, **FIM, "mode": "FIM", "fim_rate": 0.0},
+    "no fim, ends in texts": {
+        **SHORT,
+        **FIM,
+        "mode": "FIM",
+        "fim_rate": 0.0,
+        "special_tokens_in_text": "encode",
+    },
     "fim": {**SHORT, **FIM, "mode": "FIM", "max_seq_length": 24},
     "pairs": {**PAIRS, "mode": "Summarization", "max_seq_length": 60},
     "dialogues": {**PAIRS, "mode": "Summarization_VSL", "max_seq_length": 150},
     "preferences": {**ANSWERS, "mode": "DPO", "max_seq_length": 40, "max_prompt_length": 10},
 }
-WORDS = "one two naïve café 日本語 👩\u200d👧 word Straße שלום <|a|>".split()  # noqa: SIM905
+WORDS = "one two naïve café 日本語 👩\u200d👧 word Straße שלום <|a|> <|endoftext|>".split()  # noqa: SIM905
 
 
 def text_of(row: int) -> str:
@@ -73,7 +80,7 @@ def world(tmp_path_factory):
     rows = [json.dumps(record(row), ensure_ascii=False) for row in range(60)]
     rows[11], rows[40] = "{", rows[40].replace("one", "")
     (root / "v0/documents/a").mkdir(parents=True)
-    for name, lines in (("a/0", rows[:1]), ("1", rows[1:45]), ("2", []), ("a/3", rows[45:])):
+    for name, lines in (("a/0", rows[:3]), ("1", rows[3:45]), ("2", []), ("a/3", rows[45:])):
         (root / f"v0/documents/{name}.jsonl").write_text("".join(line + "\n" for line in lines))
     train_tokenizer([text_of(row) for row in range(60)], root / "tokenizer.json", 330)
     tokenizer = Tokenizer.from_file(str(root / "tokenizer.json"))
@@ -142,7 +149,7 @@ def test_a_row_of_a_token_file_is_its_document(name, world, tmp_path):
 @pytest.mark.parametrize("name", [name for name, known in FORMATS.items() if known.is_stream])
 def test_files_of_documents_from_several_shards(name, order, world, tmp_path):
     given = {"tokenizer": str(world / "tokenizer.json"), "compat": "dolma-1.2", "format": name}
-    dk.ragged(world / "v0", tmp_path, max_size=1500, **order, **given, **HERE)
+    dk.ragged(world / "v0", tmp_path, max_size=1900, **order, **given, **HERE)
     files = token_files(str(tmp_path))
     assert len(files) > 2
     assert check_documents(world / "v0", tmp_path, ArrayOptions(**given)) == 50  # nine have no text
