@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 import dolma_dask as dk
 from benchmarks.bench_verbs import OPTIONS, tokenizer_path
 from benchmarks.harness import Goal, Job, benchmark
@@ -9,6 +11,8 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.outputs.hdf5.options import RowOptions
 from dolma_dask.outputs.hdf5.rows import RowPlan, RowsStage
 from dolma_dask.outputs.hdf5.staging import StagedTokens, StagingWriter
+from dolma_dask.sinks.segments import owners_of
+from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.verbs.hdf5.verb import hdf5
@@ -97,12 +101,14 @@ def rows_alone(job: Job) -> None:
 
 def _stage(mode: Mode, folder: str, path: str, number: int, copies: int) -> StagedTokens:
     """Write the tokens of the first documents of a file, some times over."""
-    block = next(iter(DocumentFile(path, ["text"])))
+    block = next(iter(DocumentFile(path, ["id", "source", "text"])))
     tokens, _ = mode.recipe.encode(block.batch.column("text"))
+    owners = owners_of(DocumentRows(block.batch, np.arange(block.num_rows)), path)
     with StagingWriter(folder, number, mode) as writer:
         for _ in range(copies):
-            writer.write(tokens)
-    return StagedTokens(number, writer.tokens, copies * len(tokens.lengths))
+            writer.write(tokens, owners)
+    checksums = (file.checksum for file in writer.files)
+    return StagedTokens(number, writer.tokens, copies * len(tokens.lengths), *checksums)
 
 
 def _write(job: Job, mode: Mode, folder: str, parts: tuple[StagedTokens, ...], name: str) -> None:
