@@ -1,10 +1,10 @@
 """``python -m dolma_dask``, and what the console script calls: imports little before Ctrl-C has its one line."""
 
+import _thread
 import gc
 import os
 import signal
 import sys
-import threading
 import time
 from types import FrameType
 
@@ -55,14 +55,29 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         return
     if _ending:
         return
-    if frame is None or not frame.f_code.co_filename.startswith("<frozen importlib."):
-        _stopped_at = time.monotonic()
-        raise KeyboardInterrupt
-    _interrupt_later()
+    if _loses(frame):
+        _interrupt_later()
+        return
+    _stopped_at = time.monotonic()
+    raise KeyboardInterrupt
+
+
+def _loses(frame: FrameType | None) -> bool:
+    """Tell whether exceptions are lost here: in the machinery of imports, or where this Ctrl-C comes before what put it off has returned."""
+    if frame and frame.f_code.co_filename.startswith("<frozen importlib."):
+        return True
+    while frame and frame.f_code is not _interrupt_later.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _interrupt_later() -> None:
-    threading.Timer(_LATER_SECONDS, signal.raise_signal, [signal.SIGINT]).start()
+    _thread.start_new_thread(_interrupt_again, ())  # threading's own would wait for its start, with locks held
+
+
+def _interrupt_again() -> None:
+    time.sleep(_LATER_SECONDS)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _not_lost(unraisable: "sys.UnraisableHookArgs") -> None:
