@@ -102,6 +102,20 @@ def _mix(job: Job, where: str) -> None:
     assert done.counts["documents_in"] == job.corpus.documents > done.counts["documents_out"] > 0
 
 
+@benchmark("mix-budget", beside="mix")
+def mix_budget(job: Job) -> None:
+    """A budget of words by the counts of gopher_v2: all documents are read twice, and each is written about once."""
+    warm, dataset = tagged(job, "warm"), tagged(job, "all")
+    more: dict[str, Any] = {"by": "source", "unit": WORDS.partition(" ")[0]}
+    dk.mix(warm, to=str(job.scratch / "warm"), tokens=100, **more, **OPTIONS)
+    there = dk.mix(dataset, to=str(job.scratch / "counted"), downsample=1.0, **more, **OPTIONS)
+    assert there.downsampled is not None
+    total = sum(group.of for group in there.downsampled.groups.values())
+    with job.measured(job.corpus.text_mb):
+        done = dk.mix(dataset, to=str(job.scratch / "v1"), tokens=total - 1, **more, **OPTIONS)
+    assert 0.9 * job.corpus.documents < done.counts["documents_out"] < job.corpus.documents
+
+
 @benchmark("stat")
 def stat(job: Job) -> None:
     """Scores and lengths of 19 keys (gopher_v2), with the toolkit's bins; MB of text."""

@@ -46,6 +46,8 @@ _EXPORTS = {
     "tagger": "dolma_dask.taggers.registry:tagger",
     "Figure": "dolma_dask.figures.figure:Figure",
     "open_ragged": "dolma_dask.loaders.ragged:open_ragged",
+    "TokenDataset": "dolma_dask.loaders.token_dataset:TokenDataset",
+    "torch_dataset": "dolma_dask.loaders.torch_tokens:torch_dataset",
 }
 """Public names: every command under its own name, and what else users call. Type checkers and editors read ``__init__.pyi``."""
 

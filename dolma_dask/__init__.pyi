@@ -13,6 +13,8 @@ from dolma_dask.figures.figure import Figure as Figure
 from dolma_dask.frames.dataframe import read_bag as read_bag
 from dolma_dask.frames.dataframe import read_dataframe as read_dataframe
 from dolma_dask.loaders.ragged import open_ragged as open_ragged
+from dolma_dask.loaders.token_dataset import TokenDataset as TokenDataset
+from dolma_dask.loaders.torch_tokens import torch_dataset as torch_dataset
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.pipelines.demonstration import demo_corpus as demo_corpus
@@ -27,6 +29,9 @@ from dolma_dask.questions.schema import Schema
 from dolma_dask.questions.show_tokenizer import TokenizerAnswer
 from dolma_dask.questions.stat import Stat
 from dolma_dask.questions.status.question import StatusSummary
+from dolma_dask.questions.tracing.explain import Explained
+from dolma_dask.questions.tracing.places import Found
+from dolma_dask.questions.tracing.trace import Traced
 from dolma_dask.questions.versions import Versions
 from dolma_dask.questions.what_if.answer import WhatIf
 from dolma_dask.questions.word_buckets import WordBuckets
@@ -47,6 +52,7 @@ from dolma_dask.verbs.block.summary import BlockSummary
 from dolma_dask.verbs.dedupe.summary import DedupeSummary
 from dolma_dask.verbs.filter.summary import FilterSummary
 from dolma_dask.verbs.mix.call import MixSummary
+from dolma_dask.verbs.remove.summary import Removal
 from dolma_dask.verbs.validate.summary import ValidateSummary
 
 __version__: str
@@ -892,6 +898,80 @@ def estimate(
     stage do not shrink with a sample; their stages cost less than it says.
     """
 
+def explain(
+    id: str,
+    dataset: str | Dataset | Summary,
+    /,
+    *,
+    of_source: str | None = None,
+    root: str | None = None,
+    exact: bool = False,
+    source: str | None = None,
+    version: str | None = None,
+    ids_as_text: bool = False,
+    skip: Sequence[str] = (),
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Explained:
+    """Explain a document: its signals among those of all documents, the rules that kept or dropped it, its cluster, and every place where it is.
+
+    Example: dolma-dask explain 7 corpus/wiki/v0
+
+    What is not there, such as signals or clusters, is told in a note.
+
+    Parameters
+    ----------
+    id : str
+        Id of a document.
+    dataset : str or Dataset
+        Folder or URL with documents/ in it.
+    of_source : str, optional
+        Source of the document, where several sources have this id.
+    root : str, optional
+        Where versions and token files are looked for; by default in the folder of the dataset and in those beside it.
+    exact : bool, optional
+        Count the documents below each value, though quantiles.json tells about where it lies.
+    source : str, optional
+        Source of all documents, for files that lack the field; with `version`, the name of its folder too.
+    version : str, optional
+        With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
+        the root may be left out if DOLMA_DASK_ROOT of the environment names it.
+    ids_as_text : bool, optional
+        Read ids that are whole numbers as text, in documents and attributes: 17 is the id "17", and is written so.
+    skip : list of str, optional
+        Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
+        '*.pdf'. Others of no known kind are an error.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Explained
+
+    Raises
+    ------
+    UsageError
+        There is no such document, or several sources have the id.
+
+    Examples
+    --------
+    >>> dk.explain("7", "corpus/v0").signals[0].quantile  # doctest: +SKIP
+    """
+
 def filter(
     dataset: str | Dataset | Summary,
     /,
@@ -1000,6 +1080,70 @@ def filter(
     Readers see a column NAME.SIGNAL for each signal, from 0 to 4 (1: it passes regular, 4: strictest too), and NAME.level, the least of all rules:
     mix --where "quality.level >= 2 and quality.perplexity >= 3". Bounds are inclusive. When signals are made again, the levels made before are
     refused by readers until filter has run; quantiles that are made again change no level before that.
+    """
+
+def find(
+    id: str | tuple[str, ...],
+    roots: Sequence[str] | str = (),
+    /,
+    *,
+    source: str | None = None,
+    also: Sequence[str] = (),
+    ids: str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Found:
+    """Find every place of a document below some roots: versions, attributes, token files, clusters, lists of what was dropped or set aside.
+
+    Example: dolma-dask find 7 corpus
+
+    The first call reads the ids of all files once; an index in the user's cache folder answers later ones in milliseconds, and reads again only files that have changed.
+
+    Parameters
+    ----------
+    id : str or tuple of str
+        Id of a document. In Python also several.
+    roots : list of str, optional
+        Folders or URLs: datasets, token files, or roots with such in them.
+    source : str, optional
+        Only documents of this source, and those that name none.
+    also : list of str, optional
+        Further ids.
+    ids : str, optional
+        A list of ids, or of sources and ids: text, JSON lines, CSV, TSV or Parquet, as block takes it. With it, a single word is the root.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Found
+        Its exit status is 1 if an id is nowhere.
+
+    Raises
+    ------
+    UsageError
+        Nothing with ids is below the roots.
+    StageError
+        A file cannot be read.
+
+    Examples
+    --------
+    >>> found = dk.find("enwiki-17", "corpus")  # doctest: +SKIP
+    >>> found.ids[0].tokens  # doctest: +SKIP
     """
 
 def hdf5(
@@ -1455,8 +1599,11 @@ def mix(
     allow: Sequence[str] = (),
     thresholds: str | Rule | None = None,
     downsample: Mapping[str, float] | Sequence[str] | float | None = None,
+    budget: Mapping[str, str | int] | Sequence[str] | None = None,
+    tokens: str | int | None = None,
+    max_epochs: int = 1,
     by: str | None = None,
-    unit: str = "documents",
+    unit: str | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -1537,12 +1684,23 @@ def mix(
         source and id are taken, equal ones in order, until the next would exceed the number: documents stay whole, and a smaller number takes
         some of those of a larger one. All are read twice: first to find what to keep, in the whole dataset also where `only` names the shards
         to write.
+    budget : list of str, optional
+        Shares of groups in the new version, which add up to 100 %, or a number of tokens for each, as words or as a map: web=40% code=30%
+        books=30%, or web=8B code=500M (K, M, B, T: 10^3 to 10^12). Of other groups nothing is taken. Tokens are counted by the attribute of the
+        tagger tokens, or see `unit`. Of a group with too little, documents are taken several times (`max_epochs`), all as often as that goes
+        and then once more those with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller
+        one. What cannot be had is refused, with the nearest that can.
+    tokens : str, optional
+        Tokens of all groups of `budget`: 20B; by default as many as its shares allow. Without `budget`, groups have the shares that they have.
+    max_epochs : int
+        Times that `budget` takes a document at most.
     by : str, optional
-        Column of the groups of `downsample`: source, an attribute key or metadata.<field>; by default all documents are one group. Documents
-        without a value are in a group with an empty name.
-    unit : str
-        What `downsample` counts: documents, bytes (of text), tokens (by the tokenizer of `ragged`, else of `hdf5`, which doubles its work), or
-        a column with a whole number for each document, such as metadata.tokens.
+        Column of the groups of `downsample` or `budget`: source, an attribute key or metadata.<field>; by default source for a budget, else all
+        documents are one group. Documents without a value are in a group with an empty name.
+    unit : str, optional
+        What `downsample` or `budget` counts: documents (the default of downsample), bytes (of text), tokens (by the tokenizer of `ragged`, else
+        of `hdf5`, which doubles its work), or a column with a whole number for each document, such as metadata.tokens. The default of a budget
+        is the attribute of the tagger tokens, and what `ragged` puts around each document.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional
@@ -1886,6 +2044,67 @@ def ragged(
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
 
+def remove(
+    root: str,
+    /,
+    *,
+    ids: str,
+    reason: str = "",
+    hashed: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Removal:
+    """Take documents down: out of all datasets, attributes and token files below a root, and out of what is written there later.
+
+    Example: dolma-dask remove corpus --ids takedown.txt --reason "request 17"
+
+    Parameters
+    ----------
+    root : str
+        Folder or URL of a dataset, or with datasets and token files below it.
+    ids : str
+        A file with an id per line, or source, tab and id; .jsonl with "id" and perhaps "source"; .csv, .tsv or .parquet with a column id and
+        perhaps source; each also .gz or .zst. An id without source stands for that id in every source.
+    reason : str
+        Why, for the tombstones and the receipt.
+    hashed : bool, optional
+        Write tombstones without ids in clear, as digests alone; the receipt names none either.
+    overwrite : bool, optional
+        Do everything again, and replace what is there: of other options too, or not made by this tool.
+    dry_run : bool, optional
+        Say what would be done, and do nothing.
+    scheduler : str, optional
+        auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
+    workers : int, optional
+        Processes or threads; by default one per processor.
+    cluster : str, optional
+        Profile of workers: laptop, slurm, lumi, allocation, or a YAML file; see `dolma-dask cluster --help`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Removal
+        Each file that was changed, what was searched in vain, and what is left to do.
+
+    Raises
+    ------
+    BadRecordError, CorruptFileError, SchemaError
+        The list cannot be read; the message names the line.
+    UsageError
+        There is no such folder, or another run works below it; or an argument is unknown or has a value that it cannot have.
+
+    Notes
+    -----
+    Files are replaced one by one, each whole; those that hold none of the documents stay as they are. The exit status is 1 while something is left: files that
+    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    tombstone out of what they write to or from below the root, and count them.
+    """
+
 def report(
     dataset: str | Dataset | Summary,
     /,
@@ -2007,7 +2226,7 @@ def reshard(
     shards : int, optional
         Number of files, of about the same size, in place of `max_size`.
     seed : int
-        Seed of the samples.
+        Seed of the samples; rates that are whole numbers draw none.
     overwrite : bool, optional
         Do everything again, and replace what is there: of other options too, or not made by this tool.
     dry_run : bool, optional
@@ -2756,6 +2975,36 @@ def tag(
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
 
+def trace(file: str, row: int, /, *, position: int | None = None, tokenizer: str | None = None) -> Traced:
+    """Tell which documents a row of a token file is made of: source, id, shard, row, tokens, and whether they are there still.
+
+    Example: dolma-dask trace out/ragged/v1.00000-of-00001.data.npy 7
+
+    Parameters
+    ----------
+    file : str
+        A token file: .data.npy, .npy, .bin, .ds, .mds, .parquet or .h5.
+    row : int
+        Row of the file, from 0: a document, or a row of HDF5.
+    position : int, optional
+        Only the document that the token at this position of the row is of.
+    tokenizer : str, optional
+        Show the text of the tokens: the tokenizer that made them.
+
+    Returns
+    -------
+    Traced
+
+    Raises
+    ------
+    UsageError
+        There is no such file, row or position, or nothing tells the documents of the file.
+
+    Examples
+    --------
+    >>> dk.trace("out/rows/part-000000-00000.h5", 12).documents[0].id  # doctest: +SKIP
+    """
+
 def transform(
     dataset: str | Dataset | Summary,
     /,
@@ -2986,7 +3235,8 @@ def validate(
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
-    compared among the selected files only, and with `sample` only with the earlier files of their names.
+    compared among the selected files only, and with `sample` only with the earlier files of their names. Then, and where a file cannot be read
+    to its end, nothing is said of what might be there: a note says which records or documents were not looked for.
 
     A folder called raw without documents/ is of any form: its files are read as convert reads them. What can be told of them is whether they can be read, how
     many records they hold, and which fields these have.

@@ -1,5 +1,7 @@
 """``python -m dolma_dask``, and what the console script calls: imports little before Ctrl-C has its one line."""
 
+import gc
+import os
 import signal
 import sys
 import threading
@@ -25,9 +27,15 @@ def entry() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _not_lost
+    # NumPy would start a thread for each processor, for products of large matrices, which no command makes
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        from dolma_dask.cli import main
+        gc.disable()  # imports make many objects and free few
+        from dolma_dask.cli import import_called, main
 
+        import_called(sys.argv[1:])
+        gc.freeze()  # they stay: no later search for cycles looks at them
+        gc.enable()
         status = main()
         _ending = True
     except KeyboardInterrupt:
@@ -35,6 +43,7 @@ def entry() -> None:
         sys.stderr.write("interrupted; run the same command again\n")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # nor does Python search at its end
     sys.exit(status)
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -161,6 +161,14 @@ def _is_of_toolkit(words: Sequence[str]) -> bool:
     return any(knows(name, option) for option in others)
 
 
+def import_called(words: Sequence[str]) -> None:
+    """Import the command that words call; if that fails, `main` says why."""
+    name = name_in(words)
+    with suppress(DolmaDaskError, ImportError):
+        if name:
+            COMMANDS[name].load()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
@@ -246,7 +254,7 @@ def _is_modelzoo(words: Sequence[str]) -> bool:
     """Tell whether words are those of create_hdf5_dataset.py behind ``dolma-dask hdf5``: a mode comes first."""
     if len(words) < 2 or words[0] != "hdf5" or words[1] in ("--help", "-h"):
         return False
-    from dolma_dask.pipelines.hdf5_options import is_mode
+    from dolma_dask.outputs.hdf5.options import is_mode
 
     return is_mode(words[1])
 

@@ -90,6 +90,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text, or its beginning and an ellipsis if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 4]} ..."
+
+
 def integer(value: int | None) -> str:
     """Write with thousands separators: ``1,234,567``."""
     return UNKNOWN if value is None else f"{value:,}"

@@ -1,6 +1,5 @@
 """Packages that only some need: they come with an extra, and where one is missing the error names it."""
 
-from importlib import metadata
 from importlib.util import find_spec
 
 from dolma_dask.errors import UsageError
@@ -48,6 +47,8 @@ def missing(package: str, what: str) -> str | None:
 
 def version_of(package: str) -> str:
     """Return the version of an installed package, by the name that it is imported by; empty if nobody knows it."""
+    from importlib import metadata  # with its parsers of mail 10 ms, and hardly any command asks
+
     try:
         return " ".join(map(metadata.version, _DISTRIBUTIONS.get(package, (package,))))
     except metadata.PackageNotFoundError:  # of another distribution: a look at all takes a second

@@ -464,7 +464,7 @@ def garbage_notes(known: Iterable[Journal]) -> Iterator[str]:
 
 def is_there(record: Record, listed: Mapping[str, FileInfo]) -> bool:
     """Tell whether the outputs of a record are among some files with the sizes that it names; quarantine files may be gone."""
-    outputs = (file for file in record.files if not file.path.startswith("_"))
+    outputs = (file for file in record.files if not layout.is_set_aside(file.path))
     return not record.stale and all(
         file.path in listed and listed[file.path].bytes == file.bytes for file in outputs
     )

@@ -111,6 +111,14 @@ VERBS = _by_name(
         writes=("dataset",),
     ),
     Verb(
+        "remove",
+        "dolma_dask.verbs.remove.verb:remove",
+        "Take documents down everywhere below a root, and keep them out of what is written later.",
+        reads=("root",),
+        files=("ids",),
+        writes=("root",),
+    ),
+    Verb(
         "quantiles",
         "dolma_dask.verbs.quantiles.verb:quantiles",
         "Find quantiles of signals, and thresholds, per group of documents.",
@@ -249,6 +257,21 @@ COMMANDS = VERBS | _by_name(
         "show-cluster",
         "dolma_dask.questions.cluster_members:show_cluster",
         "Show documents that are similar to one, and how they differ.",
+    ),
+    Verb(
+        "trace",
+        "dolma_dask.questions.tracing.trace:trace",
+        "Tell which documents a row of a token file is made of.",
+    ),
+    Verb(
+        "find",
+        "dolma_dask.questions.tracing.find:find",
+        "Find every place of a document below some roots, by its id.",
+    ),
+    Verb(
+        "explain",
+        "dolma_dask.questions.tracing.explain:explain",
+        "Explain a document: its signals, the rules that kept or dropped it, its cluster, its places.",
     ),
     Verb(
         "cluster script",

@@ -68,7 +68,14 @@ PYTHON_GROUPS = {
         "read_bag",
         *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"}),
     ),
-    "Datasets and results": ("Dataset", "open_dataset", "open_ragged", "Summary"),
+    "Datasets and results": (
+        "Dataset",
+        "open_dataset",
+        "open_ragged",
+        "TokenDataset",
+        "torch_dataset",
+        "Summary",
+    ),
     "Clusters": ("cluster", "cluster_script", "cluster_check"),
 }
 """Public names by subject; commands that are verbs come first, and what stands nowhere last."""

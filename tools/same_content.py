@@ -399,7 +399,7 @@ SHORT = {
     "@email": f"'{EMAIL}'",
     **{
         f"@outputs={folder}": f"--ragged '{ARRAYS}' --hdf5 '{ROWS}'".replace("FOLDER", folder)
-        for folder in ("side", "alone", "stirred", "drawn")
+        for folder in ("side", "alone", "stirred", "drawn", "epochs")
     },
 }
 """Values of the words in the commands below."""
@@ -492,6 +492,7 @@ CASES = {
     "mix sampled less": Case("mix v0 --to mix/less --sample 0.3 --where \"source != 'web'\""),
     "mix downsampled": Case("mix v0 --to mix/drawn --where @rule --downsample books=0.4 web=6000 --by source --unit bytes --seed 2", needs="tag", everywhere=True),
     "mix downsampled tokens": Case("mix v0 --to mix/tokens --downsample 2000 --by metadata.language --unit tokens --shards 3 --format jsonl.gz @outputs=drawn"),
+    "mix budgeted": Case("mix v0 --to mix/budgeted --where @rule --budget web=70% books=30% --max-epochs 3 --unit bytes --seed 2 @outputs=epochs", needs="tag", everywhere=True),
     "mix block": Case("mix v0 --to mix/blocked --block lists/blocked.csv.gz --allow lists/allowed.jsonl"),
     "mix duplicates": Case("mix v0 --to mix/unique --where 'exact is None and takedown is None'", needs="dedupe, block"),
     "mix thresholds": Case("mix v0 --to mix/bounds --thresholds v0/quantiles/language.regular.json", needs="quantiles level"),

@@ -4,7 +4,7 @@
 """
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from dolma_dask.clusters.local import (
     shared_client,
     shared_now,
 )
-from dolma_dask.clusters.profiles import Profile, read_profile
 from dolma_dask.clusters.workers import of_client, of_default, tunnel
 from dolma_dask.display import UNKNOWN, byte_size, counted
 from dolma_dask.errors import UsageError
@@ -31,6 +30,8 @@ from dolma_dask.results import notebook as fragments
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from dolma_dask.clusters.profiles import Profile
 
 SCHEDULERS = ("auto", "synchronous", "threads", "processes", "cluster")
 
@@ -100,7 +101,7 @@ def open_placement(
         An unknown scheduler, none answers at the address, or it is in other processes although files lie in the memory of this one.
     """
     if profile is not None:
-        with shared_client(profile, lambda: profile_client(read_profile(profile, {}))) as client:
+        with shared_client(profile, lambda: profile_client(_read(profile, {}))) as client:
             yield _checked_place(Placement(client), in_memory)
         return
     selected, is_alone = _select(scheduler), False
@@ -141,7 +142,7 @@ def _checked_place(place: Placement, in_memory: bool) -> Placement:
     return place
 
 
-def profile_client(profile: Profile, *, dashboard: bool = False) -> "AbstractContextManager[Client]":
+def profile_client(profile: "Profile", *, dashboard: bool = False) -> "AbstractContextManager[Client]":
     """Start or find the workers of a profile, for a block; with `dashboard` Dask's own calls go there too."""
     if profile.kind == "local":
         return local_client(profile.workers or cpu_count(), dashboard=dashboard)
@@ -154,6 +155,13 @@ def profile_client(profile: Profile, *, dashboard: bool = False) -> "AbstractCon
     from dolma_dask.clusters.slurm import slurm_client
 
     return slurm_client(profile, dashboard=dashboard)
+
+
+def _read(profile: str, options: Mapping[str, Any] | None = None) -> "Profile":
+    """Read a profile; most commands have none, and need no YAML."""
+    from dolma_dask.clusters.profiles import read_profile
+
+    return read_profile(profile, options)
 
 
 @contextmanager
@@ -190,7 +198,7 @@ def check_cluster(cluster: str | None, scheduler: str | None, workers: int | Non
         raise UsageError(
             f"cluster={cluster!r} and workers={workers} were both given; expected the number in the profile: `workers` or `jobs`."
         )
-    read_profile(cluster)
+    _read(cluster)
 
 
 def _select(scheduler: str | None) -> Any:
@@ -320,7 +328,7 @@ def cluster(profile: str = "laptop", **options: Any) -> Cluster:
     ...     tag("corpus/wiki", ["gopher_v2"])
     """
     check_workers(options.get("workers"))
-    return Cluster(_in_force(profile_client(read_profile(profile, options), dashboard=True)))
+    return Cluster(_in_force(profile_client(_read(profile, options), dashboard=True)))
 
 
 @contextmanager

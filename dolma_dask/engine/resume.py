@@ -19,6 +19,7 @@ from dolma_dask.display import counted, listed
 from dolma_dask.engine.plan import Plan, Task
 from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.segments import tokens_first
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -126,7 +127,7 @@ def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
 
 def _outputs(record: Record) -> list[FileRecord]:
     """Return the files of a record that must be there; those of ours below ``_quarantine/`` may be cleared away."""
-    return [file for file in record.files if not file.path.startswith("_")]
+    return [file for file in record.files if not layout.is_set_aside(file.path)]
 
 
 def _replaced(root: str, records: Sequence[Record]) -> set[str]:
@@ -178,7 +179,7 @@ def _without(task: Task, finished: Mapping[str, Record]) -> Task:
 class Surplus(NamedTuple):
     """Files in the folders of a plan that it does not make, sorted, and what it has made of its own."""
 
-    # of no unit, or of a unit in another format, that later stages would read or an earlier run has made
+    # in the order of their removal: of no unit, or of a unit in another format, that later stages would read or an earlier run has made
     orphans: list[str]
     # of units in another format, which runs were about to make that were stopped before they said so
     left_over: list[str]
@@ -358,12 +359,15 @@ def surplus(plan: Plan, state: RunState, overwrite: bool = False) -> Surplus:
             and ours.match(path)
             and not path.startswith(layout.OF_RUNS)  # where the plan fills its whole root
         ]
-        found |= {path for path in foreign if path in made or path.endswith(plan.reads)} - left_over
+        # readers open no folder whose name begins so
+        read = {path for path in foreign if path.endswith(plan.reads) and not path.startswith("_")}
+        found |= ({path for path in foreign if path in made} | read) - left_over
     gone = _without_documents(plan, state) if plan.documents else set()
     found |= gone if overwrite else set()
     of_others = set(Ownership(state.journal).of_others(found, plan.writes))
     kept = [] if overwrite else sorted(gone)
-    return Surplus(sorted(found - of_others), sorted(left_over), sorted(of_others), kept)
+    orphans = sorted(found - of_others, key=tokens_first)
+    return Surplus(orphans, sorted(left_over), sorted(of_others), kept)
 
 
 def _without_documents(plan: Plan, state: RunState) -> set[str]:

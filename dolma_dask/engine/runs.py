@@ -34,6 +34,7 @@ from dolma_dask.errors import (
     InterruptedStageError,
 )
 from dolma_dask.formats import layout
+from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules
@@ -227,7 +228,9 @@ def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
     """Return the prefixes of the outputs, each with the folder whose lease stands for it; in one order for all, or two runs would refuse each other."""
     if plan.is_staging:
         return []
-    names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in sorted(plan.writes)]
+    # segments go with their token files
+    prefixes = [prefix for prefix in sorted(plan.writes) if not prefix.startswith(f"{FOLDER}/")]
+    names = [(prefix, prefix.strip("/").replace("/", "+")) for prefix in prefixes]
     return [(prefix, f"{layout.WORK}/{name}") for prefix, name in names]
 
 

@@ -36,6 +36,9 @@ about one process in eight gives other (valid) bytes for some rows of 768 bytes,
 PARAMS_NAME = "data_params.json"
 """Counts and parameters beside the files."""
 
+MADE_OF = "made_of"
+"""Name in the record of the sums of rows: checksums of the inputs as they were when the rows were made, of those that have lost documents since."""
+
 MAX_ROWS_PER_FILE = 50_000
 """Default of the rows of one file."""
 

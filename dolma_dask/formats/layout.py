@@ -22,6 +22,7 @@ QUARANTINE = "_quarantine"
 WORK = "_work"
 CLUSTERS = "clusters"
 SEGMENTS = "segments"
+TOMBSTONES = "_tombstones"
 
 _SEGMENT = re.compile(r"\d{6}-[0-9a-f]{16}")
 
@@ -109,6 +110,11 @@ def format_of(path: str) -> FileFormat:
     if path.endswith((".zst", ".zstd")):
         return "jsonl.zst"
     return "parquet" if path.endswith(".parquet") else "jsonl"
+
+
+def is_set_aside(path: str) -> bool:
+    """Tell whether a file of a root holds bad records, which may be cleared away."""
+    return path.startswith(f"{QUARANTINE}/")
 
 
 def clusters_path(name: str) -> str:

@@ -231,7 +231,8 @@ class SpellingRecord(Struct, frozen=True):
 class SourceRecord(Struct, frozen=True):
     """Document shard that the tokens come from."""
 
-    path: str  # path relative to the dataset, so that moving the dataset changes no byte
+    # relative to the dataset, so that moving the dataset changes no byte; of documents of several shards the folder of these
+    path: str
     digests: Mapping[str, str]  # what the caller knows of it, such as ``ids_digest`` and ``content_digest``
 
 

@@ -60,7 +60,7 @@ class TokenFormat(Struct, frozen=True):
     is_stream: bool = False
     columns: tuple[str, ...] = ("text",)  # of documents, that its writer takes
     index: str = ""  # name of the file that names those of all shards
-    version: int = 1  # raised whenever other bytes are written for the same ids
+    version: int = 2  # raised whenever other bytes are written for the same ids
 
 
 SIDECAR = ".json"

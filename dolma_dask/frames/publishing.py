@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dolma_dask.engine import Plan, Task, Unit, WorkDir, lease, run
 from dolma_dask.errors import CorruptFileError, InterruptedStageError
+from dolma_dask.formats import layout
 from dolma_dask.frames.options import CollectionOptions
 from dolma_dask.io import files
 from dolma_dask.io.publish import move
@@ -102,14 +103,16 @@ class MoveStage(Struct, frozen=True):
     is_staging: bool = False  # they are read with `StagingReader`
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Move the files of one unit."""
+        """Move the files of one unit, the first one last: it says that all are there, and an old one goes before."""
         staged: StagedFiles = task.work
         (unit,), (record,) = task.units, staged.records
-        moved = tuple(self._move(staged.folder, file) for file in record.files)
-        return [replace(record, key=unit.key, files=moved)]
+        if len(record.files) > 1 and files.stat(files.join(staged.folder, record.files[0].path)):
+            files.remove(files.join(self.root, record.files[0].path))
+        moved = [self._move(staged.folder, file) for file in reversed(record.files)]
+        return [replace(record, key=unit.key, files=tuple(reversed(moved)))]
 
     def _move(self, folder: str, file: FileRecord) -> FileRecord:
-        root = (self.quarantine or self.root) if file.path.startswith("_") else self.root
+        root = (self.quarantine or self.root) if layout.is_set_aside(file.path) else self.root
         source, target = files.join(folder, file.path), files.join(root, file.path)
         try:
             move(source, target)
@@ -127,7 +130,7 @@ class MoveStage(Struct, frozen=True):
         info = files.stat(url)
         if info is None or info.bytes != file.bytes:
             return False
-        if not self.is_staging or file.path.startswith("_"):
+        if not self.is_staging or layout.is_set_aside(file.path):
             return files.checksum(url) == file.checksum
         with suppress(CorruptFileError), StagingReader(url, file.checksum):
             return True

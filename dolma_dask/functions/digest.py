@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import decimal
 import functools
-import hashlib
 import inspect
 import linecache
 import operator
@@ -39,8 +38,11 @@ def digest(*parts: object) -> str:
     return _sha("\n".join(map(spelling, parts)))[:16]
 
 
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _sha(content: str | bytes) -> str:
+    import hashlib  # loads OpenSSL
+
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()
 
 
 def source_of(function: Callable[..., object]) -> str:
@@ -154,7 +156,7 @@ class _Spelling:
         if isinstance(value, re.Pattern):
             return f"re({value.pattern!r}, {value.flags})"
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            return f"array({value.dtype}, {value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()})"
+            return f"array({value.dtype}, {value.shape}, {_sha(value.tobytes())})"
         if isinstance(value, (tuple, list, deque, np.ndarray)):
             return f"{type(value).__name__}({', '.join(self(item, module) for item in value)})"
         if isinstance(value, (set, frozenset)):

@@ -130,13 +130,8 @@ class AttributeFile:
         self.stored = StoredFile(url, None if self._is_table else self._section)
 
     def __iter__(self) -> Generator[AttributeBlock]:
-        if self.stored.position != self.stored.section.start.offset:
-            self.stored.rewind()
-        try:
+        with self.stored.anew():
             yield from self._rows_of_table() if self._is_table else self._lines()
-            self.stored.check_unchanged()
-        finally:
-            self.stored.close()
 
     def _rows_of_table(self) -> Iterator[AttributeBlock]:
         if not self.first_row:

@@ -105,13 +105,8 @@ class DocumentFile:
         return "raw" if name == METADATA else "string"
 
     def __iter__(self) -> Iterator[Block]:
-        if self.stored.position != self.stored.section.start.offset:
-            self.stored.rewind()
-        try:
+        with self.stored.anew():
             yield from self._rows_of_table() if self._is_table else self._lines()
-            self.stored.check_unchanged()
-        finally:
-            self.stored.close()
 
     def _lines(self) -> Iterator[Block]:
         lines = read_lines(

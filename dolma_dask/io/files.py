@@ -317,17 +317,42 @@ def _list_remote(root: str) -> list[FileInfo]:
     ]
 
 
+def list_flat(root: str) -> list[FileInfo]:
+    """List the files directly in `root`, whatever their names, hidden ones and dangling links left out; none if there is no such folder."""
+    if not is_local(root):
+        return [_remote_info(name, item) for name, item in _remote_entries(root) if item["type"] == "file"]
+    path = local_path(root)
+    if not path.is_dir():
+        return []
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.is_file():
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    found.append(_local_info(entry.name, entry.stat()))
+    return found
+
+
 def list_folders(root: str) -> list[str]:
     """Names of the folders directly below `root`, sorted; empty if there is no such folder."""
+    return list_level(root)[0]
+
+
+def list_level(root: str) -> tuple[list[str], list[str]]:
+    """Names of the folders and of the files directly below `root`, each sorted, hidden ones left out; none if there is no such folder."""
     if is_local(root):
         path = local_path(root)
-        names = [item.name for item in path.iterdir() if item.is_dir()] if path.is_dir() else []
+        found = [(item.name, item.is_dir()) for item in path.iterdir()] if path.is_dir() else []
     else:
-        names = list(_remote_folders(root))
-    return sorted(name for name in names if not name.startswith("."))
+        found = [(name, item["type"] == "directory") for name, item in _remote_entries(root)]
+    visible = sorted((name, is_folder) for name, is_folder in found if not name.startswith("."))
+    return [name for name, is_folder in visible if is_folder], [
+        name for name, is_folder in visible if not is_folder
+    ]
 
 
-def _remote_folders(root: str) -> Iterator[str]:
+def _remote_entries(root: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield names and details of what is directly in a folder of a store."""
     fs, base = filesystem(root)
 
     def look() -> list[dict[str, Any]]:
@@ -340,8 +365,8 @@ def _remote_folders(root: str) -> Iterator[str]:
         return
     for item in entries:
         path = item["name"].rstrip("/")
-        if item["type"] == "directory" and path != base.rstrip("/"):
-            yield path.rsplit("/", 1)[-1]
+        if path.startswith(f"{base.rstrip('/')}/"):
+            yield path.rsplit("/", 1)[-1], item
 
 
 def open_read(url: str, *, scattered: bool = False) -> BinaryIO:

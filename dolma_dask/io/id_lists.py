@@ -147,21 +147,15 @@ class IdListFile:
         return ListFacts(self.url, *known, self._entries, self._bare, pairs)
 
     def __iter__(self) -> Iterator[IdBlock]:
-        if self.stored.position:
-            self.stored.rewind()
         self._entries = self._bare = 0
-        try:
+        with self.stored.anew():
             for block in self._blocks():
                 self._check(block)
                 self._entries += len(block)
                 self._bare += block.sources.null_count
                 if len(block):
                     yield block
-            while self.stored.read():  # the checksum is that of the whole file
-                pass
-            self.stored.check_unchanged()
-        finally:
-            self.stored.close()
+            self.stored.hash_rest()  # the checksum is that of the whole file
 
     def _blocks(self) -> Iterator[IdBlock]:
         if self.format in ("text", "jsonl"):

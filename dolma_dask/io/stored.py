@@ -4,6 +4,7 @@ xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is de
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import xxhash
@@ -63,6 +64,20 @@ class StoredFile:
             handle.seek(self.position)
             self._handle = handle
         self._digest = xxhash.xxh3_128()
+
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """Read from the start of the section in a block, at whose end the file must be as it was, and is closed.
+
+        Raises `SourceChangedError`: see `check_unchanged`.
+        """
+        if self.position != self.section.start.offset:
+            self.rewind()
+        try:
+            yield
+            self.check_unchanged()
+        finally:
+            self.close()
 
     def read(self, size: int = READ_BYTES) -> bytes:
         """Return up to `size` further bytes, empty at the end of the section."""

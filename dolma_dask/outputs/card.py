@@ -2,7 +2,7 @@
 
 The front matter names the files of documents alone, so that journals and attributes beside them are not taken for data, and the types of the fields.
 Objects such as the metadata have the type string: their text of JSON, since their fields differ from document to document. Which fields there are is
-seen in the first rows of some files. A card that somebody has written or edited stays: ours ends in a digest of itself.
+seen in the first rows of some files. What was wanted and taken of each group of a mix stands below. A card that somebody has written or edited stays: ours ends in a digest of itself.
 """
 
 import json
@@ -20,6 +20,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
+from dolma_dask.results.table import Table
 
 NAME = "README.md"
 
@@ -50,8 +51,8 @@ Objects, such as the metadata, are texts of JSON: `json.loads(row["metadata"])`.
 """
 
 
-def write_card(root: str) -> str:
-    """Write the card of the dataset at a normalized root, or leave the one that somebody has written; return a note about that, or nothing.
+def write_card(root: str, tables: Sequence[Table] = ()) -> str:
+    """Write the card of the dataset at a normalized root, with `tables` about what is in it, or leave the one that somebody has written; return a note about that, or nothing.
 
     Raises `UsageError`: there are no documents.
     """
@@ -60,19 +61,31 @@ def write_card(root: str) -> str:
     old = files.read_bytes(url).decode(errors="replace") if files.stat(url) is not None else None
     if old is not None and not _is_ours(old):
         return f"{url} is not the card that this tool writes, and stays as it is"
-    new = card_of(open_dataset(root))
+    new = card_of(open_dataset(root), tables)
     if new != old:
         with publish(url) as out:
             out.write(new.encode())
     return ""
 
 
-def card_of(dataset: Dataset) -> str:
-    """Return the card of a dataset, which depends on its files alone."""
+def card_of(dataset: Dataset, tables: Sequence[Table] = ()) -> str:
+    """Return the card of a dataset, which depends on its files and the tables alone."""
     front = "\n".join(_front_matter(dataset))
     has_parquet = any(shard.path.endswith(".parquet") for shard in dataset.shards)
-    text = f"---\n{front}\n---\n{_BODY}{_PARQUET * has_parquet}\n"
+    text = f"---\n{front}\n---\n{_BODY}{_PARQUET * has_parquet}{''.join(map(_markdown, tables))}\n"
     return text + _MARK.format(xxh3_64_hexdigest(text.encode()))
+
+
+def _markdown(table: Table) -> str:
+    """Return a table in Markdown, with its title and what a reader should know."""
+    rows = [
+        table.headings,
+        ["---:" if column.is_number else "---" for column in table.columns],
+        *table.cells(),
+    ]
+    lines = (" | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows)
+    title = table.title[:1].upper() + table.title[1:]
+    return f"\n## {title}\n\n{table.caption}\n\n" + "".join(f"| {line} |\n" for line in lines)
 
 
 def _is_ours(card: str) -> bool:

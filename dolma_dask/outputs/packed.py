@@ -30,6 +30,7 @@ from dolma_dask.engine import (
 )
 from dolma_dask.engine.documents import DocumentSource, DocumentStage
 from dolma_dask.formats import layout
+from dolma_dask.formats.segments import tokens_first
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.io.records import FileRecord, merge_rules, sum_counts
@@ -255,7 +256,12 @@ class Packed(Struct, frozen=True, dict=True):
     @property
     def buckets(self) -> int:
         """Buckets of the rows of a shuffle; 1 without one."""
-        return 1 if self.packing.seed is None else bucket_count(sum(self.sizes))
+        return 1 if self.packing.seed is None else bucket_count(int(sum(self.sizes) * self.growth))
+
+    @property
+    def growth(self) -> float:
+        """Times that the documents are written, if that is more than once."""
+        return 1.0
 
     def _read(self, work: WorkDir) -> Pass:
         stage = DocumentStage((self.piece_output(work),), self.policy, verb=self.verb)
@@ -301,7 +307,8 @@ class Packed(Struct, frozen=True, dict=True):
         record = state.journal.records.get(self.record)
         if record is not None:
             yield Announce(replace(record, stale=True))
-        for path in state.existing.keys() - {task.shard for task in plan.tasks}:
+        others = state.existing.keys() - {task.shard for task in plan.tasks}
+        for path in sorted(others, key=tokens_first):
             if self.packing.is_output(path):
                 files.remove(files.join(self.root, path))
 
@@ -353,9 +360,18 @@ class PackedDocuments(Packed, frozen=True, dict=True):
     @property
     def _member_bytes(self) -> int:
         """Text of a member of a piece."""
-        shares = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
-        kept = max((1.0 if cuts is None else cuts.share for cuts in shares), default=1.0)
-        return self.packing.member_bytes(int(sum(self.sizes) * TEXT_PER_STORED * kept))
+        return self.packing.member_bytes(int(sum(self.sizes) * TEXT_PER_STORED * self._share))
+
+    @property
+    def _share(self) -> float:
+        """Share of the documents that is written; above 1 where they are taken several times."""
+        cuts = {id(part.mixture): part.mixture.recipe.cuts for part in self.parts}.values()
+        return max((1.0 if own is None else own.share for own in cuts), default=1.0)
+
+    @property
+    def growth(self) -> float:
+        """See `Packed`."""
+        return max(self._share, 1.0)
 
     def piece_output(self, work: WorkDir) -> PieceOutput:
         """See `Packed`."""

@@ -5,7 +5,9 @@ together from their members. A member is a batch of documents with their ids; no
 Disk: the ids once, twice while a shuffle is sorted. Memory: that of `ragged`, and while a bucket is sorted three times its ids.
 """
 
+import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -22,7 +24,9 @@ from dolma_dask.engine import Task, Unit, WorkDir, grouped
 from dolma_dask.engine.documents import DocumentList, DocumentSource
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
+from dolma_dask.formats.findings import LOST, SPELLED
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpellingRecord, TokenizerRecord, check_ids
+from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -43,21 +47,31 @@ from dolma_dask.outputs.packed import Packed
 from dolma_dask.outputs.pieces import Hashes, ScatterSink, sorted_rows
 from dolma_dask.outputs.ragged import RaggedOutput, RaggedSink
 from dolma_dask.sinks.base import FileWriter, Publish
+from dolma_dask.sinks.findings import spelling_of
 from dolma_dask.sinks.jsonl import MEMBER_BYTES
+from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
-from dolma_dask.sinks.token_files import PATH
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Tokens
 
-VERSION = 1
+VERSION = 2
 """Raised whenever packed token files get other bytes for the same documents."""
 
 NAME = "part-0"
 """Beginning of the names, as the Dolma toolkit's: there the number is that of a group of files that one process has read."""
 
-_COLUMNS = {"id": pa.large_string(), PATH: pa.large_string(), "row": pa.int64(), "ids": pa.large_binary()}
+_TEXTS = ("id", "source", PATH)
+_COLUMNS = {
+    **dict.fromkeys(_TEXTS, pa.large_string()),
+    "row": pa.int64(),
+    "found": pa.uint8(),
+    "ids": pa.large_binary(),
+}
 SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 _HASHED = SCHEMA.append(pa.field("hash", pa.uint64(), nullable=False))
+
+_FOUND = {SPELLED: 1, LOST: 2}
+"""Bits of what was found in the text of a document, for the record beside its file."""
 
 _DOCUMENT_BYTES = 16
 """What a document counts at least in a member, so that empty ones end members too."""
@@ -90,8 +104,11 @@ class TokenPacking(Struct, frozen=True):
 
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have."""
-        number, mark, suffix = path.removeprefix(f"{self.prefix}-").partition(".")
-        return path.startswith(f"{self.prefix}-") and number.isdigit() and mark + suffix in self.suffixes
+        name, suffixes = path.removeprefix(f"{FOLDER}/"), self.suffixes
+        if name != path:
+            suffixes = (segments_path(self.suffixes[0]).removeprefix(f"{FOLDER}/"),)
+        number, mark, suffix = name.removeprefix(f"{self.prefix}-").partition(".")
+        return name.startswith(f"{self.prefix}-") and number.isdigit() and mark + suffix in suffixes
 
     def params(self) -> dict[str, Any]:
         """Return what decides the cut."""
@@ -124,6 +141,11 @@ class PackedTokens(Packed, frozen=True, dict=True):
 
     verb = "ragged"
     version = VERSION
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """See `Packed`."""
+        return tuple(with_segments(super().writes))
 
     @property
     def request(self) -> str:
@@ -213,22 +235,26 @@ def as_rows(tokens: Tokens, rows: DocumentRows, path: str, dtype: np.dtype[Any])
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(tokens.lengths, out=offsets[1:])
     ids = np.ascontiguousarray(tokens.ids, dtype)
+    found = np.zeros(count, np.uint8)
+    for one in tokens.findings:
+        found[one.row] |= _FOUND.get(one.kind, 0)
     buffers = [None, pa.py_buffer(offsets * dtype.itemsize), pa.py_buffer(ids)]
     columns = [
-        rows.batch.column("id").cast(pa.large_string()),
+        *(rows.batch.column(name).cast(pa.large_string()) for name in ("id", "source")),
         pa.repeat(pa.scalar(path, pa.large_string()), count),
         pa.array(rows.numbers, pa.int64()),
+        pa.array(found),
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, buffers),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(SCHEMA))
 
 
 def from_rows(rows: pa.StructArray, dtype: np.dtype[Any]) -> tuple[Tokens, DocumentRows]:
-    """Return what `as_rows` was given, and the path of each document in a column."""
+    """Return what `as_rows` was given, but for texts, and the path of each document in a column."""
     offsets, data = string_parts(rows.field("ids"))
     ids = data[offsets[0] : offsets[-1]].view(dtype)
     lengths = (np.diff(offsets) // dtype.itemsize).astype(np.int32)
-    batch = pa.record_batch({name: rows.field(name) for name in ("id", PATH)})
+    batch = pa.record_batch({name: rows.field(name) for name in _TEXTS})
     return Tokens(ids, lengths), DocumentRows(batch, rows.field("row").to_numpy())
 
 
@@ -267,7 +293,7 @@ class TokenPieceOutput(Struct, frozen=True):
     @property
     def columns(self) -> tuple[str, ...]:
         """See `dolma_dask.sinks.sink.Output`."""
-        return tuple(dict.fromkeys((*self.output.columns, "id")))
+        return tuple(dict.fromkeys((*self.output.columns, "id", "source")))
 
     @property
     def cost(self) -> str:
@@ -340,7 +366,8 @@ class PieceWriter:
     def __init__(self, output: RaggedOutput, shard: str, held: MemberWriter | TokenScatter) -> None:
         self.tokenizer: TokenizerRecord = output.framing.record(output.engine)
         self.dtype = output.files.dtype(self.tokenizer.vocab_size - 1)
-        self.source = SourceRecord(layout.document_path(shard), {})
+        self._path = layout.document_path(shard)
+        self.source: SourceRecord | None = SourceRecord(self._path, {})
         self.special_tokens: SpellingRecord | UnsetType = UNSET
         self.lossy_documents = self.documents = self.tokens = 0
         self.largest_id: int | None = None
@@ -362,9 +389,9 @@ class PieceWriter:
 
     def write(self, tokens: Tokens, rows: DocumentRows) -> None:
         """See `TokenWriter`."""
-        check_ids(tokens.ids, self.tokenizer.vocab_size - 1, where=self.source.path)
+        check_ids(tokens.ids, self.tokenizer.vocab_size - 1, where=self._path)
         if tokens.lengths.size:
-            self.held.hold(rows.numbers, as_rows(tokens, rows, self.source.path, self.dtype))
+            self.held.hold(rows.numbers, as_rows(tokens, rows, self._path, self.dtype))
             self.documents += tokens.lengths.size
             self.tokens += tokens.ids.size
 
@@ -405,6 +432,25 @@ class TokenSortStage(Struct, frozen=True):
         return [task.record([file], rows=file.rows, info={"text_bytes": writer.id_bytes})]
 
 
+class FileFacts:
+    """What the record beside a file says of its documents, besides their ids."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+        self._folders: set[str] = set()
+
+    def add(self, rows: pa.StructArray) -> None:
+        """Count some of them."""
+        bits = rows.field("found").to_numpy()
+        self.found.update({kind: int(np.count_nonzero(bits & bit)) for kind, bit in _FOUND.items()})
+        self._folders.update(map(posixpath.dirname, pc.unique(rows.field(PATH)).to_pylist()))
+
+    @property
+    def source(self) -> SourceRecord | None:
+        """The folder below which all shards of these documents are; None without documents."""
+        return SourceRecord(posixpath.commonpath(self._folders), {}) if self._folders else None
+
+
 class TokenJoinStage(Struct, frozen=True):
     """The last pass: output files of members of pieces."""
 
@@ -417,12 +463,18 @@ class TokenJoinStage(Struct, frozen=True):
         names = RaggedNames(task.unit.name.removesuffix(self.output.files.data))
         with ExitStack() as stack:
             writer = stack.enter_context(self.output.writer(names))
-            if self.output.engine.in_text != "text":
-                writer.special_tokens = SpellingRecord(self.output.engine.in_text)
-            for rows in self._members(task.work):
-                writer.write(*from_rows(rows, writer.dtype))
+            segments = stack.enter_context(self.output.segments(names))  # appear first
+            facts = FileFacts()
+            for member in self._members(task.work):
+                facts.add(member)
+                tokens, rows = from_rows(member, writer.dtype)
+                writer.write(tokens, rows)
+                segments.write_documents(tokens.lengths, rows)
+            writer.special_tokens = spelling_of(self.output.engine.in_text, facts.found[SPELLED])
+            writer.lossy_documents, writer.source = facts.found[LOST], facts.source
         size = sum(file.bytes for file in writer.files)
-        return [task.record(writer.files, rows=writer.documents, counts={"bytes_out": size})]
+        written = (*writer.files, segments.record)
+        return [task.record(written, rows=writer.documents, counts={"bytes_out": size})]
 
     def _members(self, members: Sequence[PieceMember]) -> Iterator[pa.StructArray]:
         """Yield the rows of members in order; a piece stays open while they lie in it."""

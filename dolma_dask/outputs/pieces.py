@@ -134,11 +134,15 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
 
     def hold(self, numbers: npt.NDArray[np.int64], rows: pa.Array) -> None:
         """Hold what is scattered of rows (n,), by their numbers in the shard."""
-        self._hashes.append(order_hashes(self._seed, self._shard, numbers))
+        self._hashes.append(self.hashes(numbers))
         self._lines.append(rows)
         self._held += rows.nbytes
         if self._held >= RUN_BYTES:
             self._flush()
+
+    def hashes(self, numbers: npt.NDArray[np.int64]) -> Hashes:
+        """Return the hashes by which rows (n,) are ordered."""
+        return order_hashes(self._seed, self._shard, numbers)
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
@@ -235,22 +239,42 @@ def sorted_rows(
     folder: str, pieces: Sequence[tuple[str, str]], bucket: int, unpack: Unpack
 ) -> Iterator[pa.Array]:
     """Yield the rows of a bucket from all pieces, sorted: one array, none if there are no rows."""
-    parts = [part for piece in pieces for part in _segments(folder, *piece, bucket, unpack)]
-    if parts:
+    found = Scattered(folder, pieces, bucket, bucket + 1).sorted(bucket, unpack)
+    if found is not None:
+        yield found[1]
+
+
+class Scattered:
+    """Rows of neighbouring buckets in all pieces; `pieces` are paths and the checksums of their indexes, of which the part for the buckets is in memory."""
+
+    def __init__(self, folder: str, pieces: Sequence[tuple[str, str]], first: int, stop: int) -> None:
+        self._pieces = [
+            (files.join(folder, path), _index(files.join(folder, path), checksum, first, stop))
+            for path, checksum in pieces
+        ]
+
+    def sorted(self, bucket: int, unpack: Unpack) -> tuple[Hashes, pa.Array] | None:
+        """Return hashes and rows of a bucket, sorted; None if there are none."""
+        parts = [part for url, index in self._pieces for part in _segments(url, index, bucket, unpack)]
+        if not parts:
+            return None
         hashes = np.concatenate([part[0] for part in parts])
-        rows = pa.concat_arrays([part[1] for part in parts])
         order = np.argsort(hashes, kind="stable")  # equal ones stay in the order of shards and rows
-        yield rows.take(pa.array(order))
+        return hashes[order], pa.concat_arrays([part[1] for part in parts]).take(pa.array(order))
+
+
+def _index(url: str, checksum: str, first: int, stop: int) -> npt.NDArray[np.uint64]:
+    """Return the segments (n, 4) of some buckets in a piece; see `ScatterSink`."""
+    with StagingReader(f"{url}.index", checksum) as file:
+        every = np.frombuffer(file.read(0, file.bytes), INDEX).reshape(-1, 4)
+    return every[(every[:, 0] >= first) & (every[:, 0] < stop)]
 
 
 def _segments(
-    folder: str, path: str, checksum: str, bucket: int, unpack: Unpack
+    url: str, index: npt.NDArray[np.uint64], bucket: int, unpack: Unpack
 ) -> Iterator[tuple[Hashes, pa.Array]]:
-    """Yield the rows of a bucket in one piece, run by run; `checksum` is that of its index."""
-    url = files.join(folder, path)
-    with StagingReader(f"{url}.index", checksum) as file:
-        every = np.frombuffer(file.read(0, file.bytes), INDEX).reshape(-1, 4)
-    segments = every[every[:, 0] == bucket]
+    """Yield the rows of a bucket in one piece, run by run."""
+    segments = index[index[:, 0] == bucket]
     if not len(segments):
         return
     with files.open_read(url, scattered=True) as handle:

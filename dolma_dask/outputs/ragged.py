@@ -5,8 +5,10 @@ Memory: a few blocks and 256 KB of text being encoded per worker; ids are kept i
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from types import TracebackType
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +23,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.mds import mds_index
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, ragged_names
+from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, TokenFormat
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import RecordPolicy
@@ -30,6 +33,7 @@ from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.outputs.tokenizing import TokenizingOptions
 from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.ragged import TokenWriter
+from dolma_dask.sinks.segments import SegmentsWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.sinks.token_files import WRITERS
 from dolma_dask.tokens.encoding import Tokens
@@ -158,11 +162,15 @@ class RaggedOutput(Struct, frozen=True):
         """See `dolma_dask.sinks.sink.Output`."""
         names = RaggedNames(unit.name.removesuffix(self.files.data))
         source = SourceRecord(layout.document_path(shard), {})
-        return RaggedSink(self, shard, self.writer(names, source))
+        return RaggedSink(self, shard, self.writer(names, source), self.segments(names))
 
     def writer(self, names: RaggedNames, source: SourceRecord | None = None) -> TokenWriter:
         """Return the writer of a token shard."""
         return WRITERS[self.format](self.root, names, self.framing.record(self.engine), source=source)
+
+    def segments(self, names: RaggedNames) -> SegmentsWriter:
+        """Return the writer of its segments, to be left before it."""
+        return SegmentsWriter(self.root, names.stem + self.files.data)
 
     def params(self) -> dict[str, Any]:
         """Return what decides the bytes besides the documents, for keys."""
@@ -206,6 +214,7 @@ class RaggedOutput(Struct, frozen=True):
                 f"{others[0]}, by {index}, which names those of one dataset alone; expected a folder for each."
             )
         beside = {item.stem + suffix for item in names.values() for suffix in self.files.beside}
+        beside |= {segments_path(item.stem + self.files.data) for item in names.values()}
         prefixes = {f"{item.numbered[0]}." for item in names.values() if item.numbered}
         units = tuple(item.stem + self.files.data for item in names.values())
         return replace(
@@ -214,7 +223,7 @@ class RaggedOutput(Struct, frozen=True):
             other_indexes={
                 one.index: one.data for one in FORMATS.values() if one.index and one != self.files
             },
-            writes=tuple(sorted({*prefixes, *([index] if index else [])})),
+            writes=tuple(sorted({*with_segments(prefixes), *([index] if index else [])})),
             reads=tuple(suffix for suffix in (self.files.data, *self.files.beside) if suffix != SIDECAR),
             beside=frozenset(beside | ({index} if index else set())),
             own_names=own_names(names),
@@ -237,7 +246,7 @@ def _index_of(records: Sequence[Record]) -> bytes:
 def own_names(names: Mapping[str, RaggedNames]) -> str:
     """Return the regular expression of the names that token shards of these datasets may have, whatever their number; for ``v0`` not those of ``v0.1``."""
     datasets = sorted({item.numbered[0] for item in names.values() if item.numbered})
-    return rf"(?:{'|'.join(map(re.escape, datasets))})\.\d+-of-\d+\."
+    return rf"(?:{FOLDER}/)?(?:{'|'.join(map(re.escape, datasets))})\.\d+-of-\d+\."
 
 
 def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
@@ -248,11 +257,30 @@ def names_of(shards: Sequence[str], prefix: str) -> dict[str, RaggedNames]:
 class RaggedSink(WriterSink[TokenWriter]):
     """Writes the token shard of one shard of documents."""
 
-    def __init__(self, output: "RaggedOutput", shard: str, writer: TokenWriter) -> None:
-        self._output = output
+    def __init__(
+        self,
+        output: "RaggedOutput",
+        shard: str,
+        writer: TokenWriter,
+        segments: SegmentsWriter | None = None,
+    ) -> None:
+        self._output, self._path = output, layout.document_path(shard)
         super().__init__(writer)
+        self._segments = segments
         self._findings = TextFindings(shard, output.engine.in_text)
         self._without_text = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self.writer)
+            stack.enter_context(self._segments or nullcontext())  # appear first
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -266,7 +294,10 @@ class RaggedSink(WriterSink[TokenWriter]):
         tokens, kept, bad = self._findings.encode(
             rows, lambda some: (output.how.encode(output.engine, some.batch.column("text")), some)
         )
-        writer.write(output.how.frame(tokens, output.framing), kept)
+        tokens = output.how.frame(tokens, output.framing)
+        writer.write(tokens, kept)
+        if self._segments is not None:
+            self._segments.write_documents(tokens.lengths, kept, self._path)
         writer.special_tokens, writer.lossy_documents = self._findings.spelled, self._findings.lossy
         return bad
 
@@ -276,9 +307,10 @@ class RaggedSink(WriterSink[TokenWriter]):
         if self._output.how.as_toolkit:
             kept = {"documents_out": facts.counts["documents_out"], **sums}["documents_out"]
             sums |= {"documents_out": kept - self._without_text, WITHOUT_TEXT: self._without_text}
+        segments = () if self._segments is None else (self._segments.record,)
         return facts.record(
             unit,
-            (*writer.files, *quarantined),
+            (*writer.files, *segments, *quarantined),
             writer.documents,
             counts={
                 "tokens": writer.tokens,

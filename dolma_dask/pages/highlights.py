@@ -56,6 +56,9 @@ MAX_BEYOND_SHARE = 0.5
 MAX_JUNK = 4
 """Signals of junk that a sentence names."""
 
+MAX_JUNK_SHARE = 0.1
+"""A limit above which more of the kept documents are than this share tells what the dataset is made of, such as code: nobody is told to drop these."""
+
 MAX_RULE = 600
 """Characters of a rule that a command repeats."""
 
@@ -224,23 +227,25 @@ def _junk(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     if not data.junk:
         return
     signals = [f"{isolated(names.get(one.key, one.key))} ({one.documents:,})" for one in data.junk]
-    others = len(signals) - MAX_JUNK
-    if others > 0:
-        signals[MAX_JUNK:] = [f"{counted(others, 'more signal')}"]
     whole = kept_documents(data)
     text = (
         f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) "
-        f"may be junk, above a limit of {listed(signals)}."
+        f"may be junk, above a limit of {_first(signals)}."
     )
-    limits = [
-        f"{names.get(one.key, one.key)} <= {one.limit:g}"
-        for one in data.junk
-        if one.share <= MAX_BEYOND_SHARE
-    ]
+    common = [one for one in data.junk if one.share > MAX_JUNK_SHARE]
+    if common:
+        them = _first([isolated(names.get(one.key, one.key)) for one in common])
+        text += f" More than a tenth are above that of {them}, which may be what the dataset is made of: no rule is proposed for it."
+    limits = [f"{names.get(one.key, one.key)} <= {one.limit:g}" for one in data.junk if one not in common]
     where = _rule(data, [*_conditions(data), *limits]) if limits else None
-    yield Highlight(
-        f"{text} Read some" + (" below." if where is None else " below, or drop them:"), where=where
-    )
+    drop = f", or drop {'the others' if common else 'them'}:"
+    yield Highlight(f"{text} Read some below{'.' if where is None else drop}", where=where)
+
+
+def _first(signals: Sequence[str]) -> str:
+    """Return the first signals of junk as in a sentence, and how many more there are."""
+    left = len(signals) - MAX_JUNK
+    return listed([*signals[:MAX_JUNK], *([counted(left, "more signal")] if left > 0 else [])])
 
 
 def _beyond(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:

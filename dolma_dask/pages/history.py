@@ -30,7 +30,7 @@ from dolma_dask.registry import names_of
 MAX_LINKS = 100
 """Datasets that a history is followed through."""
 
-SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length", "downsample")
+SELECTING = ("where", "include", "exclude", "sample_rate", "min_text_length", "downsample", "max_epochs")
 """Parameters of a run that leave documents out."""
 
 

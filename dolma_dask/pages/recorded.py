@@ -176,10 +176,10 @@ def _others(counts: Counter[str], rules: Sequence[RuleCount]) -> tuple[str, ...]
         others.append(
             f"the least length of a text ({counted(counts['documents_too_short'], 'document')} too short)"
         )
+    again = f", {counts['documents_again']:,} more than once" if counts["documents_again"] else ""
     if "documents_beyond_cut" in counts:
-        others.append(f"downsampling ({counted(counts['documents_beyond_cut'], 'document')} left out)")
+        others.append(f"downsampling ({counted(counts['documents_beyond_cut'], 'document')} left out{again})")
     if "documents_not_sampled" in counts:
-        again = f", {counts['documents_again']:,} more than once" if counts["documents_again"] else ""
         others.append(f"a sample ({counted(counts['documents_not_sampled'], 'document')} not drawn{again})")
     return tuple(others)
 

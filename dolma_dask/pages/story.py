@@ -18,6 +18,7 @@ CHAPTER_OF = {
     "Thresholds": "dropped",
     "Levels": "dropped",
     "Downsampling": "dropped",
+    "Budget": "dropped",
     "Duplicates": "duplicates",
     "Quantiles": "signals",
     "Packed rows": "tokens",

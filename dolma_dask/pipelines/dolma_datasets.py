@@ -2,13 +2,15 @@
 
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Collection, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from dolma_dask.dataset import matches as is_chosen
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.patterns import matches, split, without_files
@@ -84,12 +86,20 @@ def _exactly(path: str) -> str:
 
 
 def apart(folders: Sequence[str], roots: Collection[str]) -> dict[str, str]:
-    """Return a place in a folder for each dataset: the folder itself for one, else one by what is different in their paths."""
+    """Return a place in a folder for each dataset: the folder itself for one, else one by what is different in their paths, wherever they are stored.
+
+    Raises `UsageError`: two of them would have one place.
+    """
     if not folders:
         return {}
     if len(roots) == 1:
         return dict.fromkeys(roots, folders[0])
-    paths = {root: files.normalize(root).partition("://")[2] or files.normalize(root) for root in roots}
+    paths = {root: files.normalize(root).rpartition("://")[2].strip("/") for root in roots}
     above = posixpath.commonpath(list(paths.values()))
     names = {root: posixpath.relpath(path, above).replace("/", "_") for root, path in paths.items()}
+    if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
+        alike = [root for root, name in names.items() if name == repeated[0]]
+        raise UsageError(
+            f"{listed(alike)} would both go into {files.join(folders[0], repeated[0])}; expected datasets with other paths, or a call for each of them."
+        )
     return {root: files.join(folders[0], name) for root, name in names.items()}

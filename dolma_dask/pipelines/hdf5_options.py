@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io import files
 from dolma_dask.io.yaml_files import Mistakes, convert_options, is_nothing, pairs, read_yaml, scalar
 from dolma_dask.options.base import fields_of, members
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
@@ -55,20 +54,6 @@ PROCESSORS = {
     "DPO": "DPOPreprocessor",
 }
 """What older files of options call the modes."""
-
-
-def is_mode(word: str) -> bool:
-    """Tell whether the word behind ``dolma-dask hdf5`` is a mode of create_hdf5_dataset, and no dataset.
-
-    Raises `UsageError`: it is nearly one.
-    """
-    modes = {mode.lower(): mode for mode in MODES}
-    near = get_close_matches(word.lower(), modes, n=1, cutoff=0.8)
-    if near and word not in modes.values() and not files.local_path(word).exists():
-        raise UsageError(
-            f"{word!r} is neither a mode nor a dataset; did you mean {modes[near[0]]!r}?", name=word
-        )
-    return word in modes.values()
 
 
 def without_mode(words: Sequence[str]) -> str | None:

@@ -9,11 +9,22 @@ from msgspec import Struct
 
 from dolma_dask.dataset import datasets_below
 from dolma_dask.display import counted
-from dolma_dask.errors import DolmaDaskError, InterruptedStageError, UsageError
+from dolma_dask.errors import (
+    ClusterError,
+    DiskFullError,
+    DolmaDaskError,
+    InterruptedStageError,
+    StoreUnreachableError,
+    UsageError,
+)
 from dolma_dask.io import files
 
 OF_ONE = ("to", "against")
 """Options of `validate` that name something of one dataset."""
+
+
+_OF_ALL = (ClusterError, DiskFullError, StoreUnreachableError)
+"""Errors that each further dataset would wait for, or be made for in vain."""
 
 
 class Answers(Struct, frozen=True):
@@ -68,11 +79,24 @@ def answers(name: str, calls: Mapping[str, Callable[[], Any]], root: str = "") -
 
     Raises `UsageError`: none of them can be done.
     """
-    found = {path: _answer(call) for path, call in calls.items()}
+    from dolma_dask.clusters import shared_cluster  # commands whose help is asked for need none
+
+    found = dict[str, Any]()
+    with shared_cluster():
+        for path, call in calls.items():
+            found[path] = _answer(call)
+            if isinstance(found[path], _OF_ALL):
+                break
+    left = len(calls) - len(found)
+    notes = (
+        (f"{counted(left, 'dataset')} behind the last one NOT looked at: they would lack the same",)
+        if left
+        else ()
+    )
     wrong = [answer for answer in found.values() if isinstance(answer, UsageError)]
     if len(wrong) == len(found):
         raise wrong[0]
-    return Answers(name, root, found)
+    return Answers(name, root, found, notes)
 
 
 def _answer(call: Callable[[], Any]) -> Any:

@@ -17,6 +17,9 @@ from dolma_dask.pipelines.stages import StagePlan, absolute, is_in
 
 _FILES = (".html", ".json", ".h5")
 
+_ALL_SHARDS = 1 << 31
+"""More than there are, for a trial of all that stages before it have made."""
+
 
 def beside(url: str, count: int) -> str:
     """Return what stands for `url` in a rehearsal on so many shards."""
@@ -56,6 +59,9 @@ class Rehearsal:
             values["allow_unmatched"] = (
                 True  # a list may have none of the documents of some shards, or of a sample
             )
+        if stage.entry.name == "mix" and (values.get("budget") or values.get("tokens")):
+            # some shards, or a sample, may have less than the budget: as a trial it takes what there is
+            values["prune"] = values.get("prune", _ALL_SHARDS)
         return replace(stage, arguments=values)
 
     def _read(self, url: str, name: str, values: dict[str, Any]) -> str:

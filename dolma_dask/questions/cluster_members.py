@@ -5,22 +5,16 @@ from typing import Annotated, Any
 
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted, listed, near_or_all
+from dolma_dask.display import counted, listed
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Journal
-from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.base import BAD, OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents
-from dolma_dask.reading.catalog import Catalog
-from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader
-from dolma_dask.reading.together import datasets_in
+from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReader, open_clusters
 from dolma_dask.results import notebook
 from dolma_dask.results.answer import plain
 from dolma_dask.results.summary import Summary
@@ -152,25 +146,9 @@ def show_cluster(
     """
     target = dataset.target if isinstance(dataset, Summary) else dataset
     found = options.open(target)
-    reader = replace(_reader(found, options.name), max_record_bytes=options.max_record_bytes)
+    reader = open_clusters(found, options.name, options.max_record_bytes)
     members, size = reader.show(_cluster_of(reader, id, options.of_source), options.most)
     return ClusterView(options.name, size, tuple(members))
-
-
-def _reader(dataset: Dataset, name: str) -> ClusterReader:
-    """Return the reader of the clusters behind a set."""
-    root = dataset.root
-    known = [record for record in Journal(root, "dedupe").records.values() if "comparison" in record.info]
-    names = {record.unit.split("/")[1]: record for record in known}
-    if name not in names:
-        ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe ... --how fuzzy."
-        raise UsageError(f"{root}: {name!r} is no attribute set with clusters of similar documents; {ask}")
-    Catalog(dataset).check_unchanged(name)
-    info = names[name].info
-    minhash = MinHash(
-        **{key: info["comparison"][key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")}
-    )
-    return ClusterReader(dataset, name, minhash, tuple(place for place, _ in datasets_in(names[name])))
 
 
 def _cluster_of(reader: ClusterReader, id: str, of_source: str | None) -> ClusterName:

@@ -18,7 +18,8 @@ from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.histogram import Histogram, signal_histogram
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.loaders.ragged import TokenShard, open_ragged
+from dolma_dask.loaders.ragged import open_ragged
+from dolma_dask.loaders.shards import TokenShard
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions
@@ -98,7 +99,7 @@ class LengthFile(Struct, frozen=True):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The file, if it is there still."""
-        url = str(self.shard.lengths_path)
+        url = self.shard.lengths_url
         info = files.stat(url)
         return (Input(url, info),) if info else ()
 

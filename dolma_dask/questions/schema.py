@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dolma_dask.display import last_name, percent
+from dolma_dask.display import last_name, percent, shortened
 from dolma_dask.engine.fold import fold
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
 from dolma_dask.formats.json.attributes import MAX_DEPTH
@@ -171,8 +171,7 @@ class _Fields:
 
 
 def _beginning(value: bytes) -> str:
-    text = value[: 4 * MAX_EXAMPLE].decode(errors="ignore")
-    return text if len(text) <= MAX_EXAMPLE else f"{text[: MAX_EXAMPLE - 4]} ..."
+    return shortened(value[: 4 * MAX_EXAMPLE].decode(errors="ignore"), MAX_EXAMPLE)
 
 
 def _values(line: bytes) -> Iterator[tuple[str, bytes]]:

@@ -258,7 +258,7 @@ def stat(dataset: WithAttributes, /, *, options: StatOptions) -> Stat:
     columns = Columns(part, names, {}, {}, sets)
     counted = fold(CountValues(names, options.bins), shards_of(columns, exact=False), options)
     series = tuple(Series(name, *one.told(options.bins)) for name, one in counted.by_name.items())
-    if options.report is not None:
+    if options.report is not None and not options.dry_run:
         _write(options.report, series, known)
     return Stat(last_name(part.root), series, (*left_out, *dataset_notes(part)))
 
@@ -277,10 +277,14 @@ def _keys(sets: AttributeSets, regex: str | None) -> tuple[AttributeSets, tuple[
     for name, place in sets.columns.items():  # a key of one set alone comes first, by itself
         places.setdefault(place, name)
     found = [name for (_, key), name in places.items() if re.search(regex or "", key)]
+    if not found and regex is not None:
+        raise UsageError(
+            f"regex={regex!r} is found in none of {', '.join(places.values()) or 'no keys'}; expected a part of a key."
+        )
     names = tuple(name for name in found if value_kind(sets.kind(name)) not in ("string", "bool"))
     if not names:
         raise UsageError(
-            f"regex={regex!r} is found in none of {', '.join(places.values()) or 'no keys'}; expected a part of a key of numbers or spans."
+            f"{', '.join(found) or 'the attribute sets'}: no numbers or spans; expected a key of such, see dolma-dask schema."
         )
     others = [name for name in found if name not in names]
     notes = (f"no numbers, and left out: {', '.join(others)}",) if others else ()
@@ -294,7 +298,9 @@ def _write(folder: str, series: Sequence[Series], known: bytes | None) -> None:
         for one in series
     )
     lines, url = b"".join(msgspec.json.encode(row) + b"\n" for row in rows), _url(folder)
-    if known is not None and known != lines:
+    if known == lines:
+        return
+    if known is not None:
         raise UsageError(f"{url} is there and holds other values, of other options or files; {_FREE}")
     with publish(url) as out:
         for part in gzip_member(memoryview(lines)):

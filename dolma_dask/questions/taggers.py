@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import Annotated
 
+from dolma_dask.display import shortened
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
 from dolma_dask.options.base import Opt, Options
@@ -94,11 +95,6 @@ class TaggerTable(Answer, frozen=True):
         rows = [(row.name, row.mb_per_cpu_second, row.description) for row in self.taggers]
         lines = table_lines(Table("", columns, rows, max_rows=len(rows)))
         return "\n".join([*(shortened(line, width) for line in lines), "", MORE])
-
-
-def shortened(line: str, width: int) -> str:
-    """Return a line, or as much of it as fits."""
-    return line if len(line) <= width else f"{line[: width - 4]} ..."
 
 
 def _short(names: Sequence[str]) -> str:

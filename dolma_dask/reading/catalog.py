@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +45,12 @@ _UNDIGESTED = {"added", "created", "metadata"}
 
 MAX_DESCRIBED = 100
 """Files of a set that are looked into to say why a column is not there."""
+
+TOKENIZERS = "tokenizers"
+"""Name, in what records tell, of the parameters of the tokenizer of each tagger that has one."""
+
+DISTRUSTS = "distrusts"
+"""Parameter of a tokenizer about the engine that makes its ids, which are the same by any."""
 
 _GONE = "is gone"
 """Change of a file that is not there any more."""
@@ -304,6 +311,16 @@ class Catalog(Struct, frozen=True, dict=True):
             **self._expected.get(name, {}),
             **{key: kind for kinds in known for key, kind in kinds.items()},
         }
+
+    def tokenizers(self, name: str, key: str) -> list[Mapping[str, Any]]:
+        """Return the parameters of the tokenizers with which files of a set got a key of theirs, each once; empty ones where no record tells."""
+        tagger = key.removeprefix(f"{name}__").rpartition("__")[0]
+        found: list[Mapping[str, Any]] = []
+        for path in (info.path for info in self._files_of(name).values()):
+            known = self._records[path][1].info if path in self._records else {}
+            params = known.get(TOKENIZERS, {}).get(tagger, {})
+            found += [] if params in found else [params]
+        return found
 
     def expect_labels(self, names: Sequence[str], wanted: str) -> bool:
         """Take labels that taggers of sets can write, and that no document has, for keys; return whether there are more than before.

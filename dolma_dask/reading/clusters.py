@@ -15,14 +15,17 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, open_dataset
-from dolma_dask.errors import CorruptFileError, DataError
+from dolma_dask.display import near_or_all
+from dolma_dask.errors import CorruptFileError, DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.stream import MAX_RECORD_BYTES
+from dolma_dask.journal import Journal
 from dolma_dask.minhash.schemes import MinHash, jaccard
-from dolma_dask.reading.together import OWN
+from dolma_dask.reading.catalog import Catalog
+from dolma_dask.reading.together import OWN, datasets_in
 from dolma_dask.text.differences import TextPiece, beginning, differences
 
 _TABLE = pa.schema(
@@ -122,6 +125,17 @@ class ClusterReader(Struct, frozen=True, dict=True):
             shown += [self._member(row) for row in rows.to_pylist()]
             shown = sorted(shown, key=lambda member: not member.survivor)[:max_members]
         return list(self._compared(shown)), size
+
+    def beside_survivor(self, cluster: ClusterName, shard: str, row: int) -> list[ClusterMember]:
+        """Return the survivor of a cluster and one of its documents of this dataset, with their differences; the survivor alone if it is that."""
+        columns = [*_MEMBER, *(["dataset"] if self.datasets else [])]
+        found: list[ClusterMember] = []
+        for batch in self._batches([*self._name, *columns]):
+            rows = batch.filter(_equal(batch, dict(zip(self._name, cluster, strict=True)))).select(columns)
+            members = map(self._member, rows.to_pylist())
+            own = (OWN, shard, row)
+            found += [one for one in members if one.survivor or _place(one) == own]
+        return list(self._compared(sorted(found, key=lambda one: not one.survivor)))
 
     @property
     def _name(self) -> list[str]:
@@ -225,6 +239,26 @@ class ClusterReader(Struct, frozen=True, dict=True):
             if not left:
                 return
         raise _changed(path, left[0], None, wanted[left[0]])
+
+
+def open_clusters(dataset: Dataset, name: str, max_record_bytes: int = MAX_RECORD_BYTES) -> ClusterReader:
+    """Return the reader of the clusters behind an attribute set.
+
+    Raises `UsageError`: it is none of similar documents. Raises `DataError`: the documents are not those that were deduplicated.
+    """
+    root = dataset.root
+    known = [record for record in Journal(root, "dedupe").records.values() if "comparison" in record.info]
+    names = {record.unit.split("/")[1]: record for record in known}
+    if name not in names:
+        ask = near_or_all(name, names) if names else "make one with dolma-dask dedupe ... --how fuzzy."
+        raise UsageError(f"{root}: {name!r} is no attribute set with clusters of similar documents; {ask}")
+    Catalog(dataset).check_unchanged(name)
+    info = names[name].info
+    minhash = MinHash(
+        **{key: info["comparison"][key] for key in ("scheme", "ngram", "unit", "num_perm", "seed")}
+    )
+    places = tuple(place for place, _ in datasets_in(names[name]))
+    return ClusterReader(dataset, name, minhash, places, max_record_bytes)
 
 
 def _place(member: ClusterMember) -> tuple[str, str, int]:

@@ -75,6 +75,11 @@ class IndexedDataset(Struct, frozen=True):
     known: int
     bytes: int = 0
 
+    def place(self, index: str) -> str:
+        """Return where the dataset is, by the URL of its index."""
+        is_whole = "://" in self.dataset or self.dataset.startswith("/")
+        return self.dataset if is_whole else files.seen_from(index, self.dataset)
+
 
 def indexed_datasets(url: str) -> tuple[IndexedDataset, ...]:
     """Return the datasets of an index, in the order in which they were put into it; none where there is no index."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset
+from dolma_dask.display import shortened
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
@@ -17,7 +18,7 @@ from dolma_dask.formats.metadata import is_field
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.columns import find_fields, find_metrics, look_up
 from dolma_dask.reading.sets import AttributeSets, columns_of
-from dolma_dask.results.summary import Summary, shortened
+from dolma_dask.results.summary import MAX_RULE, Summary
 from dolma_dask.rules.rules import And, Rule
 from dolma_dask.rules.values import Name
 from dolma_dask.rules.where import NO_COLUMNS, parse, resolve
@@ -147,8 +148,10 @@ def rule_notes(summary: Summary) -> tuple[str, ...]:
             notes += [] if rule.matched else [f"{rule.rule} matches none of the documents: {effect}"]
         elif rule.matched == 0:
             notes.append(
-                f"{shortened(rule.short or rule.rule)} holds for none of the rows: nothing can be kept by it"
+                f"{shortened(rule.short or rule.rule, MAX_RULE)} holds for none of the rows: nothing can be kept by it"
             )
         elif rule.matched == readable:
-            notes.append(f"{shortened(rule.short or rule.rule)} holds for every row: it drops nothing")
+            notes.append(
+                f"{shortened(rule.short or rule.rule, MAX_RULE)} holds for every row: it drops nothing"
+            )
     return tuple(notes)

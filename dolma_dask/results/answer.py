@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dolma_dask.display import printable
+from dolma_dask.display import printable, shortened
 from dolma_dask.results.parts import Facts, Failures, Heading, Listing, Notes, Part, Sentences
 from dolma_dask.results.table import Table
 
@@ -101,7 +101,10 @@ def table_lines(table: Table) -> list[str]:
     rows = [known.headings, *known.cells()]
     names = [column.kind == "name" for column in known.columns]
     rows = [
-        [_cut(printable(cell)) if name else printable(cell) for cell, name in zip(row, names, strict=True)]
+        [
+            shortened(printable(cell), MAX_NAME) if name else printable(cell)
+            for cell, name in zip(row, names, strict=True)
+        ]
         for row in rows
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -112,10 +115,6 @@ def table_lines(table: Table) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 4]} ..."
 
 
 def _pairs(rows: Sequence[tuple[str, str]]) -> list[str]:

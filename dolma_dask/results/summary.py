@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dolma_dask.display import counted
+from dolma_dask.display import counted, shortened
 from dolma_dask.errors import Failure
 from dolma_dask.results.answer import Answer, plain
 from dolma_dask.results.parts import Fact, Facts, Failures, Notes, Part
@@ -131,7 +131,7 @@ class Summary(Answer, frozen=True):
         return [
             Fact("shards", shards),
             *(count_fact(name, self.counts[name]) for name in first),
-            *(Fact(shortened(rule.name), _matched(rule)) for rule in self.rules),
+            *(Fact(shortened(rule.name, MAX_RULE), _matched(rule)) for rule in self.rules),
             *(count_fact(name, self.counts[name]) for name in others),
         ]
 
@@ -176,11 +176,6 @@ def count_fact(name: str, value: float) -> Fact:
     if "seconds" in (first, *others):
         return Fact(label, value, "seconds")
     return Fact(label, value, "integer" if float(value).is_integer() else "real")
-
-
-def shortened(rule: str) -> str:
-    """Return a rule, or its beginning if it is very long."""
-    return rule if len(rule) <= MAX_RULE else f"{rule[: MAX_RULE - 4]} ..."
 
 
 def _matched(rule: "RuleCount") -> str:

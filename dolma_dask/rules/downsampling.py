@@ -7,7 +7,7 @@ know is the first document of each group that is left out, its `Cut`. Cost: a ha
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,15 @@ _EXPECTED = (
 )
 
 
+class Take(NamedTuple):
+    """What of a group is taken: all of it several times, and then its beginning."""
+
+    wanted: int | None  # in all; None: whatever there is
+    epochs: int  # times that all of it is taken
+    rest: int | None  # what is taken once more exceeds this by no document; None: all of it
+    is_left_out: bool = False  # nothing is taken, not even documents that weigh nothing
+
+
 class Downsampling(Struct, frozen=True):
     """Amount of each group that is kept."""
 
@@ -43,6 +52,11 @@ class Downsampling(Struct, frozen=True):
         if isinstance(amount, float):  # as it is spelled: 0.29 of 100 is 29
             return int(Fraction(repr(amount)) * total)
         return amount
+
+    def takes(self, totals: Mapping[str, int]) -> dict[str, Take]:
+        """Return what of each group is taken, given all that there is of it."""
+        wanted = {label: self.wanted(label, total) for label, total in totals.items()}
+        return {label: Take(amount, 0, amount) for label, amount in wanted.items()}
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -120,6 +134,7 @@ class GroupCuts(Struct, frozen=True):
     seed: int
     of: Mapping[str, Cut | None]  # by label; None: all of it. Nothing is kept of other groups
     share: float = 1.0  # of the documents that is kept, for estimates
+    epochs: Mapping[str, int] = {}  # by label: times that all of it is taken besides
 
     def params(self) -> dict[str, Any]:
         """Return all that decides which documents are kept."""
@@ -127,7 +142,8 @@ class GroupCuts(Struct, frozen=True):
             label: None if cut is None else [f"{cut.hash:016x}", cut.shard, cut.row]
             for label, cut in sorted(self.of.items())
         }
-        return {"by": self.by, "seed": self.seed, "cuts": cuts}
+        epochs = {label: count for label, count in sorted(self.epochs.items()) if count}
+        return {"by": self.by, "seed": self.seed, "cuts": cuts, **({"epochs": epochs} if epochs else {})}
 
     def in_shard(self, shard: str) -> "ShardCuts":
         """Return them for the rows of one shard."""
@@ -144,11 +160,13 @@ class ShardCuts:
         self._whole = np.array([cut is None for cut in found])
         self._hashes = np.array([0 if cut is None else cut.hash for cut in found], np.uint64)
         self._rows = np.array([0 if cut is None else _rows_before(cut, shard) for cut in found], np.int64)
+        self._epochs = np.array([*(cuts.epochs.get(label, 0) for label in cuts.of), 0])
+        self.repeats = bool(self._epochs.any())  # whether a row may be taken more than once
 
-    def kept(
+    def times(
         self, source: pa.Array, identity: pa.Array, labels: pa.Array | None, rows: npt.NDArray[np.int64]
-    ) -> pa.BooleanArray:
-        """Return which rows (n,) are kept, given their numbers in the shard; `labels` are those of the column of the groups."""
+    ) -> npt.NDArray[np.int64]:
+        """Return how often each row (n,) is taken, given their numbers in the shard; `labels` are those of the column of the groups."""
         hashes = document_hashes(source, identity, self._seed)
         places, other = self._places, len(self._places)
         if self._by is None or labels is None:
@@ -157,7 +175,10 @@ class ShardCuts:
             which = places_of(labels, list(places), places.get(NO_LABEL))
         limits = self._hashes[which]
         is_tied = (hashes == limits) & (rows < self._rows[which])
-        return pa.array(self._whole[which] | (hashes < limits) | is_tied)
+        times: npt.NDArray[np.int64] = self._epochs[which] + (
+            self._whole[which] | (hashes < limits) | is_tied
+        )
+        return times
 
 
 def _rows_before(cut: Cut, shard: str) -> int:

@@ -91,10 +91,7 @@ class TextFindings:
     @property
     def spelled(self) -> SpellingRecord | UnsetType:
         """What the record beside the output says of special tokens in texts."""
-        if self._in_text == "encode":
-            return SpellingRecord(self._in_text)
-        found = self._counts[SPELLED] + self._counts[REFUSED]
-        return SpellingRecord(self._in_text, found) if found or self._in_text == "refuse" else UNSET
+        return spelling_of(self._in_text, self._counts[SPELLED] + self._counts[REFUSED])
 
     @property
     def lossy(self) -> int:
@@ -105,3 +102,10 @@ class TextFindings:
     def info(self) -> Mapping[str, Any]:
         """The first documents of each kind by shard, row and what was found, for the record."""
         return {"findings": dict(self._places)} if self._places else {}
+
+
+def spelling_of(in_text: InText, documents: int) -> SpellingRecord | UnsetType:
+    """Return what the record beside an output says of special tokens in texts, where so many documents spell some out."""
+    if in_text == "encode":
+        return SpellingRecord(in_text)
+    return SpellingRecord(in_text, documents) if documents or in_text == "refuse" else UNSET

@@ -5,6 +5,8 @@ name. Members cost +0.01 % in size and make the file readable in parts. zstd fra
 nature, so that a reader finds damage. The cut depends on the bytes alone, never on batches.
 """
 
+import bz2
+import lzma
 from collections.abc import Callable
 
 import numpy as np
@@ -61,15 +63,33 @@ _COMPRESS: dict[FileFormat, Callable[[memoryview], Parts]] = {
 }
 
 
+_NO_END = 1 << 60
+"""Bytes of text that no file has."""
+
+_ONLY_KEPT: dict[str, Callable[[memoryview], Parts]] = {
+    ".bz2": lambda data: (bz2.compress(data),),
+    ".xz": lambda data: (lzma.compress(data),),
+}
+"""Compressions of files that are written again and keep their names; no new one has them."""
+
+
 class JsonlWriter(FileWriter):
-    """Writes one file of JSON lines; the suffix decides between gzip, zstd and plain, and a member ends after `member_bytes` of text at most."""
+    """Writes one file of JSON lines; the suffix decides between gzip, zstd and plain, and a member ends after `member_bytes` of text at most, or
+    with the file if it is `whole`.
+    """
 
     def __init__(
-        self, root: str, path: str, member_bytes: int | None = None, publish: Publish = publish
+        self,
+        root: str,
+        path: str,
+        member_bytes: int | None = None,
+        publish: Publish = publish,
+        *,
+        whole: bool = False,
     ) -> None:
         super().__init__(root, path, publish)
-        self._member_bytes = min(member_bytes or MEMBER_BYTES, MEMBER_BYTES)
-        self._compress = _COMPRESS[format_of(path)]
+        self._member_bytes = _NO_END if whole else min(member_bytes or MEMBER_BYTES, MEMBER_BYTES)
+        self._compress = _ONLY_KEPT.get(path[path.rfind(".") :]) or _COMPRESS[format_of(path)]
         self._waiting = np.empty(_FIRST_ROOM, np.uint8)  # the first `_size` bytes of it
         self._size = 0
         self._waiting_rows = 0

@@ -31,12 +31,10 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.base import TableFile
 from dolma_dask.sinks.jsonl import MEMBER_BYTES, gzip_member
 from dolma_dask.sinks.ragged import RaggedWriter, StagedItems, StagedWriter, TokenWriter, shard_record
+from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Tokens
-
-PATH = "path"
-"""Column with the shard of each document, where a file has documents of several."""
 
 
 class DolmaWriter(StagedWriter):

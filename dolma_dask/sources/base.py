@@ -126,7 +126,6 @@ class BlockBuilder:
 def finish(stored: StoredFile, path: str, inputs: list[InputRecord] | None) -> None:
     """Read what is left of a file for its checksum, refuse it if it was written meanwhile, and add its record to `inputs` if there is such a list."""
     if inputs is not None:
-        while stored.read():
-            pass
+        stored.hash_rest()
         inputs.append(stored.record(path))
     stored.check_unchanged()

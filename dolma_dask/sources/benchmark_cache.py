@@ -1,14 +1,13 @@
 """Benchmarks that were read once, in the user's cache folder.
 
 The n-grams of all items are one file, named by a digest of what they were made of: made once on a machine, atomically, and mapped by all of its processes, which share the memory. Where
-nothing can be written each process makes its own. A file that nobody has opened for `KEPT_DAYS` is removed when another one is made.
+nothing can be written each process makes its own.
 """
 
 import mmap
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from msgspec import Struct
 
 from dolma_dask.errors import StoreError
 from dolma_dask.io.publish import publish
+from dolma_dask.io.user_cache import cache_folder, locked, remove_old
 from dolma_dask.taggers.contamination import Benchmarks
 from dolma_dask.text.ngram_table import NgramTable
 
 STORED_VERSION = 2
 """Raised whenever the file has another form."""
-
-KEPT_DAYS = 30
 
 _MAGIC = b"dolma_dask ngrams\n"
 _ALIGNED = 64
@@ -34,41 +32,20 @@ _ALIGNED = 64
 
 def from_cache(digest: str, make: Callable[[], Benchmarks]) -> Benchmarks:
     """Return the benchmarks of this digest from the cache, where they are put if they are not there."""
-    made: Benchmarks | None = None
-    with suppress(
-        OSError, RuntimeError, StoreError
-    ):  # nobody's home, or one that is full or cannot be written
-        base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-        path = Path(base) / "dolma_dask" / "benchmarks" / f"{digest}.ngrams"
-        if known := _mapped(path):
+    try:
+        path = cache_folder("benchmarks") / f"{digest}.ngrams"
+    except RuntimeError:  # nobody's home
+        return make()
+    if known := _mapped(path):
+        return known
+    with locked(path):
+        if known := _mapped(path):  # another process has made it meanwhile
             return known
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
-            if known := _mapped(path):  # another process has made it meanwhile
-                return known
-            made = make()
-            _remove_old(path.parent)
+        made = make()
+        with suppress(OSError, StoreError):  # a disk that is full, or not to be written to
+            remove_old(path.parent)
             _write(path, made)
-            return _mapped(path) or made
-    return made or make()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes of this machine from making the same file; where locks do not work each makes it."""
-    with path.with_suffix(".lock").open("a") as lock:
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _remove_old(folder: Path) -> None:
-    for path in folder.iterdir():
-        with suppress(OSError):
-            if path.stat().st_mtime < time.time() - KEPT_DAYS * 86_400:
-                path.unlink()
+        return _mapped(path) or made
 
 
 def _write(path: Path, made: Benchmarks) -> None:

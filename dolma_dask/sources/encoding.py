@@ -259,7 +259,7 @@ def decode_page(
     if encoding not in (None, AUTO) or mark_of(data) is not None or is_wide:
         decoder = Decoder(AUTO if encoding is None else encoding)
         return PageText(decoder.text(data), decoder.found, 0)
-    known = [found for name in names if (found := _on_pages(name))]
+    known = [found for name in names if (found := on_pages(name))]
     for name in dict.fromkeys((*known, UTF_8)):
         with suppress(ValueError):
             text = codecs.getincrementaldecoder(name)().decode(data, not is_cut)
@@ -274,7 +274,7 @@ def decode_page(
 
 
 @lru_cache(1024)  # pages may call them anything
-def _on_pages(name: str) -> str:
+def on_pages(name: str) -> str:
     """Return the encoding that a page or server means by a name; empty if that is none."""
     try:
         found = codecs.lookup(_AS_BROWSERS.get(name, name))

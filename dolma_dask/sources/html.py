@@ -5,10 +5,10 @@ import re
 import msgspec
 
 from dolma_dask.sources.documents import Record
-from dolma_dask.sources.encoding import WESTERN, Decoder, known_encoding, mark_of
+from dolma_dask.sources.encoding import Decoder, known_encoding, mark_of, on_pages
 from dolma_dask.sources.pages import Pages
 
-_DECLARED = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+_DECLARED = re.compile(rb"""<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""", re.IGNORECASE)
 _HEAD_BYTES = 4096
 
 _encode = msgspec.json.Encoder().encode
@@ -33,13 +33,12 @@ def declared_encoding(data: bytes) -> str:
 
 
 def _decoded(data: bytes, decoder: Decoder) -> str:
-    name = declared_encoding(data)
+    name = on_pages(declared_encoding(data))
     if not name or decoder.found or mark_of(data) is not None:
         return decoder.text(data)
-    name = WESTERN if name in ("iso-8859-1", "latin1", "us-ascii", "ascii") else name  # as browsers do
     try:
         text = data.decode(name)
         decoder.found = known_encoding(name) or ""
-    except (LookupError, ValueError):
+    except ValueError:
         return decoder.text(data)
     return text

@@ -41,7 +41,7 @@ _NO_TYPES = ("", "unk", "application/octet-stream", "application/unknown")
 """What servers say that do not know."""
 
 _MIME = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,60}", re.ASCII)
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE | re.ASCII)
+_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([\w.:-]+)", re.IGNORECASE | re.ASCII)
 _LOOKS_LIKE_PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|title|meta)\b", re.IGNORECASE
 )

@@ -76,6 +76,12 @@ def half_at(ir: Any, builder: Any, address: Any) -> Any:
     return builder.zext(_load(ir, builder, address, ir.IntType(32)), ir.IntType(64))
 
 
+@operation(int, int)
+def short_at(ir: Any, builder: Any, address: Any) -> Any:
+    """Two bytes at `address` as a little-endian number."""
+    return builder.zext(_load(ir, builder, address, ir.IntType(16)), ir.IntType(64))
+
+
 @operation(type(None), int, int)
 def put_byte(ir: Any, builder: Any, address: Any, byte: Any) -> None:
     """Store the low eight bits of `byte`."""

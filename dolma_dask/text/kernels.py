@@ -4,9 +4,9 @@ Kernels hold no Python objects and allocate nothing, so reference counting is sw
 adds an atomic increment and decrement around inner calls, which made word scanning three times slower. A kernel must
 therefore get its scratch memory from its caller, and must not make arrays or slices of arrays.
 
-numba (0.15 CPU-seconds to import) is loaded when the first kernel is called: a command with nothing to do never needs it. So kernels and
-machine operations are declared with the decorators of this module and never with numba's. Machine code on disk is loaded without what only
-compiling needs: numba's typing registries, another 0.2 CPU-seconds, for which it also imports scipy.
+numba (0.15 CPU-seconds to import) is loaded when a kernel is called whose machine code is not on disk, or not for arguments of these types: so kernels and
+machine operations are declared with the decorators of this module and never with numba's. `machine_code` links what is on disk. Where it cannot, numba
+loads the code without what only compiling needs: its typing registries, another 0.2 CPU-seconds, for which it also imports scipy.
 
 numba looks only at the file of the outermost kernel when it decides whether its cached machine code is still good.
 After a change to a function that kernels in other files call, remove the ``__pycache__`` folders.
@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask import metering
+from dolma_dask.text import machine_code
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +43,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` on its first call, keep the machine code on disk, run without the GIL. For Python and for other kernels;
     ``.py_func`` is `function`, ``.compiled`` the numba dispatcher.
     """
-    return cast(Callable[P, R], _Lazy(function, _dispatcher))
+    return cast(Callable[P, R], _Kernel(function, _dispatcher))
 
 
 def operation(result: type[R], *arguments: type) -> Callable[[Callable[..., Any]], Callable[..., R]]:
@@ -50,7 +51,9 @@ def operation(result: type[R], *arguments: type) -> Callable[[Callable[..., Any]
 
     Types are int (64 bits), numpy.uint64 or float; a result may be None's type, an argument numpy.ndarray.
     """
-    return lambda emit: _Lazy(emit, lambda function: _intrinsic(function, result, arguments))
+    return lambda emit: cast(
+        Callable[..., R], _Lazy(emit, lambda function: _intrinsic(function, result, arguments))
+    )
 
 
 _NUMBA_NAMES = {int: "int64", np.uint64: "uint64", float: "float64", type(None): "void"}
@@ -60,7 +63,7 @@ class _Lazy:
     """A numba object that is made when it is first called, or first compiled into another kernel."""
 
     def __init__(self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]) -> None:
-        update_wrapper(self, function)
+        update_wrapper(cast(Any, self), function)
         self.py_func, self._make = function, make
         self._made: Any = None
 
@@ -74,9 +77,6 @@ class _Lazy:
                 self._made = self._made or self._make(self.py_func)
         return self._made
 
-    def __call__(self, *args: Any) -> Any:
-        return self.compiled(*args)
-
     @property
     def _numba_type_(self) -> Any:
         """Type of this global for numba, which asks for it when it compiles a kernel that uses it."""
@@ -88,6 +88,34 @@ class _Lazy:
 
     def __reduce__(self) -> str:
         return str(self.py_func.__qualname__)
+
+
+class _Kernel(_Lazy):
+    """A kernel: calls machine code that is kept, without numba, and numba's dispatcher for what is not; by types of arguments in `calls`."""
+
+    def __init__(self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]) -> None:
+        super().__init__(function, make)
+        self.calls: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        types = machine_code.types_of(args)
+        call = self.calls.get(types)
+        return self._first(types, args) if call is None else call(*args)
+
+    def _first(self, types: Any, args: tuple[Any, ...]) -> Any:
+        """Call it with types that are new to this process."""
+        if types is None:
+            return self.compiled(*args)
+        with _making:
+            call = self.calls.get(types) or machine_code.load(self.py_func, types)
+            if call is not None:
+                self.calls[types] = call
+        if call is not None:
+            return call(*args)
+        result = self.compiled(*args)
+        self.compiled.keep(types, args)
+        self.calls[types] = self.compiled
+        return result
 
 
 _making = threading.RLock()
@@ -106,7 +134,15 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
         with global_compiler_lock, cache:
             return compile_or_load(types)
 
-    compiled.compile = compile_once
+    def keep(types: Any, args: tuple[Any, ...]) -> None:
+        given = tuple(map(numba.typeof, args))
+        found = compiled.overloads.get(given)
+        payload = found and cache.payload(given, found.target_context)
+        if payload:
+            with _making:
+                machine_code.keep(function, types, payload, Path(cache.cache_path))
+
+    compiled.compile, compiled.keep = compile_once, keep
     return compiled
 
 
@@ -144,6 +180,15 @@ def _cache_class() -> Any:
 
         def __exit__(self, *_: object) -> None:
             self._attempt.close()
+
+        def payload(self, types: Any, target_context: Any) -> Any:
+            """Return what is kept of a kernel for some types; None if nothing is."""
+            key = self._index_key(types, target_context.codegen())  # type: ignore[no-untyped-call]
+            for place in self._places:
+                with suppress(OSError):
+                    if (found := place.load(key)) is not None:  # type: ignore[no-untyped-call]
+                        return found
+            return None
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             rtsys.initialize(target_context)

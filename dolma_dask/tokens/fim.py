@@ -101,6 +101,7 @@ class FimRows(Struct, frozen=True):
     rows: Int32s  # (n, 3, L) ids, loss mask, labels
     pads: Int64s  # (n,) positions of the ids that are padding; the end before it predicts nothing, so one more has mask 0
     removed: Int64s  # (n,) tokens that were taken out because the row had become too long
+    pieces: Int64s  # (m, 3) row of each piece, where it began among the ids of the row, and how many tokens it has become
 
 
 def fim_rows(
@@ -111,26 +112,41 @@ def fim_rows(
     Where special tokens alone would fill more than a row, it stays as it is.
     """
     split = [split_at_ends(row[:size], fim.eos) for row, size in zip(ids, filled, strict=True)]
-    pieces = iter(_permute(split, first_row, engine, fim, draw))
+    pieces = iter(_permute([own for own, _ in split], first_row, engine, fim, draw))
     rows = np.full((len(ids), 3, ids.shape[1]), fim.pad, np.int32)
     pads, removed = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
-    for number, own in enumerate(split):
+    places = [np.empty((0, 3), np.int64)]
+    for number, (own, begins) in enumerate(split):
         made = [next(pieces) for _ in own]
         removed[number] = _shorten(made, ids.shape[1] + 1, fim)
-        stays = removed[number] < 0
-        parts = (
-            [ids[number, : filled[number]], [fim.eos]]
-            if stays
-            else chain(*(one.laid_out(fim) for one in made))
-        )
-        pads[number] = _write(np.concatenate([np.asarray(part, np.int32) for part in parts]), rows[number])
-    return FimRows(rows, pads, np.maximum(removed, 0))
+        if removed[number] < 0:
+            begins, parts = _as_it_is(ids[number, : filled[number]], fim.eos)
+        else:
+            parts = [one.laid_out(fim) for one in made]
+        pads[number] = _write(np.concatenate(parts), rows[number])
+        sizes = [part.size for part in parts]
+        places.append(np.stack([np.full(len(begins), number), begins, sizes], axis=1))
+    return FimRows(rows, pads, np.maximum(removed, 0), np.concatenate(places))
 
 
-def split_at_ends(ids: Int32s, eos: int) -> list[Int32s]:
-    """Split the ids of a row at ends of documents, which are left out, as are pieces of nothing but the last."""
-    *ended, last = np.split(ids, np.flatnonzero(ids == eos) + 1)
-    return [*(piece[:-1] for piece in ended if piece.size > 1), last]
+def split_at_ends(ids: Int32s, eos: int) -> tuple[list[Int32s], Int64s]:
+    """Split the ids of a row at ends of documents, which are left out, as are pieces of nothing but the last; return also where each piece begins."""
+    begins, (*ended, last) = _split(ids, eos)
+    kept = [piece.size > 1 for piece in ended]
+    pieces = [*(piece[:-1] for piece in ended if piece.size > 1), last]
+    return pieces, begins[np.array([*kept, True])]
+
+
+def _split(ids: Int32s, eos: int) -> tuple[Int64s, list[Int32s]]:
+    """Split ids behind ends of documents; the last piece has no end."""
+    ends = np.flatnonzero(ids == eos) + 1
+    return np.concatenate([np.zeros(1, np.int64), ends]), np.split(ids, ends)
+
+
+def _as_it_is(ids: Int32s, eos: int) -> tuple[Int64s, list[Int32s]]:
+    """Return where the pieces of a row that stays begin, and their ids, with an end behind the last."""
+    begins, pieces = _split(ids, eos)
+    return begins, [*pieces[:-1], np.append(pieces[-1], np.int32(eos))]
 
 
 class _Piece(Struct):
@@ -141,8 +157,11 @@ class _Piece(Struct):
     middle: Ids
     cut: Cut | None
 
-    def laid_out(self, fim: Fim) -> Iterator[Ids | list[int]]:
-        """Yield the ids of the piece with the special tokens around them."""
+    def laid_out(self, fim: Fim) -> Int32s:
+        """Return the ids of the piece with the special tokens around them."""
+        return np.concatenate([np.asarray(part, np.int32) for part in self._parts(fim)])
+
+    def _parts(self, fim: Fim) -> Iterator[Ids | list[int]]:
         yield [] if fim.bos is None else [fim.bos]
         if self.cut is None:
             yield self.suffix

@@ -89,6 +89,8 @@ class LmRecipe(Struct, frozen=True):
             normalized_bytes=text_bytes(clean),
         )
         tokens = self._end(self._cut(clean))
+        if self.skips_empty:
+            tokens = replace(tokens, owners=rows)
         found = tuple(replace(one, row=int(rows[one.row])) for one in tokens.findings)
         spelled, lossy = (sum(one.kind == kind for one in found) for kind in (SPELLED, LOST))
         return replace(tokens, findings=found), replace(counts, spelled=spelled, lossy=lossy)
@@ -143,7 +145,7 @@ class SequenceRecipe(LmRecipe, frozen=True):
             ]
             ids = tokens.ids[np.repeat(kept, tokens.lengths)]
             lengths = np.where(kept, tokens.lengths, 0).astype(np.int32)
-            tokens = Tokens(ids, lengths, (*tokens.findings, *left_out))
+            tokens = Tokens(ids, lengths, (*tokens.findings, *left_out), tokens.owners)
         return short_documents(tokens, self.short_seq_prob, self.seed, self.length), counts
 
 

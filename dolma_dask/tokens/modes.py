@@ -22,6 +22,7 @@ from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.filling import fill_rows
 from dolma_dask.tokens.packing import Int32s, Int64s, Rows, Segments, Tail, document_segments
+from dolma_dask.tokens.segments import Bounds, Placed, placed_runs, side_by_side
 from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
 from dolma_dask.tokens.shown_text import count_text
 from dolma_dask.tokens.specials import Specials
@@ -61,8 +62,9 @@ class Recipe(Protocol):
 class Filler(Protocol):
     """Makes rows, batch after batch from a first one on."""
 
-    def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
-        """Return rows (n, channels, length), and what was counted in each (n, 5 or 6): see `RowCounts.of`."""
+    def __call__(self, words: Int32s, rows: Rows, bounds: Bounds) -> tuple[NDArray[np.int32], Int64s, Placed]:
+        """Return rows (n, channels, length), what was counted in each (n, 5 or 6; see `RowCounts.of`), and where sequences of the words, which lie within
+        `bounds`, stand in them."""
         ...
 
 
@@ -168,6 +170,10 @@ class Mode(Struct, frozen=True):
         bins = self.bins(segments.sizes - 1)
         return Rows(Segments(segments.starts[bins.order], segments.sizes[bins.order]), bins.bounds)
 
+    def firsts(self, rows: Rows) -> Int64s:
+        """Return the positions (n_segments,) at which the segments of rows begin."""
+        return np.zeros(len(rows.segments), np.int64) if self.packing is None else side_by_side(rows)
+
     def filler(self, first_row: int) -> Filler:
         """Return what makes the rows from one on, by its number among all."""
         return RowFiller(self, first_row)
@@ -182,19 +188,22 @@ class RowFiller:
         is_cut = mode.short_seq_prob > 0 and mode.packing is None
         self._sizes = draw(first_row, mode.short_seq_prob, mode.seed, mode.length) if is_cut else None
 
-    def __call__(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+    def __call__(self, words: Int32s, rows: Rows, bounds: Bounds) -> tuple[NDArray[np.int32], Int64s, Placed]:
         segments = rows.segments
         if self._sizes is not None:
             segments = Segments(segments.starts, np.minimum(segments.sizes, self._sizes(len(rows))))
-        made, counts = self.make(words, Rows(segments, rows.bounds))
+            rows = Rows(segments, rows.bounds)
+        placed = placed_runs(rows, self.mode.firsts(rows), bounds)
+        made, counts, placed = self.make(words, rows, placed)
         self.row += len(rows)
         shown = [count_text(self.mode.engine, made[:, at]) for at in self.mode.ids]
-        return made, np.concatenate([counts[:, :3], sum(shown), counts[:, 3:]], axis=1)
+        return made, np.concatenate([counts[:, :3], sum(shown), counts[:, 3:]], axis=1), placed
 
-    def make(self, words: Int32s, rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
-        """Return the next rows, and in each (n, 3 or 4) padding, positions for the loss, ends of documents and tokens that were taken out."""
+    def make(self, words: Int32s, rows: Rows, placed: Placed) -> tuple[NDArray[np.int32], Int64s, Placed]:
+        """Return the next rows, in each (n, 3 or 4) padding, positions for the loss, ends of documents and tokens that were taken out, and
+        where sequences stand: as it was given, unless tokens change places."""
         mode = self.mode
-        return fill_rows(
+        made, counts = fill_rows(
             words,
             rows,
             (len(mode.features), mode.length),
@@ -203,3 +212,4 @@ class RowFiller:
             inverted_mask=mode.inverted_mask,
             shows_last=mode.shows_last,
         )
+        return made, counts, placed

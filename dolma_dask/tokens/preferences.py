@@ -157,7 +157,7 @@ class PreferenceRecipe(Struct, frozen=True):
             words += [self._words(prompt, answer) for prompt, answer in fitting]
             cut += [Finding(row, TRUNCATED, what)] if what else []
         found = [*read.findings, *texts.findings, *sides.findings, *cut, *findings_of(parts, texts.rows)]
-        tokens = joined(words, found)
+        tokens = replace(joined(words, found), owners=np.repeat(np.array(sides.rows, np.int64), 2))
         return tokens, with_findings(replace(counts, documents=len(sides.made)), tokens.findings)
 
     def _texts(self, read: Readings[Dialogues]) -> tuple[Readings[Texts], TextCounts]:

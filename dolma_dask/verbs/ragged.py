@@ -50,6 +50,14 @@ class RaggedOptions(ArrayOptions, FileOptions):
         ),
     ] = None
 
+    def check(self) -> None:
+        """Refuse the seed of an order that is not drawn."""
+        super().check()
+        if self.seed and not self.shuffle:
+            raise UsageError(
+                f"seed={self.seed} without `shuffle`; expected both, since documents are in the order of their shards otherwise."
+            )
+
     def output(self, to: str) -> RaggedOutput:
         """See `ArrayOptions`."""
         has_ids = "id" in FORMATS[self.format].columns

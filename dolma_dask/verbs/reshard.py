@@ -6,12 +6,14 @@ more. Memory: a few MB.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import floor
 from typing import Annotated, ClassVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from msgspec import Struct
 
@@ -19,13 +21,16 @@ from dolma_dask import engine
 from dolma_dask.display import counted
 from dolma_dask.engine import Input, Plan, Task, Unit, grouped
 from dolma_dask.errors import CorruptFileError, UsageError
-from dolma_dask.formats.token_files import FORMATS, quoted
+from dolma_dask.formats.segments import segments_path
+from dolma_dask.formats.token_files import FORMATS, dolma_rows
 from dolma_dask.io import files
 from dolma_dask.io.decompress import read_pieces
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.io.stored import PieceReader, StoredFile
+from dolma_dask.io.stream import BLOCK_BYTES
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import OUTPUT, Opt, without_empty, words_of
 from dolma_dask.options.command import command
@@ -33,9 +38,10 @@ from dolma_dask.options.groups import RunOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, MAX_FILES
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import MEMBER_BYTES, gzip_member
-from dolma_dask.text.columns import string_parts
+from dolma_dask.sinks.segments import SegmentsWriter
+from dolma_dask.text.columns import integers, string_parts
 
-VERSION = 1
+VERSION = 2
 """Raised whenever other bytes are written for the same files and options."""
 
 IDS, TABLE = FORMATS["dolma"].data, ".csv.gz"
@@ -64,7 +70,9 @@ class ReshardOptions(RunOptions):
         int | None,
         Opt("Number of files, of about the same size, in place of `max_size`.", min=1, max=MAX_FILES),
     ] = None
-    seed: Annotated[int, Opt("Seed of the samples.", min=0, max=2**64 - 1)] = 42
+    seed: Annotated[
+        int, Opt("Seed of the samples; rates that are whole numbers draw none.", min=0, max=2**64 - 1)
+    ] = 42
 
     def check(self) -> None:
         """Refuse two ways to cut files."""
@@ -118,7 +126,7 @@ def reshard(
         writes=("",),
         origin=next(iter(rates)),
         all_units=frozenset(names),
-        beside=frozenset(_table_of(name) for name in names),
+        beside=frozenset(other for name in names for other in (_table_of(name), segments_path(name))),
         reads=(IDS, TABLE),
         notes=tuple(_notes(copies, rates, groups, options.shards)),
     )
@@ -132,6 +140,9 @@ def _notes(
     shards: int | None,
 ) -> Iterator[str]:
     yield f"{counted(len(copies), 'file')} of {counted(len(rates), 'source')} joined to {len(groups):,}"
+    without = sum(pair.segments is None for pair, _ in copies)
+    if without:
+        yield f"{counted(without, 'file')} without segments: nothing tells of which documents the files are made that hold them"
     if shards is not None and len(groups) < shards:
         yield f"{counted(len(groups), 'file')} in place of {shards:,} (shards): files are joined whole, and no more of them are taken at these rates"
 
@@ -140,10 +151,16 @@ def _notes(
 
 
 class Pair(Struct, frozen=True):
-    """A file of ids and its table, by their names in this run: the number of the source and the path below it."""
+    """A file of ids, its table and its segments, by their names in this run: the number of the source and the path below it."""
 
     ids: Input
     table: Input
+    segments: Input | None = None  # the toolkit writes none
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Files that are read."""
+        return tuple(filter(None, (self.ids, self.table, self.segments)))
 
     @property
     def name(self) -> str:
@@ -161,7 +178,9 @@ def _rates(sources: Sequence[str], rates: Sequence[float]) -> dict[str, float]:
     for source, rate in zip(sources, rates or [1.0] * len(sources), strict=True):
         url = files.normalize(source)
         if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < MAX_FILES:
-            raise UsageError(f"rates: {rate!r} of {source}; expected a number above 0, such as 0.5 or 2.")
+            raise UsageError(
+                f"rates: {rate!r} of {source}; expected a number above 0 and below {MAX_FILES:,}, such as 0.5 or 2."
+            )
         if url in known:
             raise UsageError(
                 f"sources: {source} is given twice; expected each once, with the sum of its rates."
@@ -211,10 +230,7 @@ def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair,
         raise UsageError(
             f"{source} has {found}; expected pairs of {IDS} and {TABLE}, as ragged --format dolma and the Dolma toolkit's tokens write them."
         )
-    pairs = [
-        Pair(_input(number, source, info), _input(number, source, listed[_table_of(info.path)]))
-        for info in ids
-    ]
+    pairs = [_pair(number, source, info, listed) for info in ids]
     times = floor(rate)
     more = max(1, round((rate - times) * len(pairs))) if rate > times else 0
     drawn = sorted(pairs, key=lambda pair: (xxhash.xxh64_intdigest(pair.name.encode(), seed), pair.name))[
@@ -222,6 +238,12 @@ def _taken(number: int, source: str, rate: float, seed: int) -> list[tuple[Pair,
     ]
     names = {pair.name for pair in drawn}
     return [(pair, count) for pair in pairs if (count := times + (pair.name in names))]
+
+
+def _pair(number: int, source: str, ids: FileInfo, listed: Mapping[str, FileInfo]) -> Pair:
+    table, segments = listed[_table_of(ids.path)], listed.get(segments_path(ids.path))
+    read = [_input(number, source, info) for info in (ids, table, segments) if info is not None]
+    return Pair(*read)
 
 
 def _input(number: int, source: str, info: FileInfo) -> Input:
@@ -246,19 +268,21 @@ def _by_number(copies: Sequence[tuple[Pair, int]], number: int) -> list[list[Pai
         raise UsageError(
             f"shards={number}, and a file is taken {most} times; expected {most} or more, since no file holds two copies, or a lower rate."
         )
-    groups, sizes = [list[Pair]() for _ in range(number)], [0] * number
+    groups = [list[Pair]() for _ in range(number)]
+    smallest = [(0, 0, at) for at in range(number)]  # a heap: bytes and files of each
     for pair, count in sorted(copies, key=lambda one: (-one[0].ids.info.bytes, one[0].name)):
-        for place in sorted(range(number), key=lambda at: (sizes[at], len(groups[at]), at))[:count]:
-            groups[place].append(pair)
-            sizes[place] += pair.ids.info.bytes
+        for size, taken, at in [heappop(smallest) for _ in range(count)]:
+            groups[at].append(pair)
+            heappush(smallest, (size + pair.ids.info.bytes, taken + 1, at))
     return [group for group in groups if group]
 
 
 def _item_bytes(pairs: Iterable[Pair]) -> int:
-    """Return the bytes of an id, as the first file that has documents shows them."""
+    """Return the bytes of an id, as the first file that has documents, and as many ids as its table says, shows them."""
     for pair in pairs:
-        if pair.ids.info.bytes and (last := _tokens_of(pair.table)):
-            return pair.ids.info.bytes // last
+        size, tokens = pair.ids.info.bytes, _tokens_of(pair.table) if pair.ids.info.bytes else 0
+        if tokens and size in (2 * tokens, 4 * tokens):
+            return size // tokens
     return 2
 
 
@@ -269,7 +293,7 @@ def _tokens_of(table: Input) -> int:
 
 def _task(number: int, group: Sequence[Pair], item: int) -> Task:
     key = work_key("reshard", VERSION, {"of": [pair.name for pair in group], "item": item})
-    inputs = tuple(one for pair in group for one in (pair.ids, pair.table))
+    inputs = tuple(one for pair in group for one in pair.inputs)
     return Task(f"{number:06d}", (Unit(f"{number:06d}{IDS}", key),), inputs, tuple(group))
 
 
@@ -288,20 +312,25 @@ class JoinFiles(Struct, frozen=True):
         pairs: tuple[Pair, ...] = task.work
         name, inputs, rows, tokens = task.unit.name, list[InputRecord](), 0, 0
         files.remove(files.join(self.root, name))
+        segments = SegmentsWriter(self.root, name) if all(pair.segments for pair in pairs) else None
         with (
             publish(files.join(self.root, name)) as ids,  # ends last
             publish(files.join(self.root, _table_of(name))) as table,
+            segments or nullcontext(),
         ):
             out = _Lines(table)
             for pair in pairs:
                 inputs.append(_copy(pair.ids, ids))
                 count, read = self._add_table(pair, out, tokens)
                 inputs.append(read)
+                if segments is not None and pair.segments is not None:
+                    inputs.append(_add_segments(pair.segments, segments, rows))
                 rows, tokens = rows + count, ids.bytes // self.item
             out.finish()
         written = [
             FileRecord(name, ids.bytes, ids.checksum, rows),
             FileRecord(_table_of(name), table.bytes, table.checksum, rows),
+            *([segments.record] if segments is not None else []),
         ]
         counts = {"documents_out": rows, "tokens": tokens, "bytes_out": ids.bytes + table.bytes}
         return [task.record(written, inputs, rows, counts=counts)]
@@ -313,11 +342,20 @@ class JoinFiles(Struct, frozen=True):
             starts, ends = (batch.column(name).to_numpy() for name in ("start", "end"))
             if starts[0] != end or (starts[1:] != ends[:-1]).any():
                 raise _unlike(pair, "documents that do not follow each other")
-            out.write(_lines(batch, shift))
+            sizes, lines = (ends - starts).astype(np.int32), batch.column("loc").to_numpy() - 1
+            out.write(dolma_rows(batch.column("id"), sizes, shift + end, batch.column("src"), lines))
             rows, end = rows + batch.num_rows, int(ends[-1])
         if end * self.item != pair.ids.info.bytes:
             raise _unlike(pair, f"{end:,} tokens")
         return rows, _read_whole(stored, pair.table)
+
+
+def _add_segments(source: Input, out: SegmentsWriter, shift: int) -> InputRecord:
+    """Append segments, with all rows shifted."""
+    with open_parquet(source.url) as file:
+        for batch in read_batches(source.url, file, None, BLOCK_BYTES):
+            out.write([integers(batch.column("row").to_numpy() + shift), *batch.columns[1:]])
+    return _read_whole(StoredFile(source.url), source)
 
 
 def _unlike(pair: Pair, found: str) -> CorruptFileError:
@@ -362,7 +400,7 @@ def _rows(stored: StoredFile) -> Iterator[pa.RecordBatch]:
             pa.PythonFile(text, "r"),
             csv.ReadOptions(column_names=list(_COLUMNS)),
             csv.ParseOptions(newlines_in_values=True),
-            csv.ConvertOptions(column_types=_COLUMNS, strings_can_be_null=False),
+            csv.ConvertOptions(column_types=_COLUMNS, strings_can_be_null=False, null_values=[]),
         ) as reader:
             yield from (batch for batch in reader if batch.num_rows)
     except pa.ArrowInvalid as error:
@@ -371,16 +409,6 @@ def _rows(stored: StoredFile) -> Iterator[pa.RecordBatch]:
                 f"{stored.url} is no table of documents: {error}; expected lines of start, end, id, source file and line.",
                 url=stored.url,
             ) from error
-
-
-def _lines(batch: pa.RecordBatch, shift: int) -> pa.LargeStringArray:
-    """Return the lines of some documents, with their places shifted."""
-    numbers = (pc.add(batch.column(name), shift) for name in ("start", "end"))
-    fields = [*numbers, quoted(batch.column("id")), quoted(batch.column("src")), batch.column("loc")]
-    texts = (field.cast(pa.large_string()) for field in fields)
-    line = pc.binary_join_element_wise(*texts, pa.scalar(",", pa.large_string()))
-    nothing, end = (pa.scalar(text, pa.large_string()) for text in ("", "\r\n"))
-    return pc.binary_join_element_wise(line, end, nothing)
 
 
 class _Lines:

@@ -176,6 +176,11 @@ class Verbs(VerbLaws):
         "packed": Case(f"mix WORLD/v0 --to WORLD/packed --where '{RULE}' --max-size 40000", ["packed"], others=["--max-size 120000", "--max-size 16000", "--format jsonl.zst"], asks=True, passes=True, replaces=False, repeats=True),
         "shuffled": Case(f"mix WORLD/v0 --to WORLD/shuffled --where '{RULE}' {SHUFFLE}", ["shuffled"], others=["--seed 4", "--max-size 120000", "--format jsonl.zst"], asks=True, passes=True, replaces=False),
         "downsampled": Case(f"mix WORLD/v0 --to WORLD/drawn --where '{RULE}' --downsample books=20000 web=0.3 --by source --unit bytes --shuffle --seed 3 --shards 5", ["drawn"], others=["--seed 4", "--shards 2", "--downsample 28000", "--unit documents"], asks=True, passes=True, replaces=False, repeats=True),
+        "budgeted": Case(
+            f"""mix WORLD/v0 --to WORLD/budgeted/v1 --where '{RULE}' --budget 'books=60% web=40%' --tokens 60K --max-epochs 4 --shuffle --seed 3 --max-size 40000"""
+            """ --ragged '{"to": "WORLD/budgeted/tokens", "tokenizer": "WORLD/tokenizer.json", "eos": 0}'""",
+            ["budgeted"], others=["--seed 4", "--tokens 50K", "--budget books=70% web=30%", "--max-size 120000"], asks=True, passes=True, replaces=False, repeats=True,
+        ),
         "ragged": Case(f"ragged WORLD/v0 WORLD/tokens {TOKENS} --eos '<|endoftext|>' --where '{BOOKS}'", ["tokens"], others=["--bos '<|endoftext|>'"], asks=True, redone=2),
         "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{BOOKS}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
         "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{BOOKS}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
@@ -189,6 +194,7 @@ class Verbs(VerbLaws):
         "pairs": Case(f"hdf5 WORLD/chat WORLD/answers {TOKENS} {PAIRS} Summarization", ["answers"], others=["--completion-prefix '<|endoftext|>'"], asks=True, passes=True, repeats=True),
         "dialogues": Case(f"hdf5 WORLD/chat WORLD/dialogues {TOKENS} {PAIRS} Summarization_VSL --packing modelzoo --max-chunk-size 2", ["dialogues"], others=["--max-chunk-size 4"], asks=True, passes=True, repeats=True),
         "preferences": Case(f"hdf5 WORLD/chat WORLD/preferences {TOKENS} {PREFERENCES} --shuffle", ["preferences"], others=["--max-prompt-length 40"], asks=True, passes=True, repeats=True),
+        "remove": Case("remove WORLD/takedown --ids WORLD/list.txt --reason request", ["takedown"], replaces=False, in_place=True),
         "mix to tokens": Case(
             f"""mix WORLD/v0 --to WORLD/mixed/v1 --ragged '{{"to": "WORLD/mixed/tokens", "tokenizer": "WORLD/tokenizer.json"}}'"""
             f""" --hdf5 '{{"to": "WORLD/mixed/rows", {ROWS}}}' --where '{BOOKS}' --dropped WORLD/mixed/dropped --dropped-documents""",
@@ -254,7 +260,10 @@ class Verbs(VerbLaws):
         assert run_here(["tag", f"{world}/chosen", "--taggers", "char_length_v1"]) == 0
         assert run_here(["sign", f"{world}/published", f"{world}/tables"]) == 0
         tokens = ["--tokenizer", f"{world}/tokenizer.json", "--format", "dolma"]
+        assert run_here(["tag", f"{world}/v0", "--taggers", "tokens", *tokens[:2]]) == 0
         assert run_here(["ragged", f"{world}/v0", f"{world}/parts", *tokens]) == 0
+
+        make_takedown(world)
 
     @classmethod
     def change(cls, world):
@@ -278,6 +287,24 @@ class Verbs(VerbLaws):
         for shard in ("0000/en_head", "0001/de_middle"):
             change(world / f"served/documents/2023-06/{shard}.json.gz")
         cls.tag(world)
+
+
+def make_takedown(world: Path) -> None:
+    """Make a root with a small dataset, attributes, another version, token files and rows of it."""
+    root = world / "takedown"
+    for name in ("2019-01/part_1.jsonl.gz", "plain.jsonl", "zst/a.jsonl.zst"):
+        place = root / "v0/documents" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(world / "v0/documents" / name, place)
+    tokens = ["--tokenizer", f"{world}/tokenizer.json"]
+    rows = ["--max-seq-length", "64", "--max-rows-per-file", "500"]
+    for words in (
+        ["tag", f"{root}/v0", "--taggers", "char_length_v1"],
+        ["mix", f"{root}/v0", "--to", f"{root}/v1", "--where", "length < 3000"],
+        ["ragged", f"{root}/v1", f"{root}/tokens", *tokens],
+        ["hdf5", f"{root}/v1", f"{root}/rows", *tokens, *rows],
+    ):
+        assert run_here(words) == 0
 
 
 def add_tokens(path: Path, names: list[str]) -> None:

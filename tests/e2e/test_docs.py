@@ -69,6 +69,7 @@ NOT_RUN = {
     "new_version.md": 3,
     "redpajama.md": 5,
     "thresholds.md": 1,
+    "training.md": 1,
     "tutorial.md": 2,
 }
 """Blocks that are not run, each with its reason above it."""
@@ -98,6 +99,18 @@ def test_blocks_that_are_not_run_are_counted():
     assert {name: number for name, number in found.items() if number} == NOT_RUN
     for page, test in RUN_ELSEWHERE.items():
         assert f"docs/{page}" in (ROOT / test).read_text()
+
+
+def test_the_loop_of_torch_gives_what_its_page_says(place, capsys):
+    pytest.importorskip("torch")
+    page = ROOT / "docs/training.md"
+    (loop,) = (one for one in blocks_of(page) if one.reason)
+    exec(loop.code, run_page(page))
+    shapes = capsys.readouterr().out.splitlines()
+    assert len(shapes) > 3
+    assert set(shapes) == {
+        str(dict.fromkeys(("input_ids", "labels", "segment_ids", "position_ids"), (4, 32)))
+    }
 
 
 def check_new_version(names):

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from s3_server import KEY, SECRET, Proxy, S3Server, find_rclone, kind_of, put_environment
 from s3fs import S3FileSystem
@@ -20,12 +21,16 @@ from small_world import RULE, TAGGERS, make_documents, make_raw, run_here
 
 import dolma_dask as dk
 from dolma_dask.engine.attempts import is_transient
-from dolma_dask.errors import StoreError
+from dolma_dask.errors import StoreError, UsageError
+from dolma_dask.formats.ragged import RaggedNames, TokenizerRecord
 from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
+from dolma_dask.questions.tracing import index as tracing
+from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.testing.commands import Command, WatchedFiles, wait_until
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
+from dolma_dask.tokens.encoding import Tokens
 
 pytestmark = [
     pytest.mark.e2e,
@@ -46,10 +51,13 @@ STEPS = {
     "ragged": "{root}/v1 {root}/tokens --tokenizer {local}/tokenizer.json --eos <|endoftext|>",
     "mix shuffled": "{root}/v0 --to {root}/shuffled --shuffle --seed 3",
     "mix drawn": "{root}/v0 --to {root}/drawn --downsample 0.5 --by source --unit bytes --shards 2",
+    "mix budgeted": "{root}/v0 --to {root}/budgeted --budget web=100% --max-epochs 2 --unit char_length_v1__char_length_v1__length",
     "hdf5": "{root}/v1 {root}/h5 --tokenizer {local}/tokenizer.json --eos <|endoftext|> --pad <|endoftext|> --max-seq-length 64",
     "mix to tokens": "{root}/v0 --to {root}/both/v1 --where {rule} "
     '--ragged {{"to":"{root}/both/tokens","tokenizer":"{root}/tokenizer.json"}} '
     '--hdf5 {{"to":"{root}/both/h5","tokenizer":"{root}/tokenizer.json","max_seq_length":64}}',
+    "ragged below": "{root}/takedown/v0 {root}/takedown/tokens --tokenizer {local}/tokenizer.json",
+    "remove": "{root}/takedown --ids {root}/list.txt --reason request",
     "report": "{root}/v1 --to {root}/page.html --tokens {root}/tokens",
 }
 """Each verb as a command, in the order in which they build on each other."""
@@ -74,6 +82,7 @@ def make_world(world: Path) -> None:
     for folder in world.glob("v0/documents/2019-0[4-7]"):
         folder.rmdir()
     (world / "list.txt").write_text("2019-01/part_1-5\nzst-7\nnobody\n")
+    shutil.copytree(world / "v0", world / "takedown/v0")
     words = (world / "v0/documents/plain.jsonl").read_text().split()[:5000]
     train_tokenizer(words, world / "tokenizer.json", 300)
 
@@ -201,6 +210,24 @@ def test_dataframes_and_bags(worlds, finished, reached):
     assert len(there) > 500
     rows = dk.read_bag("s3://same/v0", ["id"]).take(5, npartitions=-1)
     assert [row["id"] for row in rows] == list(here["id"][:5])
+
+
+def test_documents_are_traced_as_on_disk(worlds, finished, reached, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tracing._folder.cache_clear()
+    here, there = str(worlds.after), "s3://same"
+    ids = ("plain-7", "2019-01/part_1-5", "zst-7", "nobody")
+    local = dk.find(ids, here, scheduler="synchronous", progress=False)
+    stored = dk.find(ids, there, scheduler="synchronous", progress=False)
+    assert json.loads(json.dumps(stored.to_json()).replace(there, here)) == local.to_json()
+    places = [place for one in stored.ids for place in one.tokens]
+    assert places
+    for place in places:
+        shown = dk.trace(f"{place.folder}/{place.file}", place.row)
+        assert place.document in {part.document for part in shown.documents if part.state == "there"}
+    explained = [dk.explain(ids[1], f"{root}/v0", progress=False).to_json() for root in (here, there)]
+    assert json.loads(json.dumps(explained[1]).replace(there, here)) == explained[0]
+    tracing._folder.cache_clear()
 
 
 @pytest.mark.parametrize("step, files", [("convert", 4), ("dedupe", 3), ("mix", 3), ("download", 3)])
@@ -473,6 +500,50 @@ def test_credentials_are_nowhere_in_what_is_written_or_said(way, worlds, server,
     assert list(place.rglob("_journal/*/*.jsonl"))
     assert list(place.rglob("_quarantine/*/*"))
     assert_no_secrets(place, command.output)
+
+
+def test_token_shards_are_read_in_ranges_with_the_results_of_local_files(
+    server, through, tmp_path, monkeypatch
+):
+    """A second process asks for the listing and what it reads; neighbouring pieces come in one request."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    drawn, record = np.random.default_rng(0), TokenizerRecord("f" * 32, None, 60_000)
+    for number, documents in enumerate((4000, 0, 5000)):
+        lengths = drawn.integers(0, 400, documents).astype(np.int32)
+        tokens = Tokens(drawn.integers(0, 60_000, int(lengths.sum())), lengths)
+        with RaggedWriter(str(server.folder / "tokens/t"), RaggedNames(f"x.{number}-of-3"), record) as writer:
+            writer.write(tokens)
+    server.settle()
+    here = dk.open_ragged(server.folder / "tokens/t")
+    dk.open_ragged(through() and "s3://tokens/t")[0]
+    proxy = through()
+    there = dk.open_ragged("s3://tokens/t")
+    assert len(proxy.requests) <= 2
+    assert (len(there), there.tokens, there.fingerprint) == (len(here), here.tokens, here.fingerprint)
+    rows = drawn.integers(-len(here), len(here), 300)
+    for read in (
+        lambda data: data.__getitems__(rows),
+        lambda data: [data[int(row)] for row in rows[:20]],
+        lambda data: data[100:200],
+        lambda data: list(data.windows(1000)),
+        list,
+    ):
+        assert [one.tolist() for one in read(there)] == [one.tolist() for one in read(here)]
+    size = (server.folder / "tokens/t/x.0-of-3.data.npy").stat().st_size + there.tokens * 2
+    assert len(proxy.requests) < size / (1 << 18), "blocks of 256 KiB, and neighbouring ones at once"
+    for rows_of, order in itertools.product(("windows", "stream", "best_fit"), ("permuted", "blocks")):
+        options = {"rows": rows_of, "order": order, "eos": 7 if rows_of != "windows" else None}
+        both = (
+            dk.TokenDataset(root, 3000, **options) for root in ("s3://tokens/t", server.folder / "tokens/t")
+        )
+        remote, local = (
+            [{name: array.tobytes() for name, array in item.items()} for item in one] for one in both
+        )
+        assert remote == local
+    with pytest.raises(UsageError, match="neither a folder nor"):
+        dk.open_ragged("s3://tokens/nothing")
+    one = dk.open_ragged("s3://tokens/t/x.2-of-3.len.npy")
+    assert [ids.tolist() for ids in one[:50]] == [ids.tolist() for ids in here.shard(2)[:50]]
 
 
 def test_reports_hold_no_credentials(finished):

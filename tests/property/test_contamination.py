@@ -65,6 +65,7 @@ def test_words_stand_where_their_hashes_are_from(batch, skip):
     sizes=st.sampled_from([(2, 1), (3, 3), (4, 2), (13, 8)]),
 )
 @example(items=[["a B ab-c"]], batch=["a B ab c" + "=/" * 2_000], copied=0, sizes=(4, 2))
+@example(items=[["a b"], ["c d"]], batch=[f"a b{'-' * n}c d" for n in (16, 17)], copied=0, sizes=(2, 2))
 def test_tagger_finds_what_a_look_at_every_place_finds(items, batch, copied, sizes):
     if items and items[copied % len(items)]:
         batch = [*batch, f"{batch[0]} {items[copied % len(items)][0]} {batch[-1]}"]

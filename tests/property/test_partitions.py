@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from thorough import examples
 
 from dolma_dask.formats.attributes import AttributeColumn
-from dolma_dask.frames.cutting import Extent, ranges
+from dolma_dask.frames.cutting import ranges
 from dolma_dask.frames.dataframe import read_dataframe
 from dolma_dask.io.stored import Member
 from dolma_dask.journal import Journal, Record
+from dolma_dask.reading.entry_points import Extent
 from dolma_dask.sinks import jsonl
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.documents import open_writer

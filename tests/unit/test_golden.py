@@ -41,6 +41,7 @@ from dolma_dask.verbs.dedupe.fuzzy import job as dedupe_fuzzy
 from dolma_dask.verbs.dedupe.fuzzy.signatures import read_signatures
 from dolma_dask.verbs.dedupe.paragraphs import job as dedupe_paragraphs
 from dolma_dask.verbs.filter import job as filter_run
+from dolma_dask.verbs.mix import downsampling
 from dolma_dask.verbs.quantiles import job as quantile_run
 from dolma_dask.verbs.tag import output as tag
 from dolma_dask.verbs.transform import verb as transform
@@ -117,7 +118,7 @@ GOLDEN = {
         },
         digest="57e662a745a93e6ef592f1c987437b3c",
     ),
-    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 1}, digest="2bdac7b295d97cbb4b5bd9136861d11d"),
+    "hdf5": Golden(versions={"outputs.hdf5.job.VERSION": 2}, digest="2bdac7b295d97cbb4b5bd9136861d11d"),
     "convert function": Golden(
         versions={
             "verbs.convert.verb.VERSION": 2,
@@ -135,6 +136,14 @@ GOLDEN = {
         versions={"outputs.dropped.VERSION": 1, "reading.kept.transform.VERSION": 4},
         digest="3bf66b1440895e2a26c5e67e6a2897cb",
     ),
+    "mix budgeted": Golden(
+        versions={
+            "reading.kept.transform.VERSION": 4,
+            "outputs.cutting.PACKING_VERSION": 1,
+            "verbs.mix.downsampling.VERSION": 1,
+        },
+        digest="f43db80bfd7a3f2a7d6efe6480540dbc",
+    ),
     "mix packed": Golden(
         versions={"reading.kept.transform.VERSION": 4, "outputs.cutting.PACKING_VERSION": 1},
         digest="6619b9aecda8a39807e86173982acb26",
@@ -144,28 +153,28 @@ GOLDEN = {
         digest="d8993da1e5015e60682a5b87cedf7e7c",
     ),
     "ragged": Golden(
-        versions={"formats.token_files.FORMATS.numpy.version": 1, "formats.ragged.SIDECAR_VERSION": 1},
+        versions={"formats.token_files.FORMATS.numpy.version": 2, "formats.ragged.SIDECAR_VERSION": 1},
         digest="ded909763e8a4c2e3b2dd7c459810f34",
     ),
     "ragged datatrove": Golden(
-        versions={"formats.token_files.FORMATS.datatrove.version": 1},
+        versions={"formats.token_files.FORMATS.datatrove.version": 2},
         digest="4968ecb80326c5b3773a9c32a7162a65",
     ),
     "ragged dolma": Golden(
-        versions={"formats.token_files.FORMATS.dolma.version": 1}, digest="2af82a40bf2cf0a79cc3ef98e249abed"
+        versions={"formats.token_files.FORMATS.dolma.version": 2}, digest="2af82a40bf2cf0a79cc3ef98e249abed"
     ),
     "ragged mds": Golden(
-        versions={"formats.token_files.FORMATS.mds.version": 1}, digest="61fd040f6e12722cfb096115c230c458"
+        versions={"formats.token_files.FORMATS.mds.version": 2}, digest="61fd040f6e12722cfb096115c230c458"
     ),
     "ragged megatron": Golden(
-        versions={"formats.token_files.FORMATS.megatron.version": 1},
+        versions={"formats.token_files.FORMATS.megatron.version": 2},
         digest="18f5b4df3879c3792edfed18af1b969a",
     ),
     "ragged shuffled": Golden(
-        versions={"outputs.packed_tokens.VERSION": 1, "formats.token_files.FORMATS.dolma.version": 1},
-        digest="d6eb2a2cc083805a508d54b64f46f0c6",
+        versions={"outputs.packed_tokens.VERSION": 2, "formats.token_files.FORMATS.dolma.version": 2},
+        digest="238de8b2137125431bf775c89ad0f2cf",
     ),
-    "reshard": Golden(versions={"verbs.reshard.VERSION": 1}, digest="0d30100385892d72d248d2afdefac335"),
+    "reshard": Golden(versions={"verbs.reshard.VERSION": 2}, digest="0d30100385892d72d248d2afdefac335"),
     "signals": Golden(versions={"verbs.signals.VERSION": 1}, digest="91702512addeedd22cd13f2d42b816c3"),
     "validate": Golden(
         versions={"verbs.validate.shard.VERSION": 1}, digest="bb10989304d8bb9c755bd19fcfe206ae"
@@ -232,6 +241,11 @@ def current_versions() -> dict[str, dict[str, int | str]]:
         "mix packed": {
             "reading.kept.transform.VERSION": mix_transform.VERSION,
             "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+        },
+        "mix budgeted": {
+            "reading.kept.transform.VERSION": mix_transform.VERSION,
+            "outputs.cutting.PACKING_VERSION": mix_packing.PACKING_VERSION,
+            "verbs.mix.downsampling.VERSION": downsampling.VERSION,
         },
         "transform": {
             "verbs.transform.verb.VERSION": transform.VERSION,
@@ -531,6 +545,15 @@ def make_outputs(root: Path) -> dict[str, list[Path]]:
     cut = {"span": "$.attributes.exact", "min_score": 0.5, "replacement": "[{}]"}
     dk.mix(f"{root}/v0", to=f"{root}/packed", replace=[cut], attributes=["exact"], **packed, **options)
     made["mix packed"] = root / "packed/documents"
+    epochs = {
+        "budget": "web=80% w\u00efki=20%",
+        "max_epochs": 3,
+        "shuffle": True,
+        "seed": 5,
+        "max_size": 4000,
+    }
+    dk.mix(f"{root}/v0", to=f"{root}/budgeted", **epochs, **options)
+    made["mix budgeted"] = root / "budgeted/documents"
     dk.hdf5(
         f"{root}/v0",
         f"{root}/h5",
@@ -547,7 +570,11 @@ def make_outputs(root: Path) -> dict[str, list[Path]]:
             writer.write(pa.array(lines(number).splitlines(keepends=True), pa.large_binary()))
     made["gzip members"] = root / "gz"
     return {
-        name: sorted(path for path in folder.rglob("*") if "_journal" not in path.parts and path.is_file())
+        name: sorted(  # segments are Parquet, of which each version of pyarrow writes its own bytes
+            path
+            for path in folder.rglob("*")
+            if not {"_journal", "_segments"} & set(path.parts) and path.is_file()
+        )
         for name, folder in made.items()
     }
 

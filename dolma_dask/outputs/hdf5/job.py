@@ -34,7 +34,8 @@ from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.staged import Staged
 from dolma_dask.formats import layout
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT
-from dolma_dask.formats.hdf5 import PARAMS_NAME, RowCounts, TextCounts, data_params
+from dolma_dask.formats.hdf5 import MADE_OF, PARAMS_NAME, RowCounts, TextCounts, data_params
+from dolma_dask.formats.segments import FOLDER, segments_path, with_segments
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.io.quarantine import RecordPolicy
@@ -43,17 +44,17 @@ from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.records import finding_notes, first_findings, skipped_notes
 from dolma_dask.outputs.hdf5.rows import PackStage, RowPlan, RowsStage
-from dolma_dask.outputs.hdf5.shuffling import ShuffledStage, spread
+from dolma_dask.outputs.hdf5.shuffling import ShuffledStage, segment_pieces, spread
 from dolma_dask.outputs.hdf5.staging import VERB, StagedTokens, StagingOutput, staging_name
 from dolma_dask.reading.selection import rule_notes
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Summary
 from dolma_dask.tokens.modes import Mode
 
-VERSION = 1
+VERSION = 2
 """Raised whenever hdf5 writes other bytes for the same documents and options."""
 
-_WRITES = ("part-", PARAMS_NAME)
+_WRITES = (*with_segments(["part-"]), PARAMS_NAME)
 """Beginnings of the names of all outputs."""
 
 
@@ -171,8 +172,8 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def _check_free(self, overwrite: bool) -> None:
         """Refuse a folder with files of others that a loader would read, before hours of work."""
         journal = Journal(self.root, "hdf5")
-        names = [info.path for info in files.list_files(self.root) if "/" not in info.path]
-        read = [name for name in names if name.endswith(".h5") or name == PARAMS_NAME]
+        names = [info.path for info in files.list_files(self.root)]
+        read = [name for name in names if _is_read(name)]
         has_sums = self.record in journal.records
         foreign = [
             name for name in read if not ((has_sums and name == PARAMS_NAME) or journal.may_write(name))
@@ -205,7 +206,12 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         is_packed = self.mode.packing is None or WINDOWS in known.info
         if not (is_whole and is_packed) or texts.keys() != asdict(TextCounts()).keys():
             return None
-        return known if self._row_plan(known).rows <= self.max_rows * MAX_FILES else None
+        if self._row_plan(known).rows > self.max_rows * MAX_FILES:
+            return None
+        # of documents that are gone no file can be made again by itself
+        return (
+            None if MADE_OF in known.info and resume.look_back(self.rows_plan(known), False).left else known
+        )
 
     def _check_sums(self, known: Record, numbers: Sequence[int], ran: Ran) -> None:
         """Refuse sums of the journal that are not those of the documents: rows would be cut elsewhere."""
@@ -238,7 +244,9 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             shard=self.documents.parts[0].name,
             key=self.key,
             inputs=tuple(item for record in records for item in record.inputs),
-            files=tuple(file for record in records for file in record.files if file.path != record.unit),
+            files=tuple(
+                file for record in records for file in record.files if layout.is_set_aside(file.path)
+            ),
             rows=texts.documents,
             counts=dict(counts),
             rules=merge_rules(record.rules for record in records),
@@ -256,9 +264,11 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     def _row_plan(self, known: Record, made: Mapping[str, Record] | None = None) -> RowPlan:
         """Return all rows; to read their tokens, with the records of the staging files."""
         sums = known.info["parts"]
-        checksums = {name: record.files[0].checksum for name, record in (made or {}).items()}
+        checksums = {
+            name: [one.checksum for one in record.files[:2]] for name, record in (made or {}).items()
+        }
         staged = (
-            StagedTokens(number, tokens, sequences, checksums.get(staging_name(number), ""))
+            StagedTokens(number, tokens, sequences, *checksums.get(staging_name(number), ()))
             for number, (tokens, sequences, _) in enumerate(sums)
         )
         return RowPlan(
@@ -285,7 +295,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
     ) -> Plan:
         """Return the plan of the files; to write some, with the folder and records of the staging files that they need, or all rows spread for a shuffle."""
         rows = self._row_plan(known, made)
-        content = {item.path: item.checksum for item in known.inputs}
+        content = {item.path: item.checksum for item in known.inputs} | known.info.get(MADE_OF, {})
         listed = [content[item.info.path] for item in self.inputs]
         order = {} if self.shuffle_seed is None else {"shuffle": self.shuffle_seed}
         params = {"set": self.key, "inputs": listed, "max_rows": self.max_rows, **order}
@@ -300,7 +310,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             origin=self.documents.origin,
             reads=(".h5",),
             all_units=frozenset(task.shard for task in tasks),
-            beside=frozenset({PARAMS_NAME}),
+            beside=frozenset({PARAMS_NAME, *(segments_path(task.shard) for task in tasks)}),
             notes=self.documents.notes,
         )
 
@@ -313,7 +323,7 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         if staged is None:
             shuffled = ShuffledStage(in_order)
             return shuffled, shuffled.tasks(rows, self.max_rows, key)
-        shuffled = ShuffledStage(in_order, staged.without_records)
+        shuffled = ShuffledStage(in_order, staged.without_records, segment_pieces(staged))
         return shuffled, shuffled.tasks(rows, self.max_rows, key, staged.all.counts)
 
     @property
@@ -365,6 +375,12 @@ class Hdf5Job(Struct, frozen=True, dict=True):
             yield "no row was written" + (": there are too few tokens for one" if is_short else "")
         yield from skipped_notes([known])
         yield from finding_notes([known])
+
+
+def _is_read(name: str) -> bool:
+    """Tell whether a file below the root is one that loaders or look-ups read."""
+    is_beside = name.startswith(f"{FOLDER}/part-")
+    return is_beside or ("/" not in name and (name.endswith(".h5") or name == PARAMS_NAME))
 
 
 WINDOWS = "windows"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import combinations
 from typing import Annotated, Any
 
@@ -105,6 +106,20 @@ def check_mode(name: str) -> None:
     """Refuse (`UsageError`) a mode that there is not."""
     if name not in MODES:
         raise UsageError(f"mode {name!r} is unknown; {near_or_all(name, list(MODES))}", name=name)
+
+
+def is_mode(word: str) -> bool:
+    """Tell whether the word behind ``dolma-dask hdf5`` is a mode of create_hdf5_dataset, and no dataset.
+
+    Raises `UsageError`: it is nearly one.
+    """
+    modes = {mode.lower(): mode for mode in MODES}
+    near = get_close_matches(word.lower(), modes, n=1, cutoff=0.8)
+    if near and word not in modes.values() and not files.local_path(word).exists():
+        raise UsageError(
+            f"{word!r} is neither a mode nor a dataset; did you mean {modes[near[0]]!r}?", name=word
+        )
+    return word in modes.values()
 
 
 def _growth(tokens: TokenEngine, mode: Mode) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, isolated
@@ -32,6 +33,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
 from dolma_dask.options.groups import ShardOptions
+from dolma_dask.sinks.segments import PATH, ROW
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources.base import finish
 from dolma_dask.sources.mapping import FieldMapping
@@ -248,11 +250,19 @@ class RawSource(Struct, frozen=True):
             counts["skipped_records"] += block.num_rows - len(texts) - len(block.bad)
             rows = np.flatnonzero(block.batch.column("text").is_valid().to_numpy(zero_copy_only=False))
             lines = texts.cast(pa.large_binary()) if has_records else None
-            yield DocumentRows(pa.record_batch({"text": texts}), block.first_row + rows, lines)
+            numbers = block.first_row + rows
+            yield DocumentRows(pa.record_batch({"text": texts, **self._places(numbers)}), numbers, lines)
         facts.inputs = tuple(read)
         if quarantine.skipped:
             counts["skipped_members"] = quarantine.skipped
             facts.skipped_members = tuple(quarantine.skipped_names)
+
+    def _places(self, numbers: NDArray[np.int64]) -> dict[str, pa.Array]:
+        """Return the path of the file of each text (n,), and if files are a text each the row in it."""
+        if not self.is_document_each:
+            return {PATH: pa.repeat(pa.scalar(self.name, pa.large_string()), len(numbers))}
+        paths = pa.array([info.path for info in self.infos], pa.large_string())
+        return {PATH: paths.take(pa.array(numbers)), ROW: pa.array(np.zeros(len(numbers), np.int64))}
 
     def _blocks(self, policy: RecordPolicy, read: list[InputRecord]) -> Iterator[Block]:
         if split_suffix(self.name).kind == "parquet":

@@ -8,9 +8,10 @@ batch of rows, 4 MB, and the tokens of a window if rows are no stream (at most 1
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
@@ -19,8 +20,11 @@ from dolma_dask.engine import Input, Task, Unit
 from dolma_dask.formats.hdf5 import RowCounts, RowShape, part_name
 from dolma_dask.io.files import FileInfo
 from dolma_dask.journal import Record
+from dolma_dask.outputs.hdf5.owners import Sequences
 from dolma_dask.outputs.hdf5.staging import Pieces, SegmentReader, StagedTokens, TokenRun
 from dolma_dask.sinks.hdf5 import Hdf5Writer
+from dolma_dask.sinks.segments import SegmentsWriter
+from dolma_dask.text.columns import integers
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import (
     Int64s,
@@ -36,8 +40,19 @@ from dolma_dask.tokens.packing import (
 BATCH_BYTES = 4 << 20
 """Bytes of rows that are made at a time: what fits a cache, and no less than a row."""
 
-Batches = Iterator[tuple[NDArray[np.int32], Int64s]]
-"""Rows (n, channels, length), and what was counted in each (n, 5)."""
+
+class Batch(NamedTuple):
+    """Neighbouring rows of a file."""
+
+    rows: NDArray[np.int32]  # (n, channels, length)
+    counts: Int64s  # (n, 5 or 6) what was counted in each
+    segments: pa.RecordBatch  # of these rows, which are counted among all of the run or of the file
+
+
+Batches = Iterator[Batch]
+
+Runs = Iterator[tuple[NDArray[np.int32], Rows, Sequences]]
+"""Words, the rows that are made of them, and the sequences that they are of."""
 
 
 class Window(Struct, frozen=True):
@@ -185,15 +200,20 @@ class RowsStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> list[Record]:
         """Write one file; see `dolma_dask.engine.Stage`."""
         work: FileWork = task.work
-        return self.write(task, work.first, work.stop, self.batches(work))
+        return self.write(task, work.first, work.stop, numbered(self.batches(work), -work.first))
 
     def write(self, task: Task, first: int, stop: int, batches: Batches) -> list[Record]:
         """Write rows `first` to `stop` - 1."""
         mode, total = self.mode, RowCounts()
         shape = RowShape(stop - first, *self.shape)
-        with Hdf5Writer(self.target, task.unit.name, shape, self._attributes(first)) as writer:
-            for rows, counts in batches:
+        name = task.unit.name
+        with (
+            Hdf5Writer(self.target, name, shape, self._attributes(first)) as writer,
+            SegmentsWriter(self.target, name) as segments,  # appear first
+        ):
+            for rows, counts, own in batches:
                 writer.write(rows)
+                segments.write(own)
                 total += RowCounts.of(counts, len(mode.ids) * mode.length)
         sums = {
             "rows": total.rows,
@@ -202,7 +222,8 @@ class RowsStage(Struct, frozen=True):
             "bytes_out": writer.record.bytes,
         }
         info = {"rows": asdict(total)}
-        return [task.record([writer.record], task.listed, total.rows, counts=sums, info=info)]
+        written = [writer.record, segments.record]
+        return [task.record(written, task.listed, total.rows, counts=sums, info=info)]
 
     def _attributes(self, first: int) -> Mapping[str, Any]:
         mode = self.mode
@@ -223,9 +244,13 @@ class RowsStage(Struct, frozen=True):
         size = max(1, BATCH_BYTES // self.row_bytes)
         fill = self.mode.filler(work.first)
         runs = self._of_stream(work, size) if work.words else self._of_windows(work, size)
-        return (fill(words, rows) for words, rows in runs)
+        row = work.first
+        for words, rows, sequences in runs:
+            made, counts, placed = fill(words, rows, sequences.bounds)
+            yield Batch(made, counts, sequences.rows(placed, row))
+            row += len(rows)
 
-    def _of_stream(self, work: FileWork, size: int) -> Iterator[tuple[NDArray[np.int32], Rows]]:
+    def _of_stream(self, work: FileWork, size: int) -> Runs:
         length = self.mode.length
         with closing(TokenRun(self.staging, work.words, self.mode.words)) as run:
             words = run.take(1)
@@ -235,12 +260,22 @@ class RowsStage(Struct, frozen=True):
                 start = row * length
                 end = int(segments.starts[-1] + segments.sizes[-1])
                 words = np.concatenate([words[-1:], run.take(end - start - 1)])
-                yield words, Rows.of(Segments(segments.starts - start, segments.sizes))
+                begin = start - work.first * length
+                sequences = run.sequences(begin, begin + len(words))
+                yield words, Rows.of(Segments(segments.starts - start, segments.sizes)), sequences
 
-    def _of_windows(self, work: FileWork, size: int) -> Iterator[tuple[NDArray[np.int32], Rows]]:
+    def _of_windows(self, work: FileWork, size: int) -> Runs:
         with closing(SegmentReader(self.staging, self.mode)) as reader:
             for window in work.windows:
-                words, segments = reader.read(window.pieces)
+                words, segments, sequences = reader.read(window.pieces)
                 rows = self.mode.rows(segments)
                 for at in range(window.first, window.stop, size):
-                    yield words, rows.slice(at, min(at + size, window.stop))
+                    yield words, rows.slice(at, min(at + size, window.stop)), sequences
+
+
+def numbered(batches: Batches, by: int) -> Batches:
+    """Yield batches with the rows of their segments counted from another one on."""
+    for batch in batches:
+        rows = integers(batch.segments.column("row").to_numpy() + by)
+        field = batch.segments.schema.field("row")
+        yield batch._replace(segments=batch.segments.set_column(0, field, rows))

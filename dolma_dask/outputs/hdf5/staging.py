@@ -1,20 +1,23 @@
 """Staging files: the tokens of each shard between the two passes of `hdf5`, raw, beside the output, and removed at the end.
 
 A staging file is the words of all sequences back to back (ids in the type of ragged shards; uint32 where a bit tells what is not predicted), and behind
-them one int32 per sequence with its length. How many there are of each stands in the record of its task; digests follow
+them one int32 per sequence with its length; beside it are the owners of these (`dolma_dask.outputs.hdf5.owners`). How many there are of each stands in the record of its task; digests follow
 (`dolma_dask.io.staging`). Disk: 2 bytes per token for most vocabularies, half the text. Memory of the writer: 4 bytes per sequence of a shard.
 """
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from dolma_dask.engine import Unit
+from dolma_dask.formats import layout
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import LENGTH_DTYPE, check_ids
@@ -22,8 +25,11 @@ from dolma_dask.io import files
 from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record
+from dolma_dask.outputs.hdf5 import owners
+from dolma_dask.outputs.hdf5.owners import OwnerWriter, PartSequences, Sequences, StagedOwners
 from dolma_dask.sinks.base import FileWriter
 from dolma_dask.sinks.findings import TextFindings
+from dolma_dask.sinks.segments import owners_of
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.filling import ID
@@ -41,6 +47,11 @@ def staging_name(number: int) -> str:
     return f"{number:06d}{SUFFIX}"
 
 
+def owners_name(number: int) -> str:
+    """Return the file of the owners of its sequences."""
+    return f"{number:06d}{owners.SUFFIX}"
+
+
 class StagedTokens(Struct, frozen=True):
     """One staging file: its size, and once it is there its checksum."""
 
@@ -48,6 +59,7 @@ class StagedTokens(Struct, frozen=True):
     tokens: int  # what it holds
     sequences: int
     checksum: str = ""
+    owners: str = ""  # checksum of the owners of the sequences
 
 
 class StagingWriter(FileWriter):
@@ -55,18 +67,27 @@ class StagingWriter(FileWriter):
 
     def __init__(self, folder: str, number: int, mode: Mode) -> None:
         super().__init__(folder, staging_name(number), stage)
-        self._mode = mode
+        self._mode, self._number = mode, number
         self._lengths: list[NDArray[np.int32]] = []
         self.tokens = 0
 
-    def write(self, tokens: Tokens) -> None:
-        """Append sequences."""
+    def _begin(self, stack: ExitStack) -> None:
+        self._owners = OwnerWriter(self._root, owners_name(self._number), stack)
+
+    @property
+    def files(self) -> tuple[FileRecord, FileRecord]:
+        """Words and owners, after a clean exit."""
+        return self.record, self._owners.record
+
+    def write(self, tokens: Tokens, documents: pa.RecordBatch) -> None:
+        """Append sequences of some documents; see `owners_of`."""
         mode = self._mode
         ids = tokens.ids & ID if mode.recipe.has_marks else tokens.ids
         check_ids(ids, mode.engine.max_id, where=self._url)
         self._out.write(np.ascontiguousarray(tokens.ids).astype(mode.words, copy=False))
         self._lengths.append(tokens.lengths)
         self.tokens += tokens.ids.size
+        self._owners.write(tokens, documents)
 
     @property
     def lengths(self) -> NDArray[np.int32]:
@@ -75,13 +96,14 @@ class StagingWriter(FileWriter):
 
     def _finish(self) -> None:
         self._out.write(self.lengths)
+        self._owners.finish()
 
 
 class StagedFile:
     """One staging file below `folder`, open; its words are of type `dtype`."""
 
     def __init__(self, folder: str, part: StagedTokens, dtype: np.dtype[Any]) -> None:
-        self._part, self._dtype = part, dtype
+        self._folder, self._part, self._dtype = folder, part, dtype
         self._file = StagingReader(files.join(folder, staging_name(part.number)), part.checksum)
 
     def tokens(self, first: int, stop: int) -> NDArray[np.int32]:
@@ -95,6 +117,11 @@ class StagedFile:
         start = self._part.tokens * self._dtype.itemsize
         data = self._file.read(start, self._part.sequences * LENGTH_DTYPE.itemsize)
         return np.frombuffer(data, LENGTH_DTYPE).astype(np.int32)
+
+    def sequences(self) -> PartSequences:
+        """Return its sequences, which can be read when it is closed."""
+        name, checksum = owners_name(self._part.number), self._part.owners
+        return PartSequences(self.lengths(), lambda: StagedOwners(self._folder, name, checksum))
 
     def close(self) -> None:
         """Close the file."""
@@ -112,27 +139,49 @@ class TokenRun:
         self._folder, self._dtype = folder, dtype
         self._left = deque(pieces)
         self._file: StagedFile | None = None
+        self._taken = 0
+        # sequences of the pieces so far that are still of interest: where each piece begins in the run, and its range of words
+        self._sequences = deque[tuple[PartSequences, int, int, int]]()
 
     def take(self, count: int) -> NDArray[np.int32]:
         """Return the next `count` ids; there must be as many."""
         chunks = [np.empty(0, np.int32)]
         while count:
             part, first, stop = self._left[0]
-            self._file = self._file or StagedFile(self._folder, part, self._dtype)
+            if self._file is None:
+                self._file = StagedFile(self._folder, part, self._dtype)
+                self._sequences.append((self._file.sequences(), self._taken, first, stop))
             end = min(stop, first + count)
             chunks.append(self._file.tokens(first, end))
             count -= end - first
+            self._taken += end - first
             self._left[0] = (part, end, stop)
             if end == stop:
                 self._left.popleft()
                 self.close()
         return np.concatenate(chunks)
 
+    def sequences(self, begin: int, end: int) -> Sequences:
+        """Return the sequences of some words that were taken, from `begin` of the run on; `begin` never descends."""
+        while self._sequences and _end(*self._sequences[0][1:]) <= begin:
+            self._sequences.popleft()
+        return Sequences.joined(
+            [
+                part.between(first + max(begin - at, 0), min(stop, first + end - at), max(at - begin, 0))
+                for part, at, first, stop in self._sequences
+            ]
+        )
+
     def close(self) -> None:
         """Close the staging file that is open."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _end(at: int, first: int, stop: int) -> int:
+    """Return where a piece ends in a run in which it begins at `at`."""
+    return at + stop - first
 
 
 class SegmentReader:
@@ -149,9 +198,10 @@ class SegmentReader:
         starts, sizes = ([getattr(one, name) for one in every] for name in ("starts", "sizes"))
         return Segments(*(np.concatenate([np.empty(0, np.int64), *parts]) for parts in (starts, sizes)))
 
-    def read(self, pieces: Pieces) -> tuple[NDArray[np.int32], Segments]:
-        """Return the words of ranges of segments as one run, and where the segments lie in it."""
+    def read(self, pieces: Pieces) -> tuple[NDArray[np.int32], Segments, Sequences]:
+        """Return the words of ranges of segments as one run, and where the segments and their sequences lie in it."""
         words, starts, sizes, done = [np.empty(0, np.int32)], [], [], 0
+        sequences = []
         for part, first, stop in pieces:
             some = self._open(part).slice(first, stop)
             begin, end = int(some.starts[0]), int(some.starts[-1] + some.sizes[-1])
@@ -159,8 +209,10 @@ class SegmentReader:
             words.append(self._file.tokens(begin, end))
             starts.append(some.starts - begin + done)
             sizes.append(some.sizes)
+            sequences.append(self._sequences.between(begin, end, done))
             done += end - begin
-        return np.concatenate(words), Segments(np.concatenate(starts), np.concatenate(sizes))
+        segments = Segments(np.concatenate(starts), np.concatenate(sizes))
+        return np.concatenate(words), segments, Sequences.joined(sequences)
 
     def _open(self, part: StagedTokens) -> Segments:
         """Return all segments of a staging file, which is open then."""
@@ -168,6 +220,7 @@ class SegmentReader:
             self.close()
             self._file = StagedFile(self._folder, part, self._mode.words)
             self._part, self._segments = part.number, self._mode.segments(self._file.lengths())
+            self._sequences = self._file.sequences()
         return self._segments
 
     def close(self) -> None:
@@ -201,7 +254,7 @@ class StagingSink(WriterSink[StagingWriter]):
     """Writes the staging file of one part."""
 
     def __init__(self, output: "StagingOutput", number: int, shard: str) -> None:
-        self._mode = output.mode
+        self._mode, self._path = output.mode, layout.document_path(shard)
         super().__init__(StagingWriter(output.folder, number, output.mode))
         self._texts = TextCounts()
         self._chunks = ChunkCounts(output.mode) if output.mode.packing == "modelzoo" else None
@@ -211,12 +264,12 @@ class StagingSink(WriterSink[StagingWriter]):
 
     def write(self, rows: DocumentRows) -> list[BadRecord]:
         """See `dolma_dask.sinks.sink.Sink`."""
-        tokens, counts, bad = self._findings.encode(rows, self._encode)
-        self.writer.write(tokens)
+        tokens, (counts, kept), bad = self._findings.encode(rows, self._encode)
+        self.writer.write(tokens, owners_of(kept, self._path))
         self._texts += counts
         return bad
 
-    def _encode(self, rows: DocumentRows) -> tuple[Tokens, TextCounts]:
+    def _encode(self, rows: DocumentRows) -> tuple[Tokens, tuple[TextCounts, DocumentRows]]:
         mode = self._mode
         records = rows.lines if mode.recipe.reads == RAW else rows.batch.column("text")
         tokens, counts = mode.recipe.encode(records)
@@ -226,7 +279,7 @@ class StagingSink(WriterSink[StagingWriter]):
             if tokens.owners is not None:
                 each = np.bincount(tokens.owners, each, len(sizes)).astype(np.int64)
             self._chunks.add(sizes, each)
-        return tokens, counts
+        return tokens, (counts, rows)
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
@@ -246,8 +299,9 @@ class StagingSink(WriterSink[StagingWriter]):
         if facts.skipped_members:
             info["skipped_members"] = facts.skipped_members
         counts = {"tokens": self.writer.tokens, **self._findings.sums(facts)}
-        files = (self.writer.record, *quarantined)
-        return facts.record(unit, files, self._texts.documents, counts=counts, info=info)
+        return facts.record(
+            unit, (*self.writer.files, *quarantined), self._texts.documents, counts=counts, info=info
+        )
 
 
 class StagingOutput(Struct, frozen=True):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.display import byte_size, counted, isolated, near_or_all, percent, real
+from dolma_dask.display import byte_size, counted, isolated, near_or_all, percent, real, shortened
 from dolma_dask.errors import UsageError
 from dolma_dask.questions.what_if.rows import Counted, ExampleRow, GroupRow, LevelRow, RuleEffect, SideRow
 from dolma_dask.questions.what_if.texts import Amount, read_beginnings
 from dolma_dask.results.answer import Answer, plain
 from dolma_dask.results.parts import Heading, Notes, Part, Sentences
-from dolma_dask.results.summary import shortened
+from dolma_dask.results.summary import MAX_RULE
 from dolma_dask.results.table import Column, Table
 from dolma_dask.rules.groups import ALL
 from dolma_dask.rules.thresholds import By, shown_by
@@ -222,7 +222,7 @@ def sentences(answer: WhatIf, given: str = "", other: str = "rule") -> tuple[str
     if not every.documents.documents:
         return ("There are no documents.",)
     if answer.given:
-        given, other = f"Where {shortened(isolated(answer.given))} holds, ", "bound"
+        given, other = f"Where {shortened(isolated(answer.given), MAX_RULE)} holds, ", "bound"
     return _most_costly(answer, every, given, other), _stricter(answer, every)
 
 
@@ -301,12 +301,14 @@ def rule_words(answer: WhatIf) -> str:
     """Return bounds that are of no level: as a rule, if they are the same for all documents."""
     if answer.by:
         return "thresholds"
-    return shortened(" and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)))
+    return shortened(
+        " and ".join(f"{row.rule} {_bounds(row, answer)}" for row in answer.of_group(ALL)), MAX_RULE
+    )
 
 
 def _given_words(answer: WhatIf) -> str:
     """Return the conditions that are taken as given, for a heading behind the bounds."""
-    given = shortened(isolated(answer.given))
+    given = shortened(isolated(answer.given), MAX_RULE)
     return f" and ({given})" if " or " in given else f" and {given}" if given else ""
 
 

@@ -38,6 +38,7 @@ from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.splicing import Edit, join_objects, splice
 from dolma_dask.rules.values import Name, Value, every_row
 from dolma_dask.text.columns import join_texts, validity
+from dolma_dask.text.kernels import Bools
 
 PROVENANCE = "provenance"
 
@@ -66,14 +67,22 @@ class MixBlock(Struct, dict=True):
         is_mask = pa.types.is_boolean(taken.type)
         if is_mask and taken.true_count == len(taken):
             return self
+        needed = self.recipe.spans or self.recipe.options.merge_attributes or self.recipe.beside
+        return self._part(taken, self.columns if needed else {})
+
+    def without(self, gone: Bools) -> "MixBlock":
+        """Return the rows (n,) that are not `gone`, before any filter has looked at them."""
+        return self._part(pa.array(~gone), self.columns) if gone.any() else self
+
+    def _part(self, taken: pa.BooleanArray | pa.Int64Array, columns: Mapping[str, pa.Array]) -> "MixBlock":
+        is_mask = pa.types.is_boolean(taken.type)
 
         def part(array: pa.Array) -> pa.Array:
             return array.filter(taken) if is_mask else array.take(taken)
 
-        needed = self.recipe.spans or self.recipe.options.merge_attributes or self.recipe.beside
-        columns = {name: part(array) for name, array in self.columns.items()} if needed else {}
+        own = {name: part(array) for name, array in columns.items()}
         numbers = part(pa.array(self.numbers)).to_numpy()
-        rows = MixBlock(self.shard, self.recipe, part(self.batch), columns, numbers)
+        rows = MixBlock(self.shard, self.recipe, part(self.batch), own, numbers)
         if "own" in vars(self):
             vars(rows)["own"] = part(self.own)
         return rows

@@ -24,6 +24,7 @@ from dolma_dask.reading.kept.transform import Mixture
 from dolma_dask.reading.selection import Selection, conjuncts
 from dolma_dask.reading.sets import AttributeSets
 from dolma_dask.reading.together import duplicate_notes
+from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.rules.filter_columns import (
     ATTRIBUTE_PREFIX,
     LISTS,
@@ -191,6 +192,7 @@ class _Planner:
             own={key: kind for key, kind in to_read.items() if key in own},
             objects=tuple(known) if slow or options.merge_attributes else (),
             beside=columns,
+            removed=tombstones_above(self.dataset.root),
         )
         return Mixture(self.selection, recipe, sets, read, fields, (*self.notes, *recipe.options.notes()))
 

@@ -10,6 +10,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io.records import RuleCount
 from dolma_dask.options.base import Opt, Options, fields_of, read_json, recorded
+from dolma_dask.reading.tombstones import Tombstones
 from dolma_dask.rules.downsampling import GroupCuts
 from dolma_dask.rules.filter_columns import ATTRIBUTE_PREFIX
 from dolma_dask.rules.filters import Filter, Syntax, check_expression
@@ -199,6 +200,7 @@ class Recipe(Struct, frozen=True):
     beside: Mapping[str, str] = {}
     """Further columns that are read: full name -> name in a worker."""
     cuts: GroupCuts | None = None  # of a mix that is downsampled
+    removed: Tombstones = Tombstones()  # documents that were taken down
 
     @property
     def is_slow(self) -> bool:

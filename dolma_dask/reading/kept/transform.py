@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,12 +26,15 @@ from dolma_dask.io.files import Input, inputs_of
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, RuleCount
 from dolma_dask.journal import work_key
+from dolma_dask.reading.entry_points import EntryPoints
 from dolma_dask.reading.kept.block import MixBlock
 from dolma_dask.reading.kept.reasons import Reasons
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
+from dolma_dask.reading.one_row import aligned_row
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import Selection
 from dolma_dask.reading.sets import AttributeSets, AttributeSource
+from dolma_dask.reading.tombstones import REMOVED, tombstones_above
 from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.rules.tally import Tally
@@ -52,7 +56,7 @@ class Transform:
     """Changes the documents of one shard, block by block, and counts.
 
     Counts are ``documents_in, documents_out, text_bytes_in, text_bytes_out``, and ``spans_replaced``, ``documents_changed``,
-    ``documents_too_short``, ``documents_not_sampled``, ``documents_again`` and ``documents_beyond_cut`` where they can be.
+    ``documents_too_short``, ``documents_not_sampled``, ``documents_again``, ``documents_beyond_cut`` and ``documents_removed`` where they can be.
     """
 
     def __init__(self, shard: AlignedShard, recipe: Recipe, columns: frozenset[str]) -> None:
@@ -68,9 +72,12 @@ class Transform:
         options = recipe.options
         names += ["spans_replaced", "documents_changed"] if options.replacements else []
         names += ["documents_too_short"] if options.min_text_length else []
-        names += ["documents_not_sampled", "documents_again"] if options.rate is not None else []
-        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
+        names += [REMOVED] if recipe.removed else []
         self._cuts = recipe.cuts.in_shard(shard.shard.path) if recipe.cuts is not None else None
+        names += ["documents_not_sampled"] if options.rate is not None else []
+        repeats = options.rate is not None or (self._cuts is not None and self._cuts.repeats)
+        names += ["documents_again"] if repeats else []
+        names += ["documents_beyond_cut"] if recipe.cuts is not None else []
         self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
 
     @property
@@ -88,10 +95,17 @@ class Transform:
         rows = MixBlock.of(self._shard, self._recipe, block)
         self.counts["documents_in"] += block.num_rows
         self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
-        kept = self._changed(rows, self._sampled(rows, self._before_cut(rows, self._kept(rows))))
+        rows = self._not_removed(rows) if self._recipe.removed else rows
+        kept = self._changed(rows, self._taken(rows, self._kept(rows)))
         self.counts["documents_out"] += kept.batch.num_rows
         self.counts["text_bytes_out"] += text_bytes(kept.batch.column("text"))
         return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
+
+    def _not_removed(self, rows: MixBlock) -> MixBlock:
+        """Return the rows that were not taken down; no output names the others."""
+        gone = self._recipe.removed.find(rows.batch.column("source"), rows.batch.column("id"))
+        self.counts[REMOVED] += int(np.count_nonzero(gone))
+        return rows.without(gone)
 
     def _leave_out(self, count: str, mask: Bools) -> None:
         """Count rows (n,) of the block that do not go on, though rule and filters keep them."""
@@ -141,26 +155,30 @@ class Transform:
         for name, mask in zip(self._recipe.conditions, drops, strict=True):
             reasons.add(name, mask)
 
-    def _before_cut(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray:
-        """Return which of the rows that are kept lie before the cut of their group."""
-        if self._cuts is None or self._recipe.cuts is None:
-            return kept
-        by = self._recipe.cuts.by
-        source, identity = rows.batch.column("source"), rows.batch.column("id")
-        before = pc.and_(kept, self._cuts.kept(source, identity, by and rows.beside(by), rows.numbers))
-        self._leave_out("documents_beyond_cut", pc.and_not(kept, before).to_numpy(zero_copy_only=False))
-        return before
-
-    def _sampled(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
-        """Return which rows are taken: a mask, or row numbers where some are taken several times."""
+    def _taken(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
+        """Return which of the rows that are kept are taken: a mask, or row numbers where some are taken several times."""
+        if self._cuts is not None and self._recipe.cuts is not None:
+            by = self._recipe.cuts.by
+            source, identity = rows.batch.column("source"), rows.batch.column("id")
+            times = self._cuts.times(source, identity, by and rows.beside(by), rows.numbers)
+            return self._as_often(kept, times, "documents_beyond_cut", may_repeat=self._cuts.repeats)
         rate, seed = self._recipe.options.rate, self._recipe.options.seed
         if rate is None:
             return kept
         times_each, part = divmod(rate, 1.0)
         more = sampled(rows.batch.column("source"), rows.batch.column("id"), part, seed)
+        times = int(times_each) + more.to_numpy(zero_copy_only=False)
+        return self._as_often(kept, times, "documents_not_sampled", may_repeat=True)
+
+    def _as_often(
+        self, kept: pa.BooleanArray, times: npt.NDArray[np.int64], left_out: str, *, may_repeat: bool
+    ) -> pa.BooleanArray | pa.Int64Array:
+        """Return the rows that are kept, as often as they are taken, next to each other; count those that are not under a name."""
         is_kept = kept.to_numpy(zero_copy_only=False)
-        times = (int(times_each) + more.to_numpy(zero_copy_only=False)) * is_kept
-        self._leave_out("documents_not_sampled", is_kept & (times == 0))
+        times = times * is_kept
+        self._leave_out(left_out, is_kept & (times == 0))
+        if not may_repeat:
+            return pa.array(times > 0)
         self.counts["documents_again"] += int(np.maximum(times - 1, 0).sum())
         return pa.array(np.repeat(np.arange(len(kept)), times))
 
@@ -227,6 +245,16 @@ class MixSource(Struct, frozen=True):
         facts.rules = transform.rules
         facts.drops = transform.drops.to_json() if transform.drops.conditions else None
 
+    def reasons(self, row: int, points: EntryPoints) -> tuple[str, ...]:
+        """Return the conditions that drop the document in one row; none: it is kept."""
+        columns = frozenset({DROPPED})
+        transform = Transform(self.shard, self.recipe, columns)
+        dropped = transform(
+            aligned_row(replace(self.shard, documents=self._documents(columns)), row, points)
+        ).dropped
+        assert dropped is not None
+        return tuple(msgspec.json.decode(dropped.reasons[0].as_py())) if len(dropped.numbers) else ()
+
     def _documents(self, columns: frozenset[str]) -> tuple[str, ...]:
         """Return the columns of documents to read: those that sinks take, and those that rules and changes need."""
         beside = self.recipe.beside
@@ -261,6 +289,11 @@ class Mixture(Struct, frozen=True):
     def of(self, dataset: Dataset) -> "Mixture":
         """Return the same of some of the shards."""
         return replace(self, selection=replace(self.selection, dataset=dataset))
+
+    def for_targets(self, *roots: str) -> "Mixture":
+        """Return the same without the documents that were taken down from the roots of what is written, either."""
+        removed = self.recipe.removed.also(tombstones_above(*roots))
+        return replace(self, recipe=replace(self.recipe, removed=removed))
 
     def source(self, shard: Shard, name: str | None = None) -> MixSource:
         """Return the documents of one shard; one with a name of its own is known by paths with roots."""
@@ -303,4 +336,5 @@ class Mixture(Struct, frozen=True):
             **self.dataset.params,
             **self.recipe.options.recipe_params(),
             **({} if cuts is None else cuts.params()),
+            **self.recipe.removed.params,
         }

@@ -19,11 +19,13 @@ from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord, InputRecord
 from dolma_dask.journal import Record
+from dolma_dask.reading.tombstones import REMOVED, Tombstones
 from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
 from dolma_dask.sources.mapping import place_of
+from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.pages import Pages
 from dolma_dask.sources.plan import is_single
 from dolma_dask.sources.text import own_fields
@@ -42,6 +44,7 @@ class Conversion(Struct, frozen=True):
     encoding: str | None = None  # of the files' text; ``auto``: to be found; None: UTF-8
     skip: tuple[str, ...] = ()  # members of archives to leave out
     pages: Pages = Pages()  # how text is made of web pages
+    removed: Tombstones = Tombstones()  # documents that were taken down
 
     @property
     def params(self) -> dict[str, Any]:
@@ -53,7 +56,7 @@ class Conversion(Struct, frozen=True):
             params["encoding"] = self.encoding
         if self.pages != Pages():
             params["pages"] = asdict(self.pages)
-        return params
+        return params | self.removed.params
 
 
 class RawDocuments(Struct, frozen=True):
@@ -81,6 +84,8 @@ class RawDocuments(Struct, frozen=True):
             params["places"] = self._places
         if self.conversion.function is None and mapping != own_fields(mapping) and any(map(is_single, paths)):
             params["text_files"] = 2  # before, the fields of records were looked for in them
+        if any(split_suffix(path).kind == "html" for path in paths):
+            params["web_pages"] = 2  # before, they were not in all encodings as browsers mean them
         if self.conversion.skip and any(path.lower().endswith(".tar") for path in paths):
             params["skip"] = self.conversion.skip
         return params
@@ -95,13 +100,14 @@ class RawDocuments(Struct, frozen=True):
         """Yield the documents with all of their fields."""
         names = ["documents_in", "documents_out", "text_bytes_out"]
         names += ["records_dropped", "records_split"] if self.conversion.function else []
+        names += [REMOVED] if self.conversion.removed else []
         counts, inputs, encodings = dict.fromkeys(names, 0), list[InputRecord](), Counter[str]()
         passed = Counter[str]()
         for block in self._blocks(policy, inputs):
             encodings.update(block.encodings)
             passed.update(dict(block.passed))
             quarantine.admit(block)
-            batch = self._documents(block, counts)
+            batch = self._not_removed(self._documents(block, counts), counts)
             counts["documents_in"] += block.num_rows
             counts["documents_out"] += batch.num_rows
             counts["text_bytes_out"] += text_bytes(batch.column("text"))
@@ -136,6 +142,13 @@ class RawDocuments(Struct, frozen=True):
         )
         for source in sources:
             yield from source.read(inputs)
+
+    def _not_removed(self, batch: pa.RecordBatch, counts: dict[str, int]) -> pa.RecordBatch:
+        if not self.conversion.removed:
+            return batch
+        gone = self.conversion.removed.find(batch.column("source"), batch.column("id"))
+        counts[REMOVED] += int(np.count_nonzero(gone))
+        return batch.filter(pa.array(~gone)) if gone.any() else batch
 
     def _documents(self, block: Block, counts: dict[str, int]) -> pa.RecordBatch:
         if self.conversion.function is None:

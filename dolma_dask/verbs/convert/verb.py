@@ -30,6 +30,7 @@ from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import RecordOptions, skipped_notes
+from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
 from dolma_dask.sources.encoding import known_encoding
@@ -252,6 +253,7 @@ def convert(
         options.encoding,
         tuple(options.skip or ()),
         Pages(options.extractor, options.store_html),
+        tombstones_above(base).beside(tombstones_above(target)),
     )
     plan = _plan(target, how, shards, options)
     ran = _all_read(plan, odd, options)

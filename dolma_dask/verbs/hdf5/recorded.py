@@ -33,7 +33,7 @@ def recorded_tables(step: Recorded) -> Iterator[Table]:
         int(sum(record.counts[name] for record in parts)) for name in ("rows", "loss_tokens", "pad_tokens")
     )
     positions = sum(record.info["rows"]["tokens"] for record in parts)
-    written = [file.bytes for record in parts for file in record.files if not file.path.startswith("_")]
+    written = [file.bytes for record in parts for file in record.files if file.path.endswith(".h5")]
     read = positions - padding - predicted
     cells = (
         step.params.get("mode", "LMData"),

@@ -47,7 +47,7 @@ class MixSummary(Summary, frozen=True):
     others : tuple of (str, Summary)
         That of the token files which it made too, by their verbs.
     downsampled : DrawnTable or None
-        What was wanted and is kept of each group.
+        What was wanted and is kept of each group, by `downsample` or `budget`.
     """
 
     others: tuple[tuple[str, Summary], ...] = ()
@@ -72,7 +72,7 @@ class MixSummary(Summary, frozen=True):
         known = super().to_json() | {name: other.to_json() for name, other in self.others}
         del known["others"]
         downsampled = known.pop("downsampled")
-        return known if downsampled is None else known | {"downsample": downsampled}
+        return known if self.downsampled is None else known | {self.downsampled.what: downsampled}
 
 
 class Requested(Struct, frozen=True):
@@ -93,12 +93,14 @@ class Requested(Struct, frozen=True):
     @property
     def root(self) -> str:
         """Root of the first output."""
-        if self.documents is not None:
-            return self.documents.root
-        if self.tokens is not None:
-            return self.tokens.root
-        assert self.dropped is not None
-        return self.dropped.root
+        return self.roots[0]
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Roots of all outputs."""
+        documents = () if self.documents is None else (self.documents.root,)
+        tokens = () if self.tokens is None else self.tokens.roots
+        return (*documents, *tokens, *(() if self.dropped is None else (self.dropped.root,)))
 
 
 def requested(root: str, options: MixOptions, tokens: "TokenOptions | None") -> Requested:
@@ -148,8 +150,9 @@ def run_mix(
     shown: Mapping[str, Any],
     notes: tuple[str, ...],
     options: RecordOptions,
+    table: "DrawnTable | None" = None,
 ) -> MixSummary:
-    """Make what is left of all outputs: `mixture` is of the shards of `dataset` that are mixed, `shown` tells its options to people.
+    """Make what is left of all outputs: `mixture` is of the shards of `dataset` that are mixed, `shown` tells its options to people, `table` what is kept of each group.
 
     Files of every kind are made for each shard from one reading; token files of packed documents are made from these.
     """
@@ -178,7 +181,8 @@ def run_mix(
         remove_abandoned(documents.root, "mix")  # by a packed mix that was stopped and is no longer requested
     if documents is not None and outputs.packing is not None and tokens is not None and not mixed.planned:
         others = tokens.of_packed(documents.root, dataset.source, name, options)
-    if documents is not None and not mixed.planned and (note := write_card(documents.root)):
+    tables = (table.table(),) if table is not None and table.is_budget else ()
+    if documents is not None and not mixed.planned and (note := write_card(documents.root, tables)):
         mixed = replace(mixed, notes=(*mixed.notes, note))
     return _with_others(mixed, others)
 

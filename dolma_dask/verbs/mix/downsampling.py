@@ -1,8 +1,8 @@
 """The first part of a mix that is downsampled: rank the documents that it would write, and find where each group is cut.
 
 A job of two passes before those of the mix. The first reads what the rule needs (and the texts, where these are weighed) and keeps 26 bytes for
-each document that the mix would write; the second finds the cut of each group (`dolma_dask.verbs.mix.ranking`). The result, a table with a line
-per group, is a record of the journal below what the mix writes; each of its outputs has a copy among the parameters of its run. Documents weigh
+each document that the mix would write; the second finds the cut of each group (`dolma_dask.verbs.mix.ranking`), by what is wanted of it
+(`dolma_dask.rules.downsampling`, `dolma_dask.rules.budgets`). The result, a table with a line per group, is a record of the journal below what the mix writes; each of its outputs has a copy among the parameters of its run. Documents weigh
 one each, or their bytes, their tokens, or the number of a column.
 """
 
@@ -31,7 +31,7 @@ from dolma_dask.engine import (
     WorkDir,
     grouped,
 )
-from dolma_dask.errors import SchemaError
+from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
@@ -39,7 +39,8 @@ from dolma_dask.io.records import FileRecord, InputRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.reading.kept.transform import MixSource, Mixture
 from dolma_dask.results.summary import Summary
-from dolma_dask.rules.downsampling import NO_LABEL, Downsampling
+from dolma_dask.rules.budgets import Budget, Wanted
+from dolma_dask.rules.downsampling import NO_LABEL, Take
 from dolma_dask.rules.groups import ALL, Groups
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
@@ -58,6 +59,9 @@ GROUP_BYTES = 64 << 20
 BLOCK = 1 << 16
 """Documents of a staging file that are looked at together."""
 
+REFUSED = "refused"
+"""Name of the message about what cannot be had."""
+
 _PLACE_BITS = 32
 
 MAX_WEIGHT = (1 << 31) - 1
@@ -75,7 +79,7 @@ class Measure(Struct, frozen=True):
     def weigh(self, rows: DocumentRows, shard: str) -> Ints:
         """Return the weight of each document (n,)."""
         if self.column is not None:
-            return _whole(rows.batch.column(self.column), self.column, rows, shard)
+            return _whole(rows.batch.column(self.column), self.column, rows, shard) + self.added
         if self.engine is not None:
             lengths = self.engine.encode(rows.batch.column("text")).lengths
             return lengths.astype(np.int64) + self.added
@@ -91,8 +95,9 @@ class Measure(Struct, frozen=True):
 
     def params(self) -> dict[str, Any]:
         """Return what decides the weights."""
-        tokenizer = {} if self.engine is None else {**self.engine.params(), "added": self.added}
-        return {"unit": self.unit, "column": self.column, **tokenizer}
+        tokenizer = {} if self.engine is None else self.engine.params()
+        added = {"added": self.added} if self.added or self.engine is not None else {}
+        return {"unit": self.unit, "column": self.column, **tokenizer, **added}
 
 
 def _whole(column: pa.Array, name: str, rows: DocumentRows, shard: str) -> Ints:
@@ -179,26 +184,32 @@ class RankedFile(Struct, frozen=True):
 class CutStage(Struct, frozen=True):
     """The second pass: the cut of each group."""
 
-    wanted: Downsampling
+    wanted: Wanted
     shards: tuple[str, ...]  # in the order of the dataset
     ranked: tuple[RankedFile, ...]
     verb: str = "mix"
 
     def run_shard(self, task: Task) -> dict[str, Any]:
-        """Return a `DrawnTable` as JSON-able values."""
+        """Return a `DrawnTable` as JSON-able values, or under `REFUSED` why what is wanted cannot be had."""
         wanted = self.wanted
         labels = [ALL] if wanted.by is None else sorted({NO_LABEL, *self._labels})
-        found = find_cuts(
-            lambda: self._blocks(labels),
-            len(labels),
-            lambda group, total: wanted.wanted(labels[group], total),
-        )
-        drawn = {
-            label: self._drawn(label, one)
-            for label, one in zip(labels, found, strict=True)
-            if one.documents or wanted.by is None
-        }
-        return DrawnTable(wanted.unit, wanted.by, wanted.seed, drawn).to_json()
+        takes: dict[str, Take] = {}
+
+        def rests(totals: Sequence[int], documents: Sequence[int]) -> list[int | None]:
+            there = zip(labels, totals, documents, strict=True)
+            takes.update(
+                wanted.takes({label: total for label, total, count in there if count or wanted.by is None})
+            )
+            return [takes[label].rest if label in takes else None for label in labels]
+
+        try:
+            found = find_cuts(lambda: self._blocks(labels), len(labels), rests)
+        except UsageError as error:
+            return {REFUSED: str(error)}
+        cuts = dict(zip(labels, found, strict=True))
+        drawn = {label: self._drawn(take, cuts[label]) for label, take in takes.items()}
+        max_epochs = wanted.max_epochs if isinstance(wanted, Budget) else None
+        return DrawnTable(wanted.unit, wanted.by, wanted.seed, drawn, max_epochs).to_json()
 
     @property
     def _labels(self) -> Iterator[str]:
@@ -209,14 +220,17 @@ class CutStage(Struct, frozen=True):
         for one in self.ranked:
             yield from one.blocks(group_of, group_of.get(NO_LABEL, 0))
 
-    def _drawn(self, label: str, one: FoundCut) -> Drawn:
+    def _drawn(self, take: Take, one: FoundCut) -> Drawn:
+        if take.is_left_out:
+            return Drawn(take.wanted, 0, one.total, 0, one.documents, None)
         cut = None
         if one.cut is not None:
             own, place = one.cut
             row = place & ((1 << _PLACE_BITS) - 1)
             cut = (f"{own:016x}", self.shards[place >> _PLACE_BITS], row)
-        wanted = self.wanted.wanted(label, one.total)
-        return Drawn(wanted, one.kept, one.total, one.kept_documents, one.documents, cut)
+        kept = take.epochs * one.total + one.kept
+        documents = take.epochs * one.documents + one.kept_documents
+        return Drawn(take.wanted, kept, one.total, documents, one.documents, cut, take.epochs)
 
 
 class DrawSummary(Summary, frozen=True):
@@ -231,7 +245,7 @@ class Draw(Struct, frozen=True, dict=True):
     root: str  # of what the mix writes
     name: str  # of the dataset, or of token files
     mixture: Mixture  # without cuts
-    wanted: Downsampling
+    wanted: Wanted
     measure: Measure
     policy: RecordPolicy
 
@@ -274,10 +288,13 @@ class Draw(Struct, frozen=True, dict=True):
         return Plan(self._stage(""), self.root, (), {}, (), is_small=True)
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
-        """Rank all documents, then find the cuts."""
+        """Rank all documents, then find the cuts; what cannot be had is refused, and leaves nothing behind."""
         ran: Ran = yield Pass(self._stage(work.url), self._tasks)
         records = tuple(ran.records.values())
         (table,) = yield Gather(self._cuts(work.url, records), [Task(self.record, (), ())])
+        if REFUSED in table:
+            work.clear()
+            raise UsageError(table[REFUSED])
         yield Announce(self._record(records, table))
         return ran
 

@@ -20,6 +20,10 @@ DownsampleLike = Mapping[str, float] | Sequence[str] | float | None
 """Amount to keep: of all, or of groups by label, also as words such as ``en=1000``."""
 
 
+BudgetLike = Mapping[str, str | int] | Sequence[str] | None
+"""Shares of groups by label, also as words such as ``web=40%``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions(KeptOptions, ListedOptions):
     """Rules and lists that say which documents a mix keeps, and how many of them."""
@@ -63,20 +67,41 @@ class SelectionOptions(KeptOptions, ListedOptions):
             convert=same,
         ),
     ] = None
+    budget: Annotated[
+        BudgetLike,
+        Opt(
+            "Shares of groups in the new version, which add up to 100 %, or a number of tokens for each, as words or as a map: web=40% code=30% books=30%, or "
+            "web=8B code=500M (K, M, B, T: 10^3 to 10^12). Of other groups nothing is taken. Tokens are counted by the attribute of the tagger tokens, or "
+            "see `unit`. Of a group with too little, documents are taken several times (`max_epochs`), all as often as that goes and then once more those "
+            "with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller one. What cannot be had is "
+            "refused, with the nearest that can.",
+            kind="list of str",
+            convert=same,
+        ),
+    ] = None
+    tokens: Annotated[
+        str | int | None,
+        Opt(
+            "Tokens of all groups of `budget`: 20B; by default as many as its shares allow. Without `budget`, groups have the shares that they have.",
+            convert=same,
+        ),
+    ] = None
+    max_epochs: Annotated[int, Opt("Times that `budget` takes a document at most.", min=1)] = 1
     by: Annotated[
         str | None,
         Opt(
-            "Column of the groups of `downsample`: source, an attribute key or metadata.<field>; by default all documents are one group. Documents "
-            "without a value are in a group with an empty name."
+            "Column of the groups of `downsample` or `budget`: source, an attribute key or metadata.<field>; by default source for a budget, else all documents "
+            "are one group. Documents without a value are in a group with an empty name."
         ),
     ] = None
     unit: Annotated[
-        str,
+        str | None,
         Opt(
-            "What `downsample` counts: documents, bytes (of text), tokens (by the tokenizer of `ragged`, else of `hdf5`, which doubles its work), or a "
-            "column with a whole number for each document, such as metadata.tokens."
+            "What `downsample` or `budget` counts: documents (the default of downsample), bytes (of text), tokens (by the tokenizer of `ragged`, else of "
+            "`hdf5`, which doubles its work), or a column with a whole number for each document, such as metadata.tokens. The default of a budget is the "
+            "attribute of the tagger tokens, and what `ragged` puts around each document."
         ),
-    ] = "documents"
+    ] = None
     attributes: Annotated[
         Sequence[str],
         Opt(
@@ -86,15 +111,33 @@ class SelectionOptions(KeptOptions, ListedOptions):
     ] = ()
 
     @property
+    def has_budget(self) -> bool:
+        """True if groups have shares of a total."""
+        return self.tokens is not None or self.budget not in (None, ())
+
+    @property
     def downsamples(self) -> bool:
         """True if only so many documents of each group are kept."""
-        return self.downsample is not None and self.downsample != ()
+        return self.downsample not in (None, ())
+
+    @property
+    def counts(self) -> bool:
+        """True if what is kept of a group depends on all that there is of it."""
+        return self.downsamples or self.has_budget
 
     def check(self) -> None:
-        """Refuse groups and units of nothing."""
+        """Refuse groups and units of nothing, and two ways to say how much is kept."""
         super().check()
-        if not self.downsamples and (self.by is not None or self.unit != "documents"):
-            raise UsageError("`by` and `unit` say how to downsample; expected `downsample` with them.")
+        if not self.counts and (self.by is not None or self.unit is not None):
+            raise UsageError(
+                "`by` and `unit` say how to downsample, or what a budget is of; expected `downsample` or `budget` with them."
+            )
+        if self.downsamples and self.has_budget:
+            raise UsageError(
+                "`downsample` and `budget` both say how much is kept of a group; expected one of them."
+            )
+        if self.max_epochs > 1 and not self.has_budget:
+            raise UsageError("`max_epochs` is of a budget; expected `budget` or `tokens` with it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +215,10 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
             raise UsageError(
                 "merge_attributes without attributes; expected the sets to write into the documents, in their order."
             )
-        if self.downsamples and self.rate is not None:
+        if self.counts and self.rate is not None:
+            other = "budget" if self.has_budget else "downsample"
             raise UsageError(
-                "`sample` and `downsample` both choose documents by their hash; expected one of them. A share of each group: downsample=0.3."
+                f"`sample` and `{other}` both choose documents by their hash; expected one of them. A share of each group: downsample=0.3."
             )
         if self.max_size is not None and self.shards is not None:
             raise UsageError("`max_size` and `shards` both say how files are cut; expected one of them.")

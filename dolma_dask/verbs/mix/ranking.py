@@ -6,7 +6,7 @@ order of the dataset. Two passes for any real dataset, each some 100 ns per docu
 documents.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -46,16 +46,18 @@ class FoundCut(NamedTuple):
 
 
 def find_cuts(
-    read: Callable[[], Iterable[Ranked]], groups: int, wanted: Callable[[int, int], int | None]
+    read: Callable[[], Iterable[Ranked]],
+    groups: int,
+    wanted: Callable[[Sequence[int], Sequence[int]], Sequence[int | None]],
 ) -> list[FoundCut]:
     """Find the longest beginning of each group, by hash and place, whose weight does not exceed what is wanted.
 
-    `read` gives all documents anew for each pass, and `wanted` what to keep of a group (number, total weight); None: all.
+    `read` gives all documents anew for each pass, and `wanted` what to keep of each group, by the weights and the documents of all; None: all of it.
     """
     search = _Search(read, groups)
     counted = search.count()
     totals = counted.sum(axis=1)
-    limits = [wanted(group, total) for group, total in enumerate(totals[:, 0].tolist())]
+    limits = wanted(totals[:, 0].tolist(), totals[:, 1].tolist())
     ends = [
         total if limit is None else min(limit, total)
         for limit, total in zip(limits, totals[:, 0].tolist(), strict=True)

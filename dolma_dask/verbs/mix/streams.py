@@ -101,7 +101,7 @@ def _parts(stream: Stream, options: ShardOptions) -> tuple[list[Part], tuple[str
         dataset = dataset.with_current_attributes()
         mixtures[root] = make_mixture(
             Selection(dataset, None, None), stream.options, stream.attributes, in_order=True
-        )
+        ).for_targets(stream.path)
         notes += mixtures[root].notes
     numbers = {root: number for number, root in enumerate(datasets)}
     parts = [

@@ -4,7 +4,7 @@ Everything that can be wrong with them is checked before a document is read or w
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from dolma_dask.outputs.hdf5.options import RowOptions, make_job
 from dolma_dask.outputs.kept import documents_of, make_files
 from dolma_dask.outputs.ragged import ArrayOptions
 from dolma_dask.outputs.tokenizing import S, by_definition_if_engines_differ
+from dolma_dask.reading.catalog import DISTRUSTS
 from dolma_dask.reading.kept.planning import make_mixture
 from dolma_dask.reading.selection import select
 from dolma_dask.results.summary import Summary
@@ -68,6 +69,24 @@ class TokenOptions(Struct, frozen=True):
             return output.engine, sum(one is not None for one in (output.framing.bos, output.framing.eos))
         assert self.hdf5 is not None
         return self.hdf5.opened(), 0
+
+    def check_counted(self, column: str, counted: Mapping[str, Any]) -> None:
+        """Refuse files of another tokenizer than the one with which the tokens in a column were counted, by its parameters."""
+        for one in self._every:
+            params = {name: value for name, value in one.opened().params().items() if name != DISTRUSTS}
+            if params != counted:
+                raise UsageError(
+                    f"tokens were counted ({column}) with a tokenizer of fingerprint {counted.get('tokenizer')}, and those in {one.to} are made with "
+                    f"{one.tokenizer}, {params['tokenizer']}, or treat special tokens in texts in another way; expected the same. Count with it: dolma-dask "
+                    f"tag ... --taggers tokens --tokenizer {one.tokenizer}; or let the mix count, which encodes all texts twice: --unit tokens."
+                )
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What may make other tokens of a text than are counted."""
+        for one in self.ragged:
+            if one.compat is not None or one.segment_before_tokenization:
+                yield f"budget: tokens are counted of whole texts as they are; those in {one.to} are made in another way, and may be a few more or less"
 
     def encoding(self, make: Callable[[], S]) -> S:
         """Run work that makes them; see `by_definition_if_engines_differ`."""

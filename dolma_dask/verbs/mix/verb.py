@@ -72,12 +72,13 @@ def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") 
     narrowed = narrow(opened, options)
     of_rule = tuple(dict.fromkeys((*attributes, *narrowed.names))) if attributes else ()
     # what is kept of a group does not depend on the shards that one call is asked for; a trial need not read all
-    is_whole = options.downsamples and options.prune is None
+    is_whole = options.counts and options.prune is None
     ranked = opened if is_whole else options.selected(opened)
     selection = select(ranked.with_current_attributes(), narrowed.where, of_rule)
     draw = _draw(selection.dataset, options, tokens)
     recipe, beside = options.part(RecipeOptions), None if draw is None else draw.columns
     mixture = make_mixture(selection, recipe, attributes, in_order=options.merge_attributes, beside=beside)
+    mixture = mixture.for_targets(*outputs.roots)
     shown = without_empty(
         {
             "where": None if narrowed.where is None else str(narrowed.where),
@@ -97,7 +98,7 @@ def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") 
         mixture, table = draw.drawn(outputs.root, outputs.name or name_of(opened), mixture, options)
         shown |= {} if table is None else {PARAMETER: table.to_json()}
         notes = (*notes, *draw.notes(table, len(selection.dataset.shards), len(opened.shards)))
-    summary = run_mix(opened, mixture.of(asked), outputs, shown, notes, options)
+    summary = run_mix(opened, mixture.of(asked), outputs, shown, notes, options, table)
     return replace(summary, lost=summary.lost or narrowed.lost, downsampled=table)
 
 
@@ -169,14 +170,12 @@ def _token_options(options: MixOptions) -> "TokenOptions | None":
 def _draw(
     dataset: Dataset, options: MixOptions, tokens: "TokenOptions | None"
 ) -> "DownsamplingRequest | None":
-    """Resolve the options of downsampling."""
-    if options.downsample is None or not options.downsamples:
+    """Resolve the options of downsampling, or of a budget."""
+    if not options.counts:
         return None
-    from dolma_dask.rules.downsampling import downsampling
-    from dolma_dask.verbs.mix.drawing import DownsamplingRequest
+    from dolma_dask.verbs.mix.drawing import DownsamplingRequest, wanted_by
 
-    wanted = downsampling(options.downsample, options.by, options.unit, options.seed)
-    return DownsamplingRequest.of(dataset, wanted, tokens, options.attributes)
+    return DownsamplingRequest.of(dataset, wanted_by(options), tokens, options.attributes)
 
 
 def _unmatched(flagged: Any) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What `tag` writes: the attribute sets of a shard, of rows that all sets share; documents that a tagger cannot do, or whose attributes no reader would take."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, Bad
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.placement import Cost, dearer
+from dolma_dask.reading.catalog import DISTRUSTS, TOKENIZERS
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
@@ -244,9 +246,25 @@ class TagSink(AttributeSink):
         info: dict[str, Any] = {
             "reads": list(self._reads),
             "taggers": [tagger.name for tagger in self._taggers],
-            **without_empty({FOUND: {name: tally.info() for name, tally in self._tallies.items()}}),
+            **without_empty(
+                {
+                    FOUND: {name: tally.info() for name, tally in self._tallies.items()},
+                    TOKENIZERS: {
+                        item.name: _tokenizer_of(item) for item in self._taggers if _tokenizes(item)
+                    },
+                }
+            ),
         }
         return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
+
+
+def _tokenizes(tagger: Tagger) -> bool:
+    return isinstance(tagger, ViewTagger) and tagger.tokenize is not None
+
+
+def _tokenizer_of(tagger: Tagger) -> dict[str, Any]:
+    """Return what decides the tokens of a tagger, whichever engine makes them."""
+    return {name: value for name, value in json.loads(tagger.params).items() if name != DISTRUSTS}
 
 
 def _locked_seconds(tagger: Tagger) -> float:

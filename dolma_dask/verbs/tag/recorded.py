@@ -12,7 +12,7 @@ from dolma_dask.formats import layout
 from dolma_dask.journal import Record
 from dolma_dask.results.summary import Recorded, Summary
 from dolma_dask.results.table import Table
-from dolma_dask.taggers.base import Tagger, ViewTagger
+from dolma_dask.taggers.base import ViewTagger
 from dolma_dask.taggers.registry import get_tagger
 
 FOUND = "found"
@@ -34,10 +34,10 @@ class TagSummary(Summary, frozen=True):
         return list(_tables(self.found))
 
 
-def summarize(summary: Summary, taggers: Iterable[Tagger], records: Iterable[Record]) -> Summary:
-    """Return a summary with what these taggers have found, if one of them counts it."""
+def summarize(summary: Summary, records: Iterable[Record]) -> Summary:
+    """Return a summary with what taggers have found, if one of them counts it."""
     known = list(records)
-    names = [item.name for item in taggers if isinstance(item, ViewTagger) and item.tally]
+    names = dict.fromkeys(name for record in known for name in record.info.get(FOUND, {}))
     found = {name: _merged(name, known) for name in names}
     return TagSummary(**asdict(summary), found=found) if found else summary
 

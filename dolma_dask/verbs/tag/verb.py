@@ -176,7 +176,7 @@ def _tag(
             "free paths. Choose another --experiment or the same taggers, or replace them with --overwrite."
         )
     outcome = engine.run(plan, options)
-    return summarize(outcome.summary, objects, outcome.records.values())
+    return summarize(outcome.summary, outcome.records.values())
 
 
 def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:

@@ -107,7 +107,7 @@ def transform(
     check_apart(opened.root, target, "transform")
     asked = options.selected(opened)
     selection = select(asked.with_current_attributes(), options.where, options.attributes)
-    mixture = make_mixture(selection, names=options.attributes)
+    mixture = make_mixture(selection, names=options.attributes).for_targets(target)
     output = DocumentOutput(target, options.format, verb="transform")
     stage = TransformStage((output,), options.policy, "transform", rewriting, opened.root)
     every = [output.path(shard) for shard in opened.shards]

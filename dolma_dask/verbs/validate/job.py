@@ -23,6 +23,15 @@ from dolma_dask.verbs.validate.problems import Problems
 from dolma_dask.verbs.validate.shard import VERSION, ValidateStage
 from dolma_dask.verbs.validate.summary import REPORT, KindProblems, ValidateSummary
 
+_REPEATED = "duplicate_id"
+
+
+def _again_notes(repeated: int, again: int) -> Iterator[str]:
+    """Say which repeated ids are meant, of all of them and of the copies that a mix has made."""
+    if repeated and again:
+        which = f"all {repeated:,}" if repeated <= again else f"{again:,} of {repeated:,}"
+        yield f"{which} ids that stand more than once are those of documents that mix took several times, by budget or sample"
+
 
 class Check(Struct, frozen=True, dict=True):
     """A call of `validate`; see `dolma_dask.engine.Job`."""
@@ -148,9 +157,21 @@ class Check(Struct, frozen=True, dict=True):
             kind: KindProblems(problems.counts[kind], tuple(problems.first(kind)[: self.show]))
             for kind in problems.kinds
         }
-        notes = (*self._notes(records), *self._scope_notes())
+        repeated, again = problems.counts[_REPEATED], self._taken_again()
+        if repeated <= again:
+            shown.pop(_REPEATED, None)
+        notes = (*self._notes(records), *_again_notes(repeated, again), *self._scope_notes())
         fields = {**asdict(summary), "counts": dict(sorted(counts.items())), "notes": notes}
         return ValidateSummary(**fields, found=shown, scope=scope)
+
+    def _taken_again(self) -> int:
+        """Return how many copies of documents a mix put into the selected files, as its journal has it."""
+        paths = {layout.document_path(shard.path) for shard in self.selected.shards}
+        known = Journal(self.root, "mix").records.values()
+        own = (
+            record for record in known if not record.stale and any(one.path in paths for one in record.files)
+        )
+        return sum(int(record.counts.get("documents_again", 0)) for record in own)
 
     def _notes(self, records: Sequence[Record]) -> Iterator[str]:
         yield from dataset_notes(self.dataset)

@@ -1,38 +1,35 @@
-"""Raw files, which are of any form: whether they can be read, what their records hold, and whether each of them is in a dataset that was made of them.
+"""Raw files, which are of any form: whether they can be read, and what their records hold.
 
-They are read as `convert` reads them, so that a record has the id that its document gets: that of its field, or of its file and row. Memory: 16 bytes for each record, and
-for each document that it is compared with.
+They are read as `convert` reads them, so that a record has the id that its document gets: that of its field, or of its file and row. Memory: 16 bytes for each record.
 """
 
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset, matches
+from dolma_dask.dataset import matches, share_of
 from dolma_dask.display import counted, percent
 from dolma_dask.engine import Input, inputs_of
-from dolma_dask.engine.fold import fold, shards_of
+from dolma_dask.engine.fold import fold
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import Block
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.reading.columns import find_columns
-from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.sources import FieldMapping, open_sources
 from dolma_dask.sources.naming import Listing, list_raw, sorted_out
 from dolma_dask.verbs.validate.keys import Keys, row_keys
-from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems, add_error
+from dolma_dask.verbs.validate.problems import Problem, Problems, add_error
 
 RAW = "raw"
 """Folder of a source that holds what its versions were made of."""
@@ -60,10 +57,12 @@ class RawFolder(Struct, frozen=True):
         how = replace(self, listing=Listing([], [], []))
         return [RawFile(how, info) for info in self.listing.known]
 
-    def selected(self, only: Sequence[str], prune: int | None) -> "RawFolder":
-        """Return the folder with the files that match one of `only`, at most `prune`."""
-        kept = [info for info in self.listing.known if not only or matches(info.path, only)][:prune]
-        return replace(self, listing=self.listing._replace(known=kept))
+    def selected(self, options: ShardOptions) -> "RawFolder":
+        """Return the folder with the files that ``only``, ``share`` and ``prune`` leave."""
+        only = tuple(options.only or ())
+        kept = [info for info in self.listing.known if not only or matches(info.path, only)]
+        part = list(share_of(kept, options.share))[: options.prune]
+        return replace(self, listing=self.listing._replace(known=part))
 
 
 class RawFile(Struct, frozen=True):
@@ -125,6 +124,7 @@ class RawSums(Struct, frozen=True):
     fields: Mapping[str, int] = {}
     problems: tuple[Mapping[str, Any], ...] = ()
     keys: tuple[tuple[str, Keys], ...] = ()  # of the rows of each file
+    cut: int = 0  # files that could not be read to their end
 
     def __add__(self, other: "RawSums") -> "RawSums":
         return RawSums(
@@ -133,6 +133,7 @@ class RawSums(Struct, frozen=True):
             Counter(self.fields) + Counter(other.fields),
             self.problems + other.problems,
             self.keys + other.keys,
+            self.cut + other.cut,
         )
 
 
@@ -149,33 +150,45 @@ class CountRaw:
     def count(self, work: RawFile) -> RawSums:
         """Return what is found in one file."""
         problems, fields, keys = Problems(work.folder.keep), Counter[str](), list[Keys]()
-        bad, path = 0, f"{RAW}/{work.name}"
+        bad, cut, path = 0, 0, f"{RAW}/{work.name}"
         try:
             for block in work.read(fields):
                 bad += len(block.bad)
-                keys.append(_keys(_ids(block)))
+                keys.append(id_keys(raw_ids(block)))
                 first = (
                     Problem(path, one.row, one.reason.replace("_", " "), one.expected) for one in block.bad
                 )
                 problems.add_all("bad_record", list(first)[: work.folder.keep], len(block.bad))
         except (DataError, UsageError) as error:
+            cut = 1
             if isinstance(error, UsageError):
                 problems.add("unreadable_file", path, str(error))
             else:
                 add_error(problems, files.parent(work.folder.root) or "", path, error)
-        every = np.concatenate([_NO_KEYS, *keys])
-        return RawSums(len(every), bad, fields, (problems.to_record(),), ((work.name, every),))
+        every = joined_keys(keys)
+        return RawSums(len(every), bad, fields, (problems.to_record(),), ((work.name, every),), cut)
 
 
-def _ids(block: Block) -> pa.LargeStringArray:
+def raw_ids(block: Block) -> pa.LargeStringArray:
     """Return the id of each record, null for one that could not be read."""
     return pa.array(
         [one[0] if one else None for one in block.batch.column("id").to_pylist()], pa.large_string()
     )
 
 
-def _keys(ids: pa.LargeStringArray) -> Keys:
+def id_keys(ids: pa.LargeStringArray) -> Keys:
+    """Return keys (n, 2) of ids alone; those that could not be read have none."""
     return row_keys(ids, pa.array([""] * len(ids), pa.large_string()))
+
+
+def joined_keys(keys: Sequence[Keys]) -> Keys:
+    """Return the keys of all, one behind the other."""
+    return np.concatenate([_NO_KEYS, *keys])
+
+
+def as_values(keys: Keys) -> pa.FixedSizeBinaryArray:
+    """Return keys as values of 16 bytes, those of rows that have none too; a view."""
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(keys), [None, pa.py_buffer(keys)])
 
 
 def check_raw(folder: RawFolder, options: RunOptions) -> tuple[RawSums, Problems, list[str]]:
@@ -189,82 +202,10 @@ def check_raw(folder: RawFolder, options: RunOptions) -> tuple[RawSums, Problems
     if common:
         shown = ", ".join(f"{name} {percent(count, sums.records)}" for name, count in common[:_FIELDS])
         notes.append(f"fields of the records: {shown}{', ...' if len(common) > _FIELDS else ''}")
-    known = _flat([one for _, one in sums.keys])
-    repeated = len(known) - len(np.unique(known))
-    if repeated:
+    every = joined_keys([one for _, one in sums.keys])
+    known = every[every.any(axis=1)]
+    if repeated := len(known) - pc.count_distinct(as_values(known)).as_py():
         notes.append(f"{counted(repeated, 'record')} with the id of an earlier one")
     if odd := folder.listing.odd:
         notes.append(f"{counted(len(odd), 'file')} of no known kind, NOT looked at, first {odd[0].path}")
     return sums, problems, notes
-
-
-@dataclass(frozen=True)
-class CountDocuments:
-    """Reads the ids of documents; see `dolma_dask.engine.fold.Fold`."""
-
-    verb: ClassVar[str] = "validate"
-
-    def start(self) -> RawSums:
-        """Return the sums of no shards."""
-        return RawSums()
-
-    def count(self, shard: AlignedShard) -> RawSums:
-        """Return the ids of one shard, in the order of its rows."""
-        keys = [_NO_KEYS, *(_keys(block.batch.column("id")) for block in shard.open())]
-        return RawSums(keys=((shard.name, np.concatenate(keys)),))
-
-
-def compare(folder: RawFolder, dataset: Dataset, options: RunOptions) -> Problems:
-    """Return what is wrong with raw files, their records that are no document, and documents that are no raw record, by their ids."""
-    sums, problems, _ = check_raw(folder, options)
-    shards = shards_of(find_columns(dataset, ["source"]))
-    documents = fold(CountDocuments(), shards, options)
-    raw_files = {work.name: work for work in folder.works()}
-    by_name = {shard.name: shard for shard in shards}
-
-    def raw_ids(name: str) -> Iterator[pa.Array]:
-        return map(_ids, raw_files[name].read(Counter()))
-
-    def document_ids(name: str) -> Iterator[pa.Array]:
-        return (block.batch.column("id") for block in by_name[name].open())
-
-    _add_absent(problems, "lost_record", sums.keys, documents.keys, raw_ids, RAW)
-    _add_absent(problems, "not_in_against", documents.keys, sums.keys, document_ids, layout.DOCUMENTS)
-    return problems
-
-
-def _add_absent(
-    problems: Problems,
-    kind: str,
-    keys: Sequence[tuple[str, Keys]],
-    known: Sequence[tuple[str, Keys]],
-    ids: Callable[[str], Iterator[pa.Array]],
-    folder: str,
-) -> None:
-    """Add the rows whose keys are not among the `known` ones; only files with the first of them are read again, for their ids."""
-    there = np.unique(_flat([one for _, one in known]))
-    for name, own in keys:
-        rows = np.flatnonzero(own.any(axis=1) & ~np.isin(_flat([own], all_rows=True), there))
-        wanted = set(rows[: problems.keep].tolist()) if problems.counts[kind] < problems.keep else set()
-        first = [
-            Problem(f"{folder}/{name}", row, f"the id {identity[:SHOWN]!r}", KINDS[kind])
-            for row, identity in _rows(ids(name), wanted)
-        ]
-        problems.add_all(kind, first, len(rows))
-
-
-def _rows(blocks: Iterator[pa.Array], wanted: set[int]) -> Iterator[tuple[int, str]]:
-    at = 0
-    for ids in blocks if wanted else ():
-        yield from ((row, ids[row - at].as_py()) for row in sorted(wanted) if at <= row < at + len(ids))
-        at += len(ids)
-
-
-_KEY = np.dtype([("high", np.uint64), ("low", np.uint64)])
-
-
-def _flat(keys: Sequence[Keys], *, all_rows: bool = False) -> npt.NDArray[Any]:
-    """Return keys as one value each, without the rows that have none."""
-    every = np.concatenate([_NO_KEYS, *keys])
-    kept = every if all_rows else every[every.any(axis=1)]
-    return np.ascontiguousarray(kept).view(_KEY).reshape(-1)

@@ -26,11 +26,12 @@ from dolma_dask.options.base import ABOVE_0, BAD, OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, ShardOptions, same
 from dolma_dask.sources.naming import unread
+from dolma_dask.verbs.validate.against_raw import compare
 from dolma_dask.verbs.validate.identities import Identities
 from dolma_dask.verbs.validate.job import Check
 from dolma_dask.verbs.validate.listing import list_work, sampled
 from dolma_dask.verbs.validate.problems import KINDS, Problems
-from dolma_dask.verbs.validate.raw import RawFolder, check_raw, compare, raw_folder
+from dolma_dask.verbs.validate.raw import RawFolder, check_raw, raw_folder
 from dolma_dask.verbs.validate.shard import ValidateStage
 from dolma_dask.verbs.validate.summary import FORMAT, KindProblems, ValidateSummary, last_names
 
@@ -147,7 +148,8 @@ def validate(
     order_changed         rows in another order than in the earlier version
 
     Attribute sets that no journal proves are named in a note; they are no problem. With `sample`, `only` or `prune` ids are
-    compared among the selected files only, and with `sample` only with the earlier files of their names.
+    compared among the selected files only, and with `sample` only with the earlier files of their names. Then, and where a file cannot be read
+    to its end, nothing is said of what might be there: a note says which records or documents were not looked for.
 
     A folder called raw without documents/ is of any form: its files are read as convert reads them. What can be told of them is whether they can be read, how
     many records they hold, and which fields these have.
@@ -155,7 +157,7 @@ def validate(
     target = None if options.to is None else _report_url(options.to, options.overwrite)
     if (folder := _raw(dataset, options, options.version)) is not None:
         answer = _checked_raw(folder, options)
-        if target is not None:
+        if target is not None and not options.dry_run:
             _publish(target, answer)
         return answer
     found = _open(dataset, options)
@@ -183,7 +185,7 @@ def validate(
     check = Check(stage, found, part, listing, identities, scope, options.problems)
     summary = run_job(check, options)
     if raw is not None and not options.dry_run:
-        summary = _with_raw(summary, raw, part, options)
+        summary = _with_raw(summary, raw, found, part, options)
     if not options.dry_run:
         check.remember(summary.report())
         if target is not None:
@@ -222,10 +224,13 @@ def _checked_raw(folder: RawFolder, options: ValidateOptions) -> ValidateSummary
         raise UsageError(
             f"{folder.root} holds raw files; expected no `against` or `sample`. Compare a version with them: validate VERSION --against raw."
         )
-    chosen = folder.selected(tuple(options.only or ()), options.prune)
-    if not chosen.listing.known:
+    chosen = folder.selected(options)
+    if not chosen.listing.known and options.share is None:
         what = unread(folder.listing.odd) if folder.listing.odd else "none is left by --only and --skip"
         raise UsageError(f"{folder.root} holds no file that can be looked at: {what}.")
+    if options.dry_run:
+        planned = tuple(info.path for info in chosen.listing.known)
+        return ValidateSummary("validate", folder.root, planned=planned)
     sums, problems, notes = check_raw(chosen, options)
     count, total = len(chosen.listing.known), len(folder.listing.known)
     scope = {
@@ -248,19 +253,20 @@ def _checked_raw(folder: RawFolder, options: ValidateOptions) -> ValidateSummary
 
 
 def _with_raw(
-    summary: ValidateSummary, raw: RawFolder, part: Dataset, options: ValidateOptions
+    summary: ValidateSummary, raw: RawFolder, found: Dataset, part: Dataset, options: ValidateOptions
 ) -> ValidateSummary:
     """Add to a report what the comparison with raw files has found."""
-    more = _shown(compare(raw, part, options), options.problems)
+    problems, notes = compare(raw, found, part, options)
+    more = _shown(problems, options.problems)
     none = KindProblems(0, ())
     pairs = {kind: (summary.found.get(kind, none), more.get(kind, none)) for kind in KINDS}
-    found = {
+    both = {
         kind: KindProblems(ours.count + theirs.count, (*ours.first, *theirs.first)[: options.problems])
         for kind, (ours, theirs) in pairs.items()
         if ours.count + theirs.count
     }
     scope = {**summary.scope, "against": last_names(raw.root)}
-    return replace(summary, found=found, scope=scope)
+    return replace(summary, found=both, scope=scope, notes=(*summary.notes, *notes))
 
 
 def _shown(problems: Problems, most: int) -> dict[str, KindProblems]:

@@ -279,7 +279,7 @@ def test_kernels_are_compiled_once():
         write._write_spans,
         attribute_file._write_rows,
     )
-    assert [len(kernel.compiled.signatures) for kernel in kernels] == [1, 1, 1, 1]
+    assert [len(kernel.calls) for kernel in kernels] == [1, 1, 1, 1]
 
 
 def test_variable_names():

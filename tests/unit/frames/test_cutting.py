@@ -13,11 +13,12 @@ from partition_worlds import FORMATS, MANY, ROWS, rewrite
 import dolma_dask as dk
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.errors import UsageError
-from dolma_dask.frames import cutting
-from dolma_dask.frames.cutting import EntryPoints, Extent, Partition, ShardPart, cut, scan_lines
+from dolma_dask.frames.cutting import Partition, ShardPart, cut
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.stored import START
+from dolma_dask.reading import entry_points
 from dolma_dask.reading.catalog import open_attributes
+from dolma_dask.reading.entry_points import EntryPoints, Extent, scan_lines
 
 
 def partitions_of(root: str | Path, size: int | None, sets: tuple[str, ...] = ()) -> list[Partition]:
@@ -107,7 +108,7 @@ def test_lines_of_a_plain_file(tmp_path, monkeypatch):
         lines = data.splitlines(keepends=True)
         starts = {sum(map(len, lines[:row])): row for row in range(len(lines))}
         for piece_bytes in (1, 2, 5, 1000):
-            monkeypatch.setattr(cutting, "READ_BYTES", piece_bytes)
+            monkeypatch.setattr(entry_points, "READ_BYTES", piece_bytes)
             for step in (1, 3, 4, 100):
                 members, rows = scan_lines(str(path), step)
                 assert rows == len(lines)

@@ -22,6 +22,7 @@ def tokenizer(tmp_path_factory) -> str:
 
 
 def bytes_of(root: Path) -> dict[str, bytes]:
+    """Return the files but those of the segments, whose rows name the shards."""
     return {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
 
 
@@ -42,8 +43,12 @@ def test_the_bytes_are_those_of_the_verbs_on_the_same_documents(root, tmp_path, 
         again = dk.write_hdf5(frame, str(rows), tokenizer=tokenizer, **ROWS_OF_64)
         assert (again.done, again.skipped) == (0, len(files) - 1)
         dk.write_ragged(frame, str(ragged), tokenizer=tokenizer, name="x")
-        assert [path.name for path in rows.iterdir() if path.is_dir()] == ["_journal"]
+        assert sorted(path.name for path in rows.iterdir() if path.is_dir()) == ["_journal", "_segments"]
     assert bytes_of(tmp_path / "r0") == bytes_of(tmp_path / "r1") == bytes_of(tmp_path / "r")
+    segments = [bytes_of(tmp_path / name / "_segments") for name in ("r", "r0", "h", "h0")]
+    assert segments[0] == segments[1]
+    assert segments[2] == segments[3]
+    assert segments[2].keys() == {f"{name}.parquet" for name in files if name.endswith(".h5")}
     assert len(dk.open_ragged(str(tmp_path / "r2"))) == 74
 
 

@@ -1,15 +1,24 @@
 """Shards open as documents by number; what is missing or damaged is named."""
 
+import os
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dolma_dask.errors import AlignmentError, CorruptFileError, DataError, UsageError
 from dolma_dask.formats.ragged import RaggedNames, SpecialToken, TokenizerRecord, npy_header
+from dolma_dask.formats.segments import SEGMENTS_SCHEMA, segments_path
+from dolma_dask.loaders import shards
 from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
+from dolma_dask.loaders.shards import TokenShard
 from dolma_dask.sinks.ragged import RaggedWriter
 from dolma_dask.tokens.encoding import Tokens
 
@@ -27,6 +36,13 @@ def write(folder: Path, stem: str, documents: list[list[int]], record: Tokenizer
 def save_pair(folder: Path, stem: str, ids: np.ndarray, lengths: np.ndarray) -> None:
     np.save(folder / f"{stem}.data.npy", ids)
     np.save(folder / f"{stem}.len.npy", lengths)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))
+    return place / "dolma_dask/token_shards"
 
 
 @pytest.fixture
@@ -82,7 +98,7 @@ def test_opening_reads_no_lengths(folder: Path, monkeypatch: pytest.MonkeyPatch)
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("read too early")
 
-    monkeypatch.setattr(np, "fromfile", forbidden)
+    monkeypatch.setattr(TokenShard, "map_lengths", forbidden)
     assert len(open_ragged(folder)) == 5
 
 
@@ -115,6 +131,138 @@ def test_shards_sort_by_number_not_by_letters(tmp_path: Path) -> None:
     for number in range(11):
         save_pair(tmp_path, f"x.{number}-of-11", np.array([number], "<i2"), np.array([1], "<i4"))
     assert as_lists(open_ragged(tmp_path)) == [[number] for number in range(11)]
+
+
+def settle(folder: Path) -> None:
+    """Make the files older than what their next version could look like."""
+    for path in folder.glob("*"):
+        os.utime(path, (1e9, 1e9))
+
+
+def test_the_second_opening_reads_no_head(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(folder)
+    assert as_lists(open_ragged(folder)) == [open_ragged(folder)[row].tolist() for row in range(5)]
+    assert {path.suffix for path in cache.iterdir()} >= {".shards", ".marks"}
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("read again")
+
+    for name in ("_read_header", "_read_sidecar"):
+        monkeypatch.setattr(shards, name, forbidden)
+    monkeypatch.setattr(TokenShard, "offsets", forbidden)
+    dataset = open_ragged(folder)
+    assert [dataset[row].tolist() for row in range(5)] == ALL
+    write(folder, "wiki.00001-of-00003", [[4]])
+    with pytest.raises(AssertionError, match="read again"):
+        open_ragged(folder)
+
+
+def test_young_files_are_read_anew_each_time(folder: Path, cache: Path) -> None:
+    assert open_ragged(folder)[0].tolist() == [1, 2, 3]
+    assert not cache.exists()
+    write(folder, "wiki.00000-of-00003", [[3, 2, 1], [], [40_000]])
+    assert open_ragged(folder)[0].tolist() == [3, 2, 1]
+
+
+def test_without_a_place_to_keep_them_marks_are_made_in_memory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(folder)
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert [open_ragged(folder)[row].tolist() for row in range(5)] == ALL
+
+
+def test_slices_lists_batches_and_windows(folder: Path) -> None:
+    with open_ragged(folder) as dataset:
+        assert [one.tolist() for one in dataset[1:4]] == ALL[1:4]
+        assert [one.tolist() for one in dataset[::-2]] == ALL[::-2]
+        assert [one.tolist() for one in dataset.__getitems__([4, -5, 4, 1])] == [
+            ALL[at] for at in (4, 0, 4, 1)
+        ]
+        assert [[one.tolist() for one in batch] for batch in dataset.batches(2)] == [
+            ALL[:2],
+            ALL[2:4],
+            ALL[4:],
+        ]
+        assert dataset[5:] == dataset.__getitems__([]) == []
+        shard = dataset.shard(0)
+        assert (
+            [one.tolist() for one in shard[1:]]
+            == [one.tolist() for one in shard.__getitems__([1, 2])]
+            == ALL[1:3]
+        )
+        windows = dataset.windows(3)
+        assert [one.tolist() for one in windows] == [[1, 2, 3], [7, 8, 9]]
+        assert [windows[1].tolist(), windows[-2].tolist(), *(one.tolist() for one in windows[1:])] == [
+            [7, 8, 9],
+            [1, 2, 3],
+            [7, 8, 9],
+        ]
+    assert as_lists(dataset) == ALL, "a closed dataset opens again"
+    with pytest.raises(IndexError, match="item 5 of 5"):
+        dataset.__getitems__([0, 5])
+    with pytest.raises(TypeError, match="whole numbers"):
+        dataset.__getitems__([0.5])
+    with pytest.raises(IndexError, match="window 2 of 2"):
+        windows[2]
+    for wrong in (lambda: dataset.windows(0), lambda: next(dataset.batches(0))):
+        with pytest.raises(UsageError, match="expected 1 or more"):
+            wrong()
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 3) | st.just(0), max_size=3000), min_size=1, max_size=3),
+    rows=st.lists(st.integers(0, 10**9), max_size=30),
+)
+def test_documents_are_found_from_the_mark_before_them(sizes: list[list[int]], rows: list[int]) -> None:
+    sizes = [shard * 5 for shard in sizes]
+    flat = [size for shard in sizes for size in shard]
+    ends = np.cumsum(flat)
+    with tempfile.TemporaryDirectory() as place:
+        token = 0
+        for number, shard in enumerate(sizes):
+            ids = np.arange(token, token := token + sum(shard), dtype="<i4")
+            save_pair(Path(place), f"a.{number}-of-{len(sizes)}", ids, np.array(shard, "<i4"))
+        dataset = open_ragged(place)
+        asked = [row % len(flat) for row in rows] if flat else []
+        expected = [list(range(ends[row] - flat[row], ends[row])) for row in asked]
+        assert [one.tolist() for one in dataset.__getitems__(asked)] == expected
+        assert [dataset[row].tolist() for row in asked] == expected
+
+
+def test_open_shards_hold_no_file(folder: Path) -> None:
+    def count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = count()
+    dataset = open_ragged(folder)
+    views = as_lists(dataset), dataset[0], dataset.shard(2)
+    assert count() == before
+    del views
+
+
+def test_documents_by_the_ids_of_their_segments(folder: Path) -> None:
+    dataset = open_ragged(folder)
+    assert [one.tolist() for one in dataset.documents([4, 0])] == [[8, 9], [1, 2, 3]]
+    with pytest.raises(UsageError, match="which tells the ids of documents"):
+        dataset.documents(["b"])
+    (folder / "_segments").mkdir()
+    names = [["a", "b", "twice"], [], ["d", "twice"]]
+    for number, ids in enumerate(names):
+        rows = [
+            {
+                "row": row, "first": 0, "place": 0, "size": 1, "start": 0,
+                "source": "s", "id": one, "path": "documents/a", "document": row,
+            }
+            for row, one in enumerate(ids)
+        ]  # fmt: skip
+        table = pa.Table.from_pylist(rows, SEGMENTS_SCHEMA)
+        pq.write_table(table, folder / segments_path(f"wiki.{number:05d}-of-00003.data.npy"))
+    found = dataset.documents(["d", "twice", "a"])
+    assert [one.tolist() for one in found] == [[7], [40_000], [8, 9], [1, 2, 3]]
+    with pytest.raises(DataError, match=r"1 of 2 ids belong to no document, such as \['e'\]"):
+        dataset.documents(["a", "e"])
 
 
 def test_a_pair_of_another_tool_needs_no_record(tmp_path: Path) -> None:
@@ -231,16 +379,15 @@ def test_a_file_that_shrinks_after_opening(folder: Path) -> None:
 def test_verify_finds_a_changed_byte(folder: Path) -> None:
     shard = open_ragged(folder).shards[0]
     shard.verify()
-    content = bytearray(shard.data_path.read_bytes())
+    path = Path(shard.data_url)
+    content = bytearray(path.read_bytes())
     content[-1] ^= 1
-    shard.data_path.write_bytes(content)
+    path.write_bytes(content)
     with pytest.raises(CorruptFileError, match="bytes changed since they were written"):
         open_ragged(folder).shards[0].verify()
 
 
 def test_not_a_folder_of_shards(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="read from local files only"):
-        open_ragged("s3://bucket/tokens")
     with pytest.raises(UsageError, match=r"neither a folder nor the .data.npy or .len.npy"):
         open_ragged(tmp_path / "nothing")
     (tmp_path / "train").mkdir()

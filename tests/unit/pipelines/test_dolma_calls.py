@@ -168,6 +168,16 @@ def test_a_rehearsal_prints_what_would_be_called(
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(text)
 
 
+def test_files_are_named_one_by_one_up_to_a_number(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "tag --documents v0/documents/b.jsonl v0/documents/wiki/a.jsonl --taggers char_length_v1 --dryrun"
+    assert main(words.split()) == 0
+    assert "--only '[b].jsonl' '[w]iki/a.jsonl'" in capsys.readouterr().out
+    monkeypatch.setattr("dolma_dask.pipelines.dolma_datasets.MAX_NAMED", 1)
+    assert "2 files of v0 cannot be told from its others by patterns" in refused(capsys, *words.split())
+
+
 FILES = {
     "tag {documents: [v0/documents/*], taggers: [char_lenth_v1]}": "column 40: taggers: there is no tagger 'char_lenth_v1'; did you mean 'char_length_v1'",
     "tag {documents: [v0/documents/*], tagers: []}": "column 31: tagers: there is no such key; did you mean 'taggers'?",

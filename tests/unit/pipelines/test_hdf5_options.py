@@ -11,9 +11,9 @@ from dolma_dask.errors import UsageError
 from dolma_dask.options.base import fields_of
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
 from dolma_dask.outputs.hdf5.modes import MODES
-from dolma_dask.outputs.hdf5.options import RowOptions
+from dolma_dask.outputs.hdf5.options import RowOptions, is_mode
 from dolma_dask.outputs.hdf5.raw import RawTexts
-from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset, is_mode
+from dolma_dask.pipelines.hdf5_options import create_hdf5_dataset
 from dolma_dask.pipelines.hdf5_script import modes_with
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.hdf5.verb import hdf5

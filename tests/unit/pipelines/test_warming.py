@@ -32,7 +32,7 @@ SCRIPT = """
 import importlib, pkgutil, sys
 import dolma_dask
 from dolma_dask.pipelines import warming
-from dolma_dask.text.kernels import _Lazy
+from dolma_dask.text.kernels import _Kernel, _Lazy
 
 for module in pkgutil.walk_packages(dolma_dask.__path__, "dolma_dask."):
     if not module.name.endswith("__main__"):
@@ -41,8 +41,8 @@ names = {name for name in sys.modules if name.startswith("dolma_dask.")}
 lazy = {value for name in names for value in vars(sys.modules[name]).values() if isinstance(value, _Lazy)}
 for part in warming.PARTS:
     warming._do(part, f"{sys.argv[1]}/{part.__name__}")
-kernels = {one for one in lazy if hasattr(one.compiled, "overloads")}
-called = [one for one in kernels if one.compiled.overloads]
+kernels = {one for one in lazy if isinstance(one, _Kernel)}
+called = [one for one in kernels if one.calls]
 for one in called:  # and what they call
     uses = map(one.py_func.__globals__.get, one.py_func.__code__.co_names)
     called += [other for other in uses if isinstance(other, _Lazy) and other in kernels and other not in called]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ HERE: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
 
 ROWS: list[list[dict[str, Any]]] = [
     [
-        {"a": [[0, 5, 1.5], [5, 9, -2.0]], "b__label__x": [[0, 9, 1.00001]]},
+        {"a": [[0, 5, 1.5], [5, 9, -2 / 7]], "b__label__x": [[0, 9, 1.00001]]},
         {"a": []},
         {},
         {"a": [[0, 3, 0.5]]},
@@ -90,6 +91,7 @@ def test_values_are_those_of_a_loop(dataset: Path, tmp_path: Path, bins: int) ->
         expected = binned([item for edges in of_files for item in edges], bins)
         assert one.counts == tuple(count for _, count in expected)
         assert one.bins[:-1] == pytest.approx([edge for edge, _ in expected])
+        assert all(low < high for low, high in pairwise(one.bins))
         assert sum(count for _, _, count in one.ranges) == one.total
     report = gzip.decompress((tmp_path / "out/summaries.jsonl.gz").read_bytes()).splitlines()
     assert [sorted(json.loads(line)) for line in report] == [
@@ -97,10 +99,21 @@ def test_values_are_those_of_a_loop(dataset: Path, tmp_path: Path, bins: int) ->
     ] * len(every)
 
 
+def test_values_that_are_counted_together_change_nothing(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = dk.stat(dataset, **HERE)
+    monkeypatch.setattr("dolma_dask.questions.stat.AT_ONCE", 1)
+    found = dk.stat(dataset, **HERE)
+    assert {one.name: one for one in found.series} == {one.name: one for one in expected.series}
+
+
 def test_keys_are_chosen_by_a_regular_expression(dataset: Path) -> None:
     assert {one.name for one in dk.stat(dataset, regex="^a$", **HERE).series} == {"a/score", "a/length"}
     with pytest.raises(UsageError, match="found in none of"):
         dk.stat(dataset, regex="^z$", **HERE)
+    with pytest.raises(UsageError, match=r"^s: no numbers or spans"):
+        dk.stat(dataset, regex="^s$", **HERE)
     with pytest.raises(UsageError, match="expected a regular expression"):
         dk.stat(dataset, regex="(", **HERE)
     with pytest.raises(UsageError, match="another folder"):
@@ -110,9 +123,12 @@ def test_keys_are_chosen_by_a_regular_expression(dataset: Path) -> None:
 def test_a_report_replaces_no_other_unasked(dataset: Path, tmp_path: Path) -> None:
     """The same command again leaves the same bytes; a report of other options and a foreign file stay."""
     report, file = str(tmp_path / "out"), tmp_path / "out/summaries.jsonl.gz"
+    dk.stat(dataset, report=report, dry_run=True, **HERE)
+    assert not file.exists()
     dk.stat(dataset, report=report, **HERE)
-    first = file.read_bytes()
+    first, written = file.read_bytes(), file.stat()
     dk.stat(dataset, report=report, **HERE)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
     with pytest.raises(UsageError, match=r"holds other values.*--overwrite"):
         dk.stat(dataset, report=report, bins=7, **HERE)
     assert file.read_bytes() == first

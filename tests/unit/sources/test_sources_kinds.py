@@ -71,6 +71,16 @@ KINDS: dict[str, tuple[bytes, list[dict[str, Any]]]] = {
             }
         ],
     ),
+    "b.html": (  # letters that the encoding of that name lacks, and browsers do not
+        PAGE.replace("iso-8859-1", "GB2312").replace("twö", "朱镕基").encode("gb18030"),
+        [
+            {
+                "id": "b.html",
+                "text": "One 朱镕基",
+                "metadata": {"path": "b.html", "title": "T", "encoding": "gb18030"},
+            }
+        ],
+    ),
 }
 
 

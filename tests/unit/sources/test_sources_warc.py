@@ -16,7 +16,9 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
-from dolma_dask.io.warc import parse_head, read_records
+from dolma_dask.formats.http_messages import PayloadError, payload_of
+from dolma_dask.io.records import QUARANTINE_HEAD
+from dolma_dask.io.warc import WarcRecord, parse_head, read_records
 from dolma_dask.journal import Journal
 from dolma_dask.sources.pages import MAX_DEPTH, Pages
 from dolma_dask.testing.archives import response, warc_file, warc_record
@@ -126,6 +128,7 @@ PASSED = {
     "other types of records": warc_record("mine", b"x"),
     "status 404": response(page("gone"), status="404 Not Found"),
     "status 301": response(b"", status="301 Moved"),
+    "status 300": response(page("several"), status="300 Multiple Choices"),
     "image/png": response(b"\x89PNG", head="Content-Type: image/png"),
     "application/json": response(b"<html>", head="Content-Type: application/json"),
     "text/css": response(b"a {}", head="Content-Type: TEXT/CSS; charset=utf-8"),
@@ -178,8 +181,18 @@ CODED: dict[str, tuple[bytes, str, dict[str, str]]] = {
     ),
     "cut character": (page("Füße " + "ü" * 20)[:-46], "", {"warc_truncated": "length"}),
     "meta": (page("Füße", '<meta charset="iso-8859-1">', "latin-1"), "", {}),
+    "charset against meta": (
+        page("Füße", '<meta charset="windows-1251">', "latin-1"),
+        "; charset=iso-8859-1",
+        {},
+    ),
     "wrong charset": (page("Füße", encoding="latin-1"), "; charset=utf-8", {}),
     "unknown charset": (page("Füße"), "; charset=unicode_escape", {}),
+    "blanks for a charset": (
+        page("Füße", f"<meta charset={' ' * 4_000}>"),
+        f"; charset={' ' * 500_000};",
+        {},
+    ),
     "UTF-16": (b"\xff\xfe" + page("Füße", encoding="utf-16-le"), "; charset=utf-8", {}),
     "no type": (page("Füße").replace(b"<html>", b"<!DOCTYPE html>\n<html>"), "none", {}),
     "old line ends": (page("Füße"), "\n", {}),
@@ -209,6 +222,39 @@ def test_heads() -> None:
     head = parse_head("A: b\r\n\tc ü\r\na: x\r\nnone\r\nB :y:z\n".encode())
     assert head == {"a": "b c ü", "b": "y:z"}
     assert parse_head("U: ü".encode("latin-1")) == {"u": "ü"}
+
+
+@pytest.mark.parametrize(
+    ("written", "date"),
+    [
+        ("2024-05-01T12:30:05Z", "2024-05-01T12:30:05.000Z"),
+        ("2024-05-01T12:30:05.1Z", "2024-05-01T12:30:05.100Z"),
+        ("2024-05-01T12:30:05.123456Z", "2024-05-01T12:30:05.123Z"),
+        ("2024-05-01", ""),
+    ],
+)
+def test_dates(written: str, date: str) -> None:
+    assert WarcRecord(0, {"warc-date": written}, b"", 0).date == date
+
+
+def test_bodies_as_servers_send_them() -> None:
+    """Chunks with either line end, deflate with either head, and no more than is allowed."""
+    body = b"x" * 100
+    chunks = b"64\n" + body + b"\n0\n\n"
+    assert payload_of(chunks, {"transfer-encoding": "chunked"}, 100, is_cut=False) == body
+    stored = [
+        b"\x08",
+        (5).to_bytes(2, "little"),
+        (5 ^ 0xFFFF).to_bytes(2, "little"),
+        b"hello",
+        b"\x01\0\0\xff\xff",
+    ]
+    deflate = {"content-encoding": "deflate"}
+    assert payload_of(b"".join(stored), deflate, 100, is_cut=False) == b"hello"
+    packed = gzip.compress(body)
+    assert payload_of(packed, {"content-encoding": "gzip"}, 100, is_cut=False) == body
+    with pytest.raises(PayloadError, match="at most 99 bytes"):
+        payload_of(packed, {"content-encoding": "gzip"}, 99, is_cut=False)
 
 
 def test_damaged_text_of_a_page_is_replaced_and_counted(tmp_path: Path) -> None:
@@ -305,6 +351,16 @@ def test_records_in_any_pieces() -> None:
     for size in (1, 3, 64, 1000, 5001):
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
         assert list(read_records(partial(iter, pieces), "a", 4_000)) == whole, size
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n", b"\n\n", b"\r\n\r\n"])
+def test_ends_of_records(end: bytes) -> None:
+    """A record ends where its length says, also without the lines behind it; one of the size that is allowed is whole."""
+    block = b"y" * 2 * QUARANTINE_HEAD
+    one = warc_record("resource", block).removesuffix(b"\r\n\r\n")
+    data = one + end + one + end
+    found = list(read_records(lambda: iter([data]), "a", len(block)))
+    assert [(each.block == block, each.damage) for each in found] == [(True, "")] * 2
 
 
 @pytest.mark.parametrize("cut", [3, 30, 250, 600])

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import dolma_dask as dk
 from dolma_dask.pages import page
@@ -67,21 +68,29 @@ def test_junk_is_told_first_with_the_rule_that_drops_it():
     shown = Example("above a limit", "r", "a__health_v1__roff", 1.0, "web", "1", "a", 0, hostile)
     data = ReportData(
         "t", "corpus/v1", "c", "v",
-        sources=[SourceRow("web", 100, 1000, 80, 800)],
+        sources=[SourceRow("web", 1000, 10000, 800, 8000)],
         rules=[RuleRow("words >= 5", 80, 0.8, 20, 200, 20, 200)],
         junk=[
-            Junk("a__health_v1__html", 0.001, 60, 0.75),
-            Junk("a__health_v1__roff", 0.05, 20, 0.25, "lines of manual pages", [shown]),
+            Junk("a__health_v1__html", 0.001, 81, 81 / 800),
+            Junk("a__health_v1__roff", 0.05, 80, 80 / 800, "lines of manual pages", [shown]),
         ],
-        junk_documents=70,
+        junk_documents=120,
         origin="v0",
     )  # fmt: skip
     names = {one.key: one.key.rpartition("__")[2] for one in data.junk}
     first = highlights(data, names)[0]
     assert first.text == (
-        "70 of 80 documents (87.5 %) may be junk, above a limit of html (60) and roff (20). Read some below, or drop them:"
+        "120 of 800 documents (15.0 %) may be junk, above a limit of html (81) and roff (80). More than a tenth are above that of html, "
+        "which may be what the dataset is made of: no rule is proposed for it. Read some below, or drop the others:"
     )
-    assert "--where 'words >= 5 and roff <= 0.05'" in first.command, "what most documents have is no junk"
+    assert "--where 'words >= 5 and roff <= 0.05'" in first.command, (
+        "what a tenth of the documents have is no junk"
+    )
+    rare = highlights(replace(data, junk=data.junk[1:]), names)[0]
+    assert rare.text.endswith("a limit of roff (80). Read some below, or drop them:")
+    common = highlights(replace(data, junk=data.junk[:1]), names)[0]
+    assert common.text.endswith("is proposed for it. Read some below.")
+    assert common.where is None
     whole = page.render(data)
     assert whole.index('id="findings"') < whole.index('id="junk"') < whole.index('id="rules"')
     assert "lines of manual pages" in whole

@@ -12,7 +12,7 @@ import pytest
 import dolma_dask as dk
 from dolma_dask.errors import DataError, DolmaDaskError, UsageError
 from dolma_dask.journal import Journal
-from dolma_dask.sources import benchmarks
+from dolma_dask.sources import benchmark_cache, benchmarks
 from dolma_dask.sources.benchmarks import Comparison
 from dolma_dask.verbs.tag.recorded import recorded_tables
 
@@ -140,6 +140,19 @@ def test_ngrams_are_made_once_and_mapped(root, monkeypatch):
     (root / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "file"))
     assert opened().names == made.names
+
+
+def test_items_that_cannot_be_read_are_asked_for_once(root):
+    """A failure of the files is no failure of the cache, which is done without."""
+    asked = []
+
+    def make():
+        asked.append(1)
+        raise OSError("no such share")
+
+    with pytest.raises(OSError, match="no such share"):
+        benchmark_cache.from_cache("0", make)
+    assert asked == [1]
 
 
 def test_benchmarks_are_named_by_files_folders_and_fields(root):

@@ -2,8 +2,10 @@
 
 import csv
 import gzip
+import io
 import json
 import re
+import zlib
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from token_readers import read_all
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 import dolma_dask as dk
 from dolma_dask.engine.documents import DocumentStage
@@ -94,6 +96,35 @@ def test_all_documents_whole_in_files_that_are_not_too_large(
     assert names == [f"part-0-{number:05d}.npy" for number in range(len(sizes))]
 
 
+def facts_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+@pytest.mark.parametrize("name", STREAMS)
+def test_records_beside_files_say_what_those_of_shards_say(
+    wild: Path, tmp_path: Path, name: str, more: dict[str, Any]
+) -> None:
+    """Documents whose text is not what its tokens say are counted file by file."""
+    letters = Tokenizer(models.BPE({letter: number for number, letter in enumerate("abdehinorstw ")}, []))
+    letters.add_special_tokens([END_OF_TEXT])
+    letters.save(str(tmp_path / "letters.json"))
+    asked = {"tokenizer": str(tmp_path / "letters.json"), "format": name, "eos": END_OF_TEXT, **HERE}
+    dk.ragged(wild, tmp_path / "a", **asked)
+    dk.ragged(wild, tmp_path / "b", max_size=300, **more, **asked)
+    plain, packed = facts_of(tmp_path / "a"), facts_of(tmp_path / "b")
+    assert len(packed) > len(plain)
+    for path in (("documents_with_lost_characters",), ("special_tokens", "documents")):
+        counts = [[_inside(one, path) for one in facts] for facts in (plain, packed)]
+        assert sum(counts[0]) == sum(counts[1]) > 0
+        assert {*counts[1]} != {counts[1][0]}, "each file has its own"
+    assert all(one["source"] == {"path": "documents", "digests": {}} for one in packed)
+
+
+def _inside(facts: dict[str, Any], path: tuple[str, ...]) -> int:
+    return _inside(facts.get(path[0], {}), path[1:]) if path[1:] else facts.get(path[0], 0)
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_order_is_that_of_the_seed_in_every_format_and_place(
     name: str, wild: Path, tmp_path: Path, tokenizer: str
@@ -127,6 +158,7 @@ def test_a_killed_pass_is_gone_on_with_and_stale_files_go(wild: Path, tmp_path: 
     ("more", "match"),
     [
         ({"format": "numpy", "shuffle": True}, "stream of ids: dolma, megatron, datatrove"),
+        ({"format": "dolma", "seed": 3}, "seed=3 without `shuffle`"),
         ({"format": "mds", "max_size": 9}, "stream of ids"),
         ({"format": "megatron", "id_key": "metadata.n"}, "no ids"),
         ({"format": "dolma", "id_key": "metadata.z"}, "metadata.z"),
@@ -226,6 +258,43 @@ def test_files_are_taken_as_often_as_rates_say(parts: Path, tmp_path: Path, cut:
     assert joined(tmp_path, str(parts), rates=[2.5], **cut).done == 0
 
 
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}])
+def test_no_documents_are_a_file_too(
+    wild: Path, tmp_path: Path, tokenizer: str, more: dict[str, Any]
+) -> None:
+    """An empty one that can be read, of which it is not told where its documents are from; and it is joined to another."""
+    options = {"tokenizer": tokenizer, "format": "dolma", "only": ["1.jsonl"], **HERE}
+    dk.ragged(wild, tmp_path / "b", max_size=100, **more, **options)
+    joined(tmp_path, str(tmp_path / "b"))
+    for folder in ("b", "out"):
+        assert sizes_of(tmp_path / folder) == [0]
+        assert rows_of(tmp_path / folder) == []
+        (table,) = (tmp_path / folder).glob("*.csv.gz")
+        assert gzip.decompress(table.read_bytes()) == b""
+        assert table.stat().st_size
+    assert [facts["source"] for facts in facts_of(tmp_path / "b")] == [None]
+
+
+def test_a_part_of_few_files_is_one(parts: Path, tmp_path: Path) -> None:
+    joined(tmp_path, str(parts), rates=[0.01])
+    assert len(sizes_of(tmp_path / "out")) == 1
+
+
+def test_tables_are_in_members(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a long table is never held; what they hold is the same."""
+    joined(tmp_path, str(parts))
+    monkeypatch.setattr("dolma_dask.verbs.reshard.MEMBER_BYTES", 100)
+    dk.reshard(tmp_path / "small", sources=[str(parts)], **HERE)
+    assert rows_of(tmp_path / "small") == rows_of(tmp_path / "out")
+    data, sizes = (tmp_path / "small/000000.csv.gz").read_bytes(), []
+    while data:
+        member = zlib.decompressobj(31)
+        sizes.append(len(member.decompress(data)))
+        data = member.unused_data
+    assert {*sizes[:-1]} == {100}
+    assert len(sizes) > 2
+
+
 def test_files_that_are_joined_are_joined_again(parts: Path, tmp_path: Path) -> None:
     many = dk.reshard(tmp_path / "one", sources=[str(parts)], shards=9, **HERE)
     assert "4 files in place of 9 (shards)" in many.notes[1]
@@ -244,12 +313,20 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(gzip.compress(b"a,b\r\n"))
     elif how == "row gone":
         path.write_bytes(gzip.compress(b"\n".join(rows.split(b"\n")[2:])))
+    elif how == "gap":
+        table = [*csv.reader(io.StringIO(rows.decode(), newline=""))]
+        table[5][0] = str(int(table[5][0]) + 1)
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows(table)
+        path.write_bytes(gzip.compress(text.getvalue().encode()))
+    elif how == "no line":
+        path.write_bytes(gzip.compress(rows[: rows.rindex(b",") + 1] + b"\r\n"))
     elif how == "other type":
         ids = path.with_name(path.name.replace(".csv.gz", ".npy"))
         np.fromfile(ids, "<u2").astype("<u4").tofile(ids)
 
 
-@pytest.mark.parametrize("how", ["torn", "no table", "row gone", "other type"])
+@pytest.mark.parametrize("how", ["torn", "no table", "row gone", "gap", "no line", "other type"])
 def test_pairs_that_do_not_belong_together_are_refused(parts: Path, tmp_path: Path, how: str) -> None:
     spoil(sorted(parts.glob("*.csv.gz"))[2], how)
     with pytest.raises(StageError, match=r"0000[23]-of-00004"):
@@ -257,9 +334,30 @@ def test_pairs_that_do_not_belong_together_are_refused(parts: Path, tmp_path: Pa
     assert not list((tmp_path / "out").glob("*.npy"))
 
 
+def test_ids_that_are_cut_fail_alone(parts: Path, tmp_path: Path) -> None:
+    """The first file says how many bytes an id has, unless it is not whole."""
+    first = min(parts.glob("*.npy"))
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    with pytest.raises(StageError) as caught:
+        joined(tmp_path, str(parts), shards=3)
+    assert [first.name.removesuffix(".npy") in failure.message for failure in caught.value.failures] == [True]
+    assert len(sizes_of(tmp_path / "out")) == 2
+
+
+def test_files_of_a_number_are_of_about_the_same_size(parts: Path, tmp_path: Path) -> None:
+    """Each copy, the largest first, goes to the smallest files, of these to that with fewer copies, of these to the first."""
+    joined(tmp_path, str(parts), shards=5, rates=[3])
+    sizes = [0] * 5
+    for size in sorted(sizes_of(parts), reverse=True):
+        for at in sorted(range(5), key=lambda one: (sizes[one], one))[:3]:
+            sizes[at] += size
+    assert sizes_of(tmp_path / "out") == sizes
+
+
 def test_sources_that_cannot_be_are_refused(wild: Path, parts: Path, tmp_path: Path, tokenizer: str) -> None:
     for words, match, more in (
         ([str(parts)], "number above 0", {"rates": [0]}),
+        ([str(parts)], "below 100,000", {"rates": [1e9]}),
         ([str(parts), f"{parts}/"], "given twice", {}),
         ([str(wild)], "has no .npy", {}),
         ([str(tmp_path)], "lie in one another", {}),

@@ -95,6 +95,20 @@ def test_ids_in_other_fields(lake: Path) -> None:
     assert "not_in_against" not in summary.found
 
 
+def test_records_without_an_id_of_their_own(lake: Path) -> None:
+    """They are known by file and row, as convert makes ids; what cannot be read has none, and is no copy and not lost."""
+    to = convert(lake)
+    with (lake / "sources/wiki/raw/b.jsonl").open("a") as file:
+        file.write('{"id":1.5,"body":"x"}\n[1]\n[2]\n{"id":"7"}\n')
+    summary = dk.validate(str(to), against=str(lake / "sources/wiki/raw"), **QUIET)
+    assert [(one.row, one.found) for one in summary.found["lost_record"].first] == [
+        (2, "the id 'b-00000002'")
+    ]
+    assert summary.found["bad_record"].count == 2
+    notes = dk.validate(str(lake / "sources/wiki/raw"), **QUIET).notes
+    assert any(note.startswith("1 record with the id of an earlier one") for note in notes)
+
+
 def test_raw_is_compared_with_nothing(lake: Path) -> None:
     convert(lake)
     with pytest.raises(UsageError, match="raw files"):
@@ -155,3 +169,61 @@ def test_blocklists_by_source_and_id(lake: Path) -> None:
     for name, text in lists.items():
         (lake / name).write_text(text)
         assert dk.block(str(to), str(lake / name), **QUIET).counts["listed"] == 1
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def test_a_damaged_file_is_one_problem_of_the_comparison(lake: Path) -> None:
+    """Neither a raw file nor a document file that ends in its middle costs the report, also where ids are looked up."""
+    to = convert(lake)
+    call = {"against": str(lake / "sources/wiki/raw"), **QUIET}
+    rows = [{"id": number, "body": "x" * 4_000} for number in range(10, 3_000)]
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (lake / "sources/wiki/raw/c.jsonl.gz").write_bytes(packed[:-9])
+    summary = dk.validate(str(to), **call)
+    assert places(summary)["unreadable_file"] == [("raw/c.jsonl.gz", -1)]
+    assert [one.found for one in summary.found["lost_record"].first[:2]] == ["the id '10'", "the id '11'"]
+    assert summary.exit_status == 1
+    assert "among the raw records" in " ".join(summary.notes)
+    damaged(lake / "sources/wiki/raw/x/a.jsonl.gz")
+    assert "not_in_against" not in dk.validate(str(to), **call).found  # of what is behind the damage
+    damaged(to / "documents/x/a.jsonl.gz")
+    summary = dk.validate(str(to), **call)
+    assert "lost_record" not in summary.found
+    assert "among the documents" in " ".join(summary.notes)
+    assert [file for file, _ in places(summary)["unreadable_file"]] == [
+        "documents/x/a.jsonl.gz",
+        "raw/c.jsonl.gz",
+        "raw/x/a.jsonl.gz",
+    ]
+
+
+def test_raw_files_none_of_which_is_known(lake: Path) -> None:
+    to = convert(lake)
+    for path in ("x/a.jsonl.gz", "b.jsonl", "notes.txt"):
+        (lake / "sources/wiki/raw" / path).unlink()
+    summary = dk.validate(str(to), against=str(lake / "sources/wiki/raw"), **QUIET)
+    assert {kind: item.count for kind, item in summary.found.items()} == {"not_in_against": 8}
+
+
+def test_a_part_of_the_documents_tells_of_no_lost_records(lake: Path) -> None:
+    to = convert(lake)
+    call = {"against": str(lake / "sources/wiki/raw"), **QUIET}
+    for part in ({"only": ["x/"]}, {"share": "1/3"}, {"prune": 1}, {"sample": 0.3}):
+        summary = dk.validate(str(to), **part, **call)
+        assert summary.found == {}
+        assert "NOT looked for" in " ".join(summary.notes)
+    assert "NOT looked for" not in " ".join(dk.validate(str(to), **call).notes)
+
+
+def test_shares_and_rehearsals_of_raw_files(lake: Path) -> None:
+    raw = str(lake / "sources/wiki/raw")
+    parts = [dk.validate(raw, share=f"{number}/3", **QUIET) for number in (1, 2, 3)]
+    assert [part.scope["files"] for part in parts] == [1, 1, 1]
+    assert sum(part.counts["documents_in"] for part in parts) == 8
+    report = lake / "report.json"
+    rehearsal = dk.validate(raw, dry_run=True, to=str(report), **QUIET)
+    assert rehearsal.planned == ("b.jsonl", "notes.txt", "x/a.jsonl.gz")
+    assert (rehearsal.done, rehearsal.counts, report.exists()) == (0, {}, False)

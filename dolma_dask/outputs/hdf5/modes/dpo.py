@@ -14,6 +14,7 @@ from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
 from dolma_dask.tokens.preferences import PreferenceRecipe, fill_preferences
+from dolma_dask.tokens.segments import Placed
 from dolma_dask.tokens.specials import find_bos
 from dolma_dask.tokens.templates import GIVEN, find_template
 
@@ -60,13 +61,16 @@ class PreferenceMode(Mode, frozen=True):
 class PreferenceFiller(RowFiller):
     """Makes rows of six channels."""
 
-    def make(self, words: NDArray[np.int32], rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+    def make(
+        self, words: NDArray[np.int32], rows: Rows, placed: Placed
+    ) -> tuple[NDArray[np.int32], Int64s, Placed]:
         """See `RowFiller.make`."""
         segments, specials = rows.segments, self.mode.specials
         eos = -1 if specials.eos_id is None else specials.eos_id
-        return fill_preferences(
+        made, counts = fill_preferences(
             words, segments.starts, segments.sizes, self.mode.length, specials.pad_id, eos
         )
+        return made, counts, placed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.fim import Fim, fim_rows, like_modelzoo, seeded
 from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
+from dolma_dask.tokens.segments import Placed, moved
 
 
 class FimMode(Mode, frozen=True, kw_only=True):
@@ -47,10 +48,12 @@ class FimFiller(RowFiller):
         fim, seed = mode.fim, mode.seed
         self._draw = like_modelzoo(fim, seed + first_row) if mode.like_modelzoo else seeded(fim, seed)
 
-    def make(self, words: NDArray[np.int32], rows: Rows) -> tuple[NDArray[np.int32], Int64s]:
+    def make(
+        self, words: NDArray[np.int32], rows: Rows, placed: Placed
+    ) -> tuple[NDArray[np.int32], Int64s, Placed]:
         """See `RowFiller.make`."""
         mode, fim = self.mode, self.mode.fim
-        plain, counts = super().make(words, rows)
+        plain, counts, placed = super().make(words, rows, placed)
         filled = mode.length - counts[:, 0]
         made = fim_rows(plain[:, 0], filled, self.row, mode.engine, fim, self._draw)
         losses = made.rows[:, 1].sum(axis=1)
@@ -58,7 +61,8 @@ class FimFiller(RowFiller):
         ends = ((made.rows[:, 0] == fim.eos) & is_filled).sum(axis=1)
         if mode.inverted_mask:
             made.rows[:, 1] ^= 1
-        return made.rows, np.stack([made.pads, losses, ends, made.removed], axis=1)
+        counts = np.stack([made.pads, losses, ends, made.removed], axis=1)
+        return made.rows, counts, moved(placed, made.pieces, filled)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Questions about single documents: `trace`, `find` and `explain`."""

@@ -1,0 +1,191 @@
+"""Which rows of a file are of documents that were taken down: by their source and id, in documents, attributes, lines and tables.
+
+A line that cannot be read is one of a listed document if its bytes say so: the first ``"id"`` and ``"source"`` in it. Rows without a source match if a
+listed document has their id.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from dolma_dask.formats.documents import is_string
+from dolma_dask.formats.json import NOT_JSON
+from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.id_keys import IdList, contains
+from dolma_dask.io.id_lists import IdListFile
+from dolma_dask.io.parquet import open_parquet
+from dolma_dask.reading.tombstones import Tombstones, read_entries
+from dolma_dask.verbs.remove.rewriting import is_table, lines_of
+
+Rows = NDArray[np.int64]
+
+_MIN_ID = 4
+"""Characters of an id that is looked for anywhere."""
+
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
+_SOURCE = re.compile(rb'"source"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+class Wanted(Struct, frozen=True, dict=True):
+    """Documents that are looked for; small, goes to workers, which read tombstones and list where they need them."""
+
+    tombstones: Tombstones
+    listed: IdList
+    found: frozenset[str] = frozenset()  # ids that were found, if only their digests are known
+
+    def with_ids(self, ids: Iterable[str]) -> "Wanted":
+        """Return the same, with further ids in clear."""
+        return Wanted(self.tombstones, self.listed, self.found.union(ids))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """Ids in clear, for rows without a source."""
+        facts = self.listed.facts
+        return _ids_in_clear(self.tombstones.urls, facts.url, facts.checksum, self.found)
+
+    def find(self, sources: pa.Array, ids: pa.Array) -> NDArray[np.bool_]:
+        """Tell which rows (n,) are of them."""
+        ids, sources = ids.cast(pa.large_string()), sources.cast(pa.large_string())
+        found = self.tombstones.find(sources, ids) | contains(self.listed, sources, ids)
+        if sources.null_count:
+            known = pc.is_in(ids, pa.array(sorted(self.ids), pa.large_string()))
+            found |= np.asarray(pc.and_(known, sources.is_null()))
+        return found
+
+    def is_in(self, raw: bytes) -> bool:
+        """Tell whether bytes that may be no JSON are a record of one of them: by the first id in it, or where there is none by one in quotes."""
+        source, identity = _first(_SOURCE, raw), _first(_ID, raw)
+        if identity is not None:
+            return bool(self.find(_column(source), _column(identity))[0])
+        return self.is_quoted_in(raw)
+
+    def is_quoted_in(self, text: bytes) -> bool:
+        """Tell whether one of the ids stands in quotes in a text, as JSON spells it; short ones, which may be anything, are left out."""
+        facts = self.listed.facts
+        spelled = _spelled(self.tombstones.urls, facts.url, facts.checksum, self.found)
+        return not spelled.isdisjoint(text.split(b'"'))
+
+
+@lru_cache(maxsize=4)
+def _ids_in_clear(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[str]) -> frozenset[str]:
+    entries = (entry.id for one in urls for entry in read_entries(one))
+    listed = (one for block in IdListFile(url) for one in block.ids.to_pylist())
+    return found.union(listed, (one for one in entries if one is not None))
+
+
+@lru_cache(maxsize=4)
+def _spelled(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[str]) -> frozenset[bytes]:
+    ids = [one for one in _ids_in_clear(urls, url, checksum, found) if len(one) >= _MIN_ID]
+    spelled = (json.dumps(one, ensure_ascii=ascii)[1:-1] for one in ids for ascii in (True, False))
+    return frozenset(one.encode() for one in spelled)
+
+
+def _first(pattern: re.Pattern[bytes], raw: bytes) -> str | None:
+    found = pattern.search(raw)
+    if found is None:
+        return None
+    try:
+        value = msgspec.json.decode(found[1])
+    except NOT_JSON:
+        return None
+    return value if isinstance(value, str) else str(value)
+
+
+def _column(value: str | None) -> pa.Array:
+    return pa.array([value], pa.large_string())
+
+
+class FoundRows(Struct, frozen=True):
+    """Rows of a file that are of documents that were taken down."""
+
+    rows: tuple[int, ...]
+    total: int
+    identities: tuple[tuple[str, str], ...] = ()  # source and id of each that can be read
+
+
+def find_documents(url: str, wanted: Wanted, source: str | None) -> FoundRows:
+    """Look for rows of documents; those that lack a source have this one."""
+    documents = DocumentFile(url, ("id", "source"), source=source or "", ids_as_text=True, checksum=False)
+    rows: list[int] = []
+    identities: list[tuple[str, str]] = []
+    total = 0
+    for block in documents:
+        ids, sources = (block.batch.column(name) for name in ("id", "source"))
+        at = np.flatnonzero(wanted.find(sources, ids))
+        rows += (at + block.first_row).tolist()
+        identities += zip(sources.take(at).to_pylist(), ids.take(at).to_pylist(), strict=True)
+        rows += [record.row for record in block.bad if wanted.is_in(record.raw)]
+        total = block.first_row + block.num_rows
+    return FoundRows(tuple(sorted(rows)), total, tuple(identities))
+
+
+def find_rows(url: str, wanted: Wanted) -> FoundRows:
+    """Look for rows of a file of lines or of a table with ids."""
+    rows, total = list[int](), 0
+    for sources, ids, first in _identities(url):
+        rows += (np.flatnonzero(wanted.find(sources, ids)) + first).tolist()
+        total = first + len(ids)
+    return FoundRows(tuple(rows), total)
+
+
+def _identities(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:
+    return _of_table(url) if is_table(url) else _of_lines(url)
+
+
+class _Line(Struct):
+    id: Any = None
+    source: Any = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def _of_lines(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:
+    for lines, first in lines_of(url):
+        rows = [_identity(line) for line in lines]
+        yield *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)), first
+
+
+def _identity(line: bytes) -> tuple[str | None, str | None]:
+    """Return source and id of a line."""
+    try:
+        row = _decoder.decode(line)
+    except NOT_JSON:
+        return _first(_SOURCE, line), _first(_ID, line)
+    return _text(row.source), _text(row.id)
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _of_table(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:
+    first = 0
+    with open_parquet(url) as file:
+        schema = file.schema_arrow
+        if "id" not in schema.names:
+            return
+        names = [
+            name for name in ("source", "id") if name in schema.names and _is_text(schema.field(name).type)
+        ]
+        for batch in file.iter_batches(columns=names):
+            nothing = pa.nulls(batch.num_rows, pa.large_string())
+            sources, ids = (
+                batch.column(name).cast(pa.large_string()) if name in names else nothing
+                for name in ("source", "id")
+            )
+            yield sources, ids, first
+            first += batch.num_rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return is_string(kind) or pa.types.is_integer(kind)

@@ -1,0 +1,93 @@
+"""Token files and their segments while they are made anew: staged whole, then put in place. The file of ids goes first and comes last: who sees it, sees a whole shard."""
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from dolma_dask.io import files
+from dolma_dask.io.records import FileRecord
+from dolma_dask.sinks.segments import WAITING_SCHEMA, SegmentsWriter
+from dolma_dask.verbs.remove.changes import Change
+from dolma_dask.verbs.remove.edits import Cuts
+from dolma_dask.verbs.remove.listing import TokenPlace
+from dolma_dask.verbs.remove.staged import Staged
+
+Mask = NDArray[np.bool_]
+
+DOCUMENTS_AT_ONCE = 1 << 14
+
+
+class TokenWork(Struct, frozen=True):
+    """A token file with its segments."""
+
+    place: TokenPlace
+    origin: str  # root of the dataset of its documents, relative to the root
+    cuts: Cuts = {}
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, relative to the root."""
+        return self.place.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.place.path.rpartition("/")[2]
+
+
+class Rewriting:
+    """A token file while it is made anew."""
+
+    def __init__(self, root: str, work: TokenWork, segments: pa.Table, gone: Mask) -> None:
+        self.root, self.work, self.segments, self.gone = root, work, segments, gone
+        self.url = files.join(root, work.place.path)
+        self.staged = Staged(root, work.place.path)
+
+    def run(self) -> tuple[Change, ...]:
+        """Stage all files, and put them in place."""
+        folder = self.staged.begin()
+        kept = self.renumbered(self.segments.filter(pa.array(~self.gone)))
+        made = [self.change(write_segments(folder, self.work.name, kept), "segments", len(self.segments))]
+        if self.gone.any():
+            made += self.files(folder, kept)
+        return self.staged.ready(made)
+
+    def renumbered(self, segments: pa.Table) -> pa.Table:
+        """Return the segments that stay, by the rows that are left."""
+        raise NotImplementedError
+
+    def files(self, folder: str, kept: pa.Table) -> list[Change]:
+        """Stage the files of the shard, and return their changes."""
+        raise NotImplementedError
+
+    def change(self, file: FileRecord, what: str, rows: int) -> Change:
+        """Return the change of a staged file; `rows` are those before."""
+        path = f"{self.work.folder}/{file.path}".strip("/")
+        url = files.join(self.root, path)
+        info = files.stat(url)
+        before = FileRecord(path, 0 if info is None else info.bytes, files.checksum(url), rows)
+        return Change(path, what, before, FileRecord(path, file.bytes, file.checksum, file.rows))
+
+
+def write_segments(folder: str, name: str, segments: pa.Table) -> FileRecord:
+    """Write segments beside a token file, and return their file relative to the folder."""
+    plain = pa.table(
+        [segments.column(field.name).cast(field.type) for field in WAITING_SCHEMA], WAITING_SCHEMA
+    )
+    with SegmentsWriter(folder, name) as writer:
+        for batch in plain.to_batches(DOCUMENTS_AT_ONCE):
+            writer.write(batch)
+    return writer.record
+
+
+def texts_in(segments: pa.Table, name: str) -> pa.Array:
+    """Return a column of texts (n,)."""
+    return segments.column(name).cast(pa.large_string()).combine_chunks()
+
+
+def identities_in(segments: pa.Table, gone: Mask) -> tuple[tuple[str, str], ...]:
+    """Return source and id of the documents that are gone, where both are known."""
+    part = segments.filter(pa.array(gone))
+    pairs = zip(texts_in(part, "source").to_pylist(), texts_in(part, "id").to_pylist(), strict=True)
+    return tuple(dict.fromkeys(pair for pair in pairs if None not in pair))
