@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo collected compiled test test-thorough test-services test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
+.PHONY: help demo collected compiled test test-thorough test-services test-torch test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -29,6 +29,9 @@ test-thorough: test  ## the same with ten times as many examples and every varia
 
 test-services: .venv/dev.stamp  ## every verb on a real S3 server, all notebooks, and one in JupyterLab in a browser
 	$(BIN)/pytest -n 3 --dist worksteal -m services tests/e2e
+
+test-torch: .venv/torch.stamp  ## rows for training in torch's DataLoader, which is installed for it (900 MB)
+	.venv/torch/bin/python -m pytest -q tests/unit/loaders/test_torch.py tests/e2e/test_docs.py -k torch
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
@@ -87,6 +90,12 @@ clean:  ## remove what the targets made
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
 	$(BIN)/python -m compileall -q dolma_dask
 	$(BIN)/dolma-dask warm-up
+	@touch $@
+
+.venv/torch.stamp: | .venv/dev.stamp
+	$(PYTHON) -m venv .venv/torch
+	.venv/torch/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > "$$(.venv/torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock pyproject.toml | .venv/bin/uv
