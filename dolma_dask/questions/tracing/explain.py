@@ -211,7 +211,9 @@ def _clusters(dataset: Dataset, document: DocumentPlace, notes: list[str]) -> It
         for info in files.list_files(dataset.url(layout.CLUSTERS))
         if info.path.endswith(".parquet")
     ]
-    notes += [] if names else ["no clusters of similar documents: dolma-dask dedupe --how fuzzy"]
+    notes += (
+        [] if names else [f"no clusters of similar documents: dolma-dask dedupe {dataset.root} --how fuzzy"]
+    )
     shard = document.path.removeprefix(f"{layout.DOCUMENTS}/")
     for name in names:
         ask = partial(_cluster, dataset, name, shard, document)
