@@ -15,6 +15,7 @@ from dolma_dask.formats.documents import encode_value, text_bytes
 from dolma_dask.formats.findings import LOST, NAMED, REFUSED, SPELLED, UNUSABLE
 from dolma_dask.formats.ragged import SpellingRecord
 from dolma_dask.io.records import QUARANTINE_HEAD, SPECIAL_TOKENS, UNUSABLE_RECORD, BadRecord
+from dolma_dask.sinks.segments import PATH, ROW
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.spelled import InText
@@ -64,7 +65,8 @@ class TextFindings:
             else f"a text in each field that the mode reads, found {found.what}"
         )
         if rows.lines is None:
-            raw = encode_value(rows.batch.slice(found.row, 1).to_pylist()[0])
+            names = [name for name in rows.batch.schema.names if name not in (PATH, ROW)]
+            raw = encode_value(rows.batch.select(names).slice(found.row, 1).to_pylist()[0])
         else:
             raw = rows.lines[found.row].as_py().rstrip(b"\n")
         place = self._take(rows, found, kind)

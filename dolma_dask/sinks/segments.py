@@ -34,11 +34,10 @@ OWNER_SCHEMA = pa.schema(list(WAITING_SCHEMA)[5:])
 GROUP_ROWS = 1 << 14
 """Segments of a row group: what is read to look up a row."""
 
-_WITH_DICTIONARY = set(_REPEATED)
 _ENCODINGS = {
-    field.name: "DELTA_BYTE_ARRAY" if field.name == "id" else "DELTA_BINARY_PACKED"
-    for field in SEGMENTS_SCHEMA
-    if field.name not in _WITH_DICTIONARY
+    name: "DELTA_BYTE_ARRAY" if name == "id" else "DELTA_BINARY_PACKED"
+    for name in SEGMENTS_SCHEMA.names
+    if name not in _REPEATED
 }
 
 
@@ -97,13 +96,10 @@ class SegmentsWriter(GroupedTable):
     def _write_group(self, table: pa.Table) -> None:
         for name in _REPEATED:
             at = table.schema.get_field_index(name)
-            table = table.set_column(at, SEGMENTS_SCHEMA.field(name), _encoded(table.column(name)))
+            texts = table.column(name).combine_chunks().dictionary_encode()
+            table = table.set_column(at, SEGMENTS_SCHEMA.field(name), texts)
         super()._write_group(table)
 
     def _finish(self) -> None:
         super()._finish()
         remove(self._token_url)
-
-
-def _encoded(texts: pa.ChunkedArray) -> pa.Array:
-    return texts.combine_chunks().dictionary_encode()

@@ -14,9 +14,6 @@ class Bounds(Struct, frozen=True):
     ends: Int64s  # (n,)
     starts: Int64s  # (n,) number of the first word among the tokens of its document
 
-    def __len__(self) -> int:
-        return len(self.begins)
-
 
 class Placed(Struct, frozen=True):
     """Segments of rows, in order; see `dolma_dask.formats.segments`."""
@@ -28,19 +25,16 @@ class Placed(Struct, frozen=True):
     start: Int64s  # (n,) first token, of those of the document
     sequence: Int64s  # (n,) that the tokens are of
 
-    def __len__(self) -> int:
-        return len(self.row)
-
     def take(self, chosen: NDArray[np.generic]) -> "Placed":
         """Return some of the segments, by a mask or their numbers."""
         return Placed(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
 
 
-def whole(lengths: NDArray[np.int32], first_row: int = 0) -> Placed:
+def whole(lengths: NDArray[np.int32]) -> Placed:
     """Return the segments of rows that are a document each."""
     numbers = np.arange(len(lengths))
     nothing = np.zeros(len(lengths), np.int64)
-    return Placed(numbers + first_row, nothing, nothing, lengths.astype(np.int64), nothing, numbers)
+    return Placed(numbers, nothing, nothing, lengths.astype(np.int64), nothing, numbers)
 
 
 def placed_runs(rows: Rows, firsts: Int64s, bounds: Bounds) -> Placed:
