@@ -5,7 +5,7 @@ documents are read once; affected files are written once. Memory: a few blocks p
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -20,13 +20,14 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.id_keys import IdList, list_keys
-from dolma_dask.io.id_lists import IdListFile, check_list
+from dolma_dask.io.id_lists import IdBlock, IdListFile, check_list
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, same
 from dolma_dask.reading.tombstones import (
     Entry,
+    Tombstones,
     entries_of,
     read_entries,
     settle,
@@ -121,8 +122,25 @@ def remove(
     else:
         with _leased(listing):
             staged.finish_all(url)
-            done = _Takedown(Listing.of(url), listed, options).run()
+            done = _end_another(url, listed, options) or _Takedown(Listing.of(url), listed, options).run()
     return replace(done, seconds=time.monotonic() - started)
+
+
+def _end_another(root: str, listed: IdList, options: RemoveOptions) -> Removal | None:
+    """End what another list has begun: files that it has changed already were not searched for this one. Return the outcome if it has no end yet."""
+    if not Work(root).all_done() or _has_all(tombstones_at(root), listed):
+        return None
+    done = _Takedown(Listing.of(root), None, options).run()
+    if not done.left or not Work(root).all_done():
+        return None
+    return replace(done, notes=(*done.notes, _NOT_BEGUN))
+
+
+_NOT_BEGUN = "nothing of this list was done: a takedown of another one was stopped here, and has to end first"
+
+
+def _has_all(tombstones: Tombstones, listed: IdList | None) -> bool:
+    return listed is None or all(map(tombstones.has, IdListFile(listed.facts.url)))
 
 
 def _root_of(root: object) -> str:
@@ -173,9 +191,9 @@ def _check_idle(root: str) -> None:
 
 
 class _Takedown:
-    """A takedown while it runs."""
+    """A takedown while it runs: of a list, or of tombstones alone, whose own takedown was stopped."""
 
-    def __init__(self, listing: Listing, listed: IdList, options: RemoveOptions) -> None:
+    def __init__(self, listing: Listing, listed: IdList | None, options: RemoveOptions) -> None:
         self.listing, self.listed, self.options = listing, listed, options
         self.root = listing.root
         self.outcomes: list[Outcome] = []
@@ -186,7 +204,16 @@ class _Takedown:
         self.search = Search(self.root, options)
 
     def rehearse(self) -> Removal:
-        """Say what would be done."""
+        """Say what would be done.
+
+        Raises `UsageError`: a takedown of another list was stopped, whose files would not be searched.
+        """
+        if Work(self.root).all_done() and not _has_all(tombstones_at(self.root), self.listed):
+            raise UsageError(
+                f"a takedown of another list was stopped in {self.root}; what is to be done is known once that has ended. Run the same command without "
+                "--dry-run, which ends it first.",
+                root=self.root,
+            )
         self.work_through()
         changes = self.changes(())
         return self.summary(changes, 0, planned=tuple(change.path for change in changes))
@@ -206,11 +233,30 @@ class _Takedown:
         done = self.summary(changes, new)
         if changes or new or journals:
             done = self.write_receipt(done)
-        self.search.remember(changed, {"reason": self.options.reason, "list": self.listed.facts.checksum})
+        self.search.remember(changed, {"reason": self.reason, "list": self.list_checksum})
         if not self.search.failures:
             settle(self.root)
             self._clear(work)
         return done
+
+    @property
+    def entries(self) -> Iterable[IdBlock]:
+        """Entries of the list."""
+        return IdListFile(self.listed.facts.url) if self.listed else ()
+
+    @property
+    def list_checksum(self) -> str:
+        """Checksum of the list; empty for one that is not there any more."""
+        return self.listed.facts.checksum if self.listed else ""
+
+    @property
+    def reason(self) -> str:
+        """Why, in the words of the list's takedown."""
+        if self.listed:
+            return self.options.reason
+        own = tombstones_at(self.root)
+        pending = (entry for url in own.urls if url not in own.settled for entry in read_entries(url))
+        return "; ".join(dict.fromkeys(entry.reason for entry in pending if entry.reason))
 
     def _clear(self, work: Work) -> None:
         staged.clear(self.root)
@@ -223,7 +269,7 @@ class _Takedown:
         known = {entry.key for url in tombstones_at(self.root).urls for entry in read_entries(url)}
         day = time.strftime("%Y-%m-%d", time.gmtime())
         new: dict[str, Entry] = {}
-        for block in IdListFile(self.listed.facts.url):
+        for block in self.entries:
             for entry in entries_of(block, self.options.reason, day, hashed=self.options.hashed):
                 if entry.key not in known:
                     new.setdefault(entry.key, entry)
@@ -314,7 +360,7 @@ class _Takedown:
         }
 
     def _search_others(self) -> None:
-        own = self.listed.facts.url
+        own = self.listed.facts.url if self.listed else ""
         paths = [path for path in self.listing.others if self.listing.url(path) != own]
         tasks = [self._task(path, None) for path in paths]
         outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
@@ -343,7 +389,7 @@ class _Takedown:
             return ()
         ids = {identity for _, identity in self.identities}
         found = []
-        for block in IdListFile(self.listed.facts.url):
+        for block in self.entries:
             for entry in entries_of(block, "", "", hashed=False):
                 has = entry.id in ids if entry.source is None else (entry.source, entry.id) in self.identities
                 if not has and entry.key not in self.settled:
@@ -358,7 +404,7 @@ class _Takedown:
             done=0 if planned else len(changes),
             notes=told(self.left),
             planned=planned,
-            entries=self.listed.facts.entries,
+            entries=self.listed.facts.entries if self.listed else 0,
             tombstones=new,
             changes=changes,
             searched=self.listing.unchanged(changes),
@@ -384,9 +430,9 @@ class _Takedown:
         known = done.to_json()
         shown = {
             "day": time.strftime("%Y-%m-%d", time.gmtime()),
-            "reason": self.options.reason,
+            "reason": self.reason,
             "version": dolma_dask.__version__,
-            "list": {"checksum": self.listed.facts.checksum, "entries": self.listed.facts.entries},
+            "list": {"checksum": self.list_checksum, "entries": done.entries},
             **{name: known[name] for name in ("changes", "searched", "left", "stale", "unmatched")},
         }
         return msgspec.json.format(msgspec.json.encode(shown), indent=1) + b"\n"

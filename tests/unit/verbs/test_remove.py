@@ -423,6 +423,42 @@ def test_foreign_attributes_go_along(world):
         assert found == [f"c-{n}" for n in range(20) if n != 11]
 
 
+def test_attributes_without_sources_lose_the_row_of_the_listed_source_alone(tmp_path):
+    """Another source may have the same id, in the same file."""
+    ids = ["7", "8", "7", "9"]
+    lines = [
+        document(f"x-{n}", n + 1) | {"id": one, "source": "web" if n < 2 else "books"}
+        for n, one in enumerate(ids)
+    ]
+    rows = [{"id": one, "attributes": {"k": [[0, 1, n]]}} for n, one in enumerate(ids)]
+    write(tmp_path / "root/documents/a.jsonl", lines)
+    write(tmp_path / "root/attributes/foreign/a.jsonl", rows)
+    write(tmp_path / "root/attributes/turned/a.jsonl", rows[::-1])
+    (tmp_path / "ids.txt").write_text("web\t7\n")
+    outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert text_of(tmp_path / "root/attributes/foreign/a.jsonl").decode() == "".join(
+        f"{json.dumps(row)}\n" for row in rows[1:]
+    )
+    turned = text_of(tmp_path / "root/attributes/turned/a.jsonl").splitlines()
+    assert [json.loads(row)["id"] for row in turned] == ["9", "8"]
+    (note,) = (note for change in outcome.changes for note in change.notes)
+    assert note == "1 rows have other ids than their documents"
+
+
+def test_bad_records_are_known_by_their_own_id(tmp_path):
+    """Broken ones by any id in them; others by their own, and not by one of something within."""
+    shard = tmp_path / "root/documents/a.jsonl"
+    kept = [document("x-1", 1), '{"parent": {"id": "x-2"}, "id": "other", "text": 7}']
+    within = [
+        '{"metadata": {"id": "z", "source": "s"}, "id": "x-2", "source": "web", "text": 7}',
+        '{"metadata": {"id": "z", "source": "s"}, "id": "x-2", "text": "secret',
+    ]
+    write(shard, [*kept, *within])
+    (tmp_path / "ids.txt").write_text("web\tx-2\n")
+    dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert len(shard.read_text().splitlines()) == len(kept)
+
+
 def test_bad_records_of_it_go_too(world):
     shard = world / "root/v0/documents/bad.jsonl"
     write(
@@ -517,6 +553,30 @@ def test_a_file_that_cannot_be_read_keeps_nobody_from_the_rest(world):
     assert removed(world).exit_status == 0
     assert holding(world / "root", *(marker(identity) for identity in GONE)) == []
     assert not (world / "root/_work").exists()
+    assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
+
+
+def test_a_takedown_that_was_stopped_ends_before_another_begins(world):
+    """Files that it has changed are searched for the ids of the other list too."""
+    shard = world / "root/v0/documents/sub/é.jsonl.zst"
+    stored = shard.read_bytes()
+    shard.write_bytes(stored[:-9])
+    assert removed(world, reason="first").exit_status == 1
+    (world / "ids.txt").write_text("a-9\né-7\nc-11\n")
+    with pytest.raises(UsageError, match="another list was stopped"):
+        removed(world, dry_run=True)
+    stopped = removed(world)
+    assert (stopped.exit_status, stopped.tombstones) == (1, 0)
+    assert "nothing of this list was done" in stopped.notes[-1]
+    assert holding(world / "root/sub", marker("a-9")) != []
+    shard.write_bytes(stored)
+    assert removed(world, reason="second").exit_status == 0
+    gone = (*GONE, "a-9", "é-7")
+    assert holding(world / "root", *(marker(identity) for identity in gone)) == []
+    receipts = [
+        json.loads(path.read_bytes()) for path in sorted((world / "root/_tombstones/receipts").iterdir())
+    ]
+    assert [one["reason"] for one in receipts][-2:] == ["first", "second"]
     assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
 
 
