@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dolma_dask.engine import Task
 from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.formats.ragged import RaggedNames
+from dolma_dask.formats.ragged import RaggedNames, RaggedSidecar
 from dolma_dask.formats.token_files import FORMATS, FormatName
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
@@ -36,7 +36,9 @@ from dolma_dask.verbs.remove.token_files import (
     Mask,
     Rewriting,
     TokenWork,
+    check_segments,
     identities_in,
+    other_segments,
     texts_in,
 )
 from dolma_dask.verbs.remove.token_ids import ids_of, sidecar_of
@@ -55,12 +57,13 @@ class TokenStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
         inputs = input_of(task)
-        return replace(self._outcome(task.work), inputs=inputs)
+        return replace(self._outcome(task.work, inputs[0].checksum), inputs=inputs)
 
-    def _outcome(self, work: TokenWork) -> Outcome:
+    def _outcome(self, work: TokenWork, checksum: str) -> Outcome:
         path = work.place.path
         if (done := Work(self.root).done(str(work.place.segments))) is not None:
             return Outcome(path, (done,), done.identities)
+        check_segments(self.root, work, checksum)
         segments = read_segments(files.join(self.root, work.folder), work.name)
         gone = segments_of(segments, work, self.wanted)
         moved = moved_documents(segments, work)
@@ -157,6 +160,7 @@ class RewrittenTokens(Rewriting):
     def _tokens(self, folder: str) -> TokenWriter:
         name: FormatName = self.work.place.file.format  # type: ignore[assignment]
         known = sidecar_of(self.url, name)
+        self._check(known)
         names = RaggedNames(self.work.name.removesuffix(FORMATS[name].data))
         with WRITERS[name](folder, names, known.tokenizer, source=known.source) as writer:
             writer.special_tokens = known.special_tokens
@@ -165,6 +169,14 @@ class RewrittenTokens(Rewriting):
             for tokens, rows in self._documents(name, np.dtype(known.dtype), has_paths=known.source is None):
                 writer.write(tokens, rows)
         return writer
+
+    def _check(self, known: RaggedSidecar) -> None:
+        expected = len(self.segments), int(self.segments.column("size").to_numpy().sum())
+        if (known.documents, known.tokens) != expected:
+            raise other_segments(
+                self.url,
+                f"it has {known.documents:,} documents and {known.tokens:,} tokens, and they {expected[0]:,} and {expected[1]:,}",
+            )
 
     def _documents(
         self, name: FormatName, dtype: np.dtype, *, has_paths: bool

@@ -228,7 +228,7 @@ class _Takedown:
         for renew_beside in (renew_indexes, renew_params):
             list(renew_beside(self.root, work.all_done()))
         changes = self.changes(work.all_done())
-        changed = Changed.of(self.listing, changes)
+        changed = Changed.of(self.listing, changes, {one.shard for one in self.search.failures})
         journals = list(renew(self.listing, changed, self.wanted))
         done = self.summary(changes, new)
         if changes or new or journals:
@@ -331,7 +331,8 @@ class _Takedown:
         tasks = []
         for place in self.listing.tokens:
             if place.segments is not None:
-                work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self._cuts_of(place.path))
+                origin, cuts = self._origin_of(place.folder, TOKEN_VERBS), self._cuts_of(place.path)
+                work = TokenWork(place, origin, cuts, self.listing.made_with(place.path))
                 tasks.append(self._task(place.path, work))
         return tasks
 

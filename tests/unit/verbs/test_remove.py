@@ -359,6 +359,23 @@ def test_an_untouched_source_gives_it_back_nowhere(done, tmp_path):
         shutil.rmtree(folder / "root" / name)
 
 
+def test_tokens_of_an_untouched_source_hold_it_neither(done, tmp_path):
+    world = Path(shutil.copytree(done[0], tmp_path / "w"))
+    source, given = (
+        str(world / "source"),
+        {"tokenizer": str(world / "tokenizer.json"), "eos": "<|endoftext|>"},
+    )
+    rows = {"max_seq_length": 64, "min_sequence_len": 2}
+    made = [
+        dk.ragged(source, str(world / "root/more/ragged"), **given, **HERE),
+        dk.ragged(source, str(world / "root/more/mixed"), **given, format="dolma", shuffle=True, **HERE),
+        dk.hdf5(source, str(world / "root/more/rows"), **given, **rows, **HERE),
+    ]
+    assert [one.counts["documents_removed"] for one in made] == [len(GONE)] * 3
+    for path in (world / "root/more").rglob("_segments/*.parquet"):
+        assert not {*GONE} & {*pq.read_table(path)["id"].to_pylist()}
+
+
 def test_without_tombstones_no_key_and_no_count_is_another(world):
     """What was made before there were any is still there."""
     assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (9 + len(FORMATS))
@@ -500,6 +517,66 @@ def test_token_files_without_segments_are_told_and_written_again(world):
     again = dk.ragged(str(world / "root/v0"), str(folder), overwrite=True, **options, **HERE)
     assert again.done == 5
     assert removed(world).exit_status == 0
+
+
+def tokenized(root: Path, folder: Path, documents: list[Any], **options: Any) -> Path:
+    write(root / "v0/documents/a.jsonl", documents)
+    dk.ragged(
+        str(root / "v0"),
+        str(root / "tokens"),
+        tokenizer=str(folder / "tokenizer.json"),
+        eos="none",
+        **options,
+        **HERE,
+    )
+    return root / "tokens"
+
+
+@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize("name", ["numpy", "parquet"])
+def test_segments_of_another_token_file_are_not_believed(name, journal, made, tmp_path):
+    """A copy took the place of the file: nobody knows its rows, even those of no listed document; without a journal their number tells."""
+    documents = [document(f"x-{n}", n + 1) for n in range(9)]
+    tokens = tokenized(tmp_path / "root", made, documents, format=name)
+    others = tokenized(tmp_path / "other", made, [document("y-1", 1), *documents], format=name)
+    for path in others.iterdir():
+        if path.is_file():
+            shutil.copy(path, tokens)
+    if not journal:
+        shutil.rmtree(tokens / "_journal")
+    before = {path: path.read_bytes() for path in tokens.glob("*.*")}
+    for identity in ("x-3", "y-1")[: 1 + journal]:
+        (tmp_path / "ids.txt").write_text(f"{identity}\n")
+        outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+        assert outcome.exit_status == 1
+        assert "were not written together" in outcome.left[0].why
+        assert {path: path.read_bytes() for path in tokens.glob("*.*")} == before
+    if journal:
+        options = {
+            "tokenizer": str(made / "tokenizer.json"),
+            "eos": "none",
+            "format": name,
+            "overwrite": True,
+        }
+        dk.ragged(str(tmp_path / "root/v0"), str(tokens), **options, **HERE)
+        outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+        assert outcome.exit_status == 0
+        (segments,) = tokens.glob("_segments/*")
+        assert pq.read_table(segments)["id"].to_pylist() == [f"x-{n}" for n in range(9) if n != 3]
+
+
+def test_a_token_file_that_could_not_be_read_is_not_called_done(made, tmp_path):
+    """Documents are cut, and its record speaks of those that it was made of: the same command makes it anew."""
+    documents = [document(f"x-{n}", n + 1) for n in range(9)]
+    tokens = tokenized(tmp_path / "root", made, documents)
+    (segments,) = tokens.glob("_segments/*")
+    segments.write_bytes(segments.read_bytes()[:-40])
+    (tmp_path / "ids.txt").write_text("x-3\n")
+    assert dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 1
+    given = {"tokenizer": str(made / "tokenizer.json"), "eos": "none"}
+    assert dk.ragged(str(tmp_path / "root/v0"), str(tokens), **given, **HERE).done == 1
+    assert pq.read_table(segments)["id"].to_pylist() == [f"x-{n}" for n in range(9) if n != 3]
+    assert dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
 
 
 def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
