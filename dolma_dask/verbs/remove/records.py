@@ -66,12 +66,13 @@ class Changed(Struct, frozen=True, dict=True):
         rows = now.rows if file.rows == change.before.rows else file.rows - change.removed
         return FileRecord(file.path, now.bytes, now.checksum, rows, now.members, stamp), change
 
-    def input(self, item: InputRecord) -> InputRecord:
+    def input(self, item: InputRecord, verb: str = "") -> InputRecord:
         """Return an input as it is now."""
+        path = item.path.strip("/")
+        if verb == "reshard":
+            path = path.partition("/")[2]  # behind the number of its source
         for change in self.by_content.get((item.checksum, item.bytes), ()):
-            if f"/{change.path}".endswith(f"/{item.path.strip('/')}") or item.path.endswith(
-                f"/{change.path}"
-            ):
+            if f"/{change.path}".endswith(f"/{path}") or path.endswith(f"/{change.path}"):
                 now = change.after
                 return replace(
                     item, bytes=now.bytes, checksum=now.checksum, stamp=self.stamps.get(change.path, "")
@@ -100,7 +101,7 @@ def renewed(record: Record, verb: str, root: str, changed: Changed) -> Record:
     record = replace(
         record,
         info=info,
-        inputs=tuple(map(changed.input, record.inputs)),
+        inputs=tuple(changed.input(item, verb) for item in record.inputs),
         files=tuple(file for file, _ in found),
         ids_digest=digests.get(record.ids_digest, record.ids_digest),
         content_digest=digests.get(record.content_digest, content),

@@ -6,6 +6,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import CorruptFileError
+from dolma_dask.formats.token_files import FORMATS, SIDECAR
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.segments import WAITING_SCHEMA, SegmentsWriter
@@ -31,6 +32,11 @@ class TokenWork(Struct, frozen=True):
     def folder(self) -> str:
         """Folder of the file, relative to the root."""
         return self.place.path.rpartition("/")[0]
+
+    @property
+    def record(self) -> str:
+        """Record of origin of the file, where one stands beside it, relative to the root."""
+        return self.place.path.removesuffix(FORMATS["dolma"].data) + SIDECAR
 
     @property
     def name(self) -> str:

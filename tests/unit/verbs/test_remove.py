@@ -1,6 +1,7 @@
 """remove: nothing below the root holds what was taken down, all else is as it was, and everything that reads or makes it goes on."""
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -577,6 +578,46 @@ def test_a_token_file_that_could_not_be_read_is_not_called_done(made, tmp_path):
     assert dk.ragged(str(tmp_path / "root/v0"), str(tokens), **given, **HERE).done == 1
     assert pq.read_table(segments)["id"].to_pylist() == [f"x-{n}" for n in range(9) if n != 3]
     assert dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+
+
+def documents_in(folder: Path) -> dict[str, list[tuple[str, bytes]]]:
+    """Return the documents of each file of ids in the toolkit's format, with their ids as bytes, by the table beside it."""
+    found = {}
+    for path in sorted(folder.glob("*.npy")):
+        ids, rows = (
+            np.fromfile(path, "<i2"),
+            list(csv.reader(text_of(path.with_suffix(".csv.gz")).decode().splitlines())),
+        )
+        found[path.name] = [(row[2], ids[int(row[0]) : int(row[1])].tobytes()) for row in rows]
+        assert sum(int(row[1]) - int(row[0]) for row in rows) == len(ids)
+        segments = read_segments(str(folder), path.name)
+        assert segments["id"].to_pylist() == [row[2] for row in rows]
+        assert segments["row"].to_pylist() == list(range(len(rows)))
+    return found
+
+
+def test_joined_token_files_lose_their_documents(made, tmp_path):
+    """Files of `reshard` have no record of origin; each copy of a file goes."""
+    root = tmp_path / "root"
+    given = {"tokenizer": str(made / "tokenizer.json"), "eos": "<|endoftext|>", "format": "dolma"}
+    for name in "ab":
+        write(root / name / "documents/x.jsonl", [document(f"{name}-{n}", n) for n in range(9)])
+        dk.ragged(str(root / name), str(root / f"tokens/{name}"), **given, **HERE)
+    joined = {"sources": [str(root / "tokens/a"), str(root / "tokens/b")], "rates": [2.0, 1.0], "shards": 2}
+    dk.reshard(str(root / "joined"), **joined, **HERE)
+    before = documents_in(root / "joined")
+    (tmp_path / "ids.txt").write_text("a-3\nb-5\n")
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert outcome.exit_status == 0
+    assert "joined" in [one.path for one in outcome.stale]
+    expected = {name: [one for one in rows if one[0] not in ("a-3", "b-5")] for name, rows in before.items()}
+    assert documents_in(root / "joined") == expected
+    assert dk.reshard(str(root / "joined"), **joined, **HERE).done == 0
+    (tmp_path / "ids.txt").write_text("".join(f"{name}-{n}\n" for name in "ab" for n in range(9)))
+    assert dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+    assert {name: len(rows) for name, rows in documents_in(root / "joined").items()} == dict.fromkeys(
+        before, 0
+    )
 
 
 def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
