@@ -33,6 +33,7 @@ _MIN_ID = 4
 """Characters of an id that is looked for anywhere."""
 
 _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
+_BETWEEN = re.compile(rb"[\t\r\n,;|<>]")
 _SOURCE = re.compile(rb'"source"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -76,8 +77,15 @@ class Wanted(Struct, frozen=True, dict=True):
 
     def is_quoted_in(self, text: bytes) -> bool:
         """Tell whether one of the ids stands in quotes in a text, as JSON spells it; short ones, which may be anything, are left out."""
-        spelled = _spelled(self.tombstones.urls, *self._list, self.found)
-        return not spelled.isdisjoint(text.split(b'"'))
+        return not self._spelled.isdisjoint(text.split(b'"'))
+
+    def is_field_in(self, text: bytes) -> bool:
+        """Tell whether one of the ids stands in a text in quotes, or as a line, a cell of a table or a text between tags."""
+        return self.is_quoted_in(text) or not self._spelled.isdisjoint(_BETWEEN.split(text))
+
+    @property
+    def _spelled(self) -> frozenset[bytes]:
+        return _spelled(self.tombstones.urls, *self._list, self.found)
 
     @property
     def _list(self) -> tuple[str, str]:

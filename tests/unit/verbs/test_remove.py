@@ -499,10 +499,23 @@ def test_bad_records_of_it_go_too(world):
 
 
 def test_other_files_that_name_it_are_told(world):
-    (world / "root/notes.json").write_text('{"first": "c-11"}')
+    """Whatever their form: the id may stand in quotes, as a line or cell, between tags, or in a column of a table."""
+    texts = {
+        "notes.json": '{"first": "c-11"}',
+        "raw/a.csv": "id,text\nc-11,x\n",
+        "raw/b.tsv": "x\tc-11\n",
+        "raw/c.txt": "c-11",
+        "page.html": "<td>c-11</td>",
+        "none.csv": "id,text\nc-110,c-1\n",
+    }
+    (world / "root/raw").mkdir()
+    for path, text in texts.items():
+        (world / "root" / path).write_text(text)
+    write(world / "root/raw/d.parquet", [document("c-11", 1)] * 40)
+    write(world / "root/raw/e.parquet", [document("c-110", 1)] * 40)
     outcome = removed(world)
     assert outcome.exit_status == 1
-    assert [one.path for one in outcome.left] == ["notes.json"]
+    assert {one.path for one in outcome.left} == {*texts, "raw/d.parquet"} - {"none.csv"}
 
 
 def test_token_files_without_segments_are_told_and_written_again(world):
