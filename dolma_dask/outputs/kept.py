@@ -25,11 +25,11 @@ from dolma_dask.results.summary import Summary
 class FileOptions(KeptOptions, RecordOptions):
     """Options of commands that write something of the documents that a rule keeps."""
 
-    def documents(self, dataset: Dataset, beside: Sequence[str] = ()) -> DocumentList:
-        """Return the documents of a dataset that are to be written; `beside` names columns that the output takes besides those of all documents."""
+    def documents(self, dataset: Dataset, to: str, beside: Sequence[str] = ()) -> DocumentList:
+        """Return the documents of a dataset that are to be written to a folder; `beside` names columns that the output takes besides those of all documents."""
         part = self.selected(dataset)
         columns = find_columns(part, beside, self.attributes) if beside else None
-        mixture = make_mixture(select(part, self.where, self.attributes), beside=columns)
+        mixture = make_mixture(select(part, self.where, self.attributes), beside=columns).for_targets(to)
         shown = {"where": None if self.where is None else str(self.where), **dataset.params}
         return documents_of(mixture, dataset, mixture.params(), shown)
 

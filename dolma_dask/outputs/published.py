@@ -39,7 +39,7 @@ def write_tables(
     beside: Callable[[DocumentSource], DocumentSource] | None = None,
 ) -> Summary:
     """Write a table for each shard, beside those of other components; see `file_plan`, whose `options` are `decided` here."""
-    documents = options.documents(dataset)
+    documents = options.documents(dataset, output.root)
     if beside:
         documents = replace(documents, parts=tuple(map(beside, documents.parts)))
     tables = {shard: component.path(shard) for shard in documents.shards}

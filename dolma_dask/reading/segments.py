@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.segments import SEGMENTS_SCHEMA, segments_path
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName
 from dolma_dask.io import files
@@ -93,10 +93,22 @@ def read_segments(root: str, token_file: str, rows: int | Iterable[int] | None =
             url=url,
         )
     with open_parquet(url) as file:
-        if rows is None:
-            return _as_written(file.read(use_threads=False))
-        wanted = np.unique(np.atleast_1d(np.asarray(rows if isinstance(rows, int) else list(rows), np.int64)))
-        found = file.read_row_groups(_groups_of(file, wanted), use_threads=False)
+        try:
+            return _segments(file, rows)
+        except (ValueError, KeyError, AttributeError, OSError) as error:
+            if getattr(error, "errno", None):
+                raise
+            raise CorruptFileError(
+                f"{url} cannot be read ({error}); expected the segments of a token file, whole and unchanged. Write the token file again with --overwrite.",
+                url=url,
+            ) from error
+
+
+def _segments(file: "pq.ParquetFile", rows: int | Iterable[int] | None) -> pa.Table:
+    if rows is None:
+        return _as_written(file.read(use_threads=False))
+    wanted = np.unique(np.atleast_1d(np.asarray(rows if isinstance(rows, int) else list(rows), np.int64)))
+    found = file.read_row_groups(_groups_of(file, wanted), use_threads=False)
     return _as_written(found.filter(pc.is_in(found.column("row"), pa.array(wanted))))
 
 

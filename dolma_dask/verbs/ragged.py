@@ -88,7 +88,8 @@ def ragged(
     UsageError
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
-    documents = options.documents(options.open(dataset), () if options.id_key is None else (options.id_key,))
+    beside = () if options.id_key is None else (options.id_key,)
+    documents = options.documents(options.open(dataset), to, beside)
     return by_definition_if_engines_differ([options], lambda: _make(options.output(to), documents, options))
 
 

@@ -66,7 +66,7 @@ def hdf5(
 
     Options of create_hdf5_dataset.py are taken behind the name of a mode; dolma-dask hdf5 DPO --help lists those of DPO.
     """
-    documents, told = _documents(dataset, options), dataset.told if isinstance(dataset, RawTexts) else {}
+    documents, told = _documents(dataset, to, options), dataset.told if isinstance(dataset, RawTexts) else {}
     return by_definition_if_engines_differ([options], lambda: _made(documents, to, options, told))
 
 
@@ -78,10 +78,10 @@ def _made(documents: DocumentList, to: str, options: Hdf5Options, told: Mapping[
     return run_job(job, options)
 
 
-def _documents(dataset: DatasetLike | RawTexts, options: Hdf5Options) -> DocumentList:
+def _documents(dataset: DatasetLike | RawTexts, to: str, options: Hdf5Options) -> DocumentList:
     """Return the documents of a dataset that a rule keeps, or raw texts."""
     if not isinstance(dataset, RawTexts):
-        return options.documents(options.open(dataset))
+        return options.documents(options.open(dataset), to)
     if options.where is not None or options.attributes:
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."

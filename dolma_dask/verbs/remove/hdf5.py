@@ -21,7 +21,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
 from dolma_dask.sinks.hdf5 import Hdf5Writer
 from dolma_dask.verbs.remove.changes import Change, Work, Written
-from dolma_dask.verbs.remove.token_files import Rewriting, identities_in
+from dolma_dask.verbs.remove.token_files import Rewriting, identities_in, other_segments
 
 Row = NDArray[np.int32]
 
@@ -70,6 +70,10 @@ class MaskedRows(Rewriting):
         with h5py.File(source, "r") as file:
             array, attributes = file[DATASET], _attributes_of(file)
             shape = RowShape(*array.shape)
+            if max(masked) >= shape.rows:
+                raise other_segments(
+                    self.url, f"it has {shape.rows:,} rows, and they one of {max(masked) + 1:,}"
+                )
             mask = _Masking(attributes, shape, self._unseen())
             with _Writer(folder, self.work.name, shape, attributes) as writer:
                 for number in range(shape.rows):

@@ -1,12 +1,13 @@
 """Which rows of a file are of documents that were taken down: by their source and id, in documents, attributes, lines and tables.
 
-A line that cannot be read is one of a listed document if its bytes say so: the first ``"id"`` and ``"source"`` in it. Rows without a source match if a
-listed document has their id.
+A line that cannot be read is one of a listed document if its bytes say so: any ``"id"`` in it, which may be that of something within it. Rows without a source
+match if a listed document has their id.
 """
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,7 @@ _MIN_ID = 4
 """Characters of an id that is looked for anywhere."""
 
 _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
+_BETWEEN = re.compile(rb"[\t\r\n,;|<>]")
 _SOURCE = re.compile(rb'"source"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -39,7 +41,7 @@ class Wanted(Struct, frozen=True, dict=True):
     """Documents that are looked for; small, goes to workers, which read tombstones and list where they need them."""
 
     tombstones: Tombstones
-    listed: IdList
+    listed: IdList | None  # None: those with a tombstone alone
     found: frozenset[str] = frozenset()  # ids that were found, if only their digests are known
 
     def with_ids(self, ids: Iterable[str]) -> "Wanted":
@@ -49,36 +51,52 @@ class Wanted(Struct, frozen=True, dict=True):
     @property
     def ids(self) -> frozenset[str]:
         """Ids in clear, for rows without a source."""
-        facts = self.listed.facts
-        return _ids_in_clear(self.tombstones.urls, facts.url, facts.checksum, self.found)
+        return _ids_in_clear(self.tombstones.urls, *self._list, self.found)
 
     def find(self, sources: pa.Array, ids: pa.Array) -> NDArray[np.bool_]:
         """Tell which rows (n,) are of them."""
         ids, sources = ids.cast(pa.large_string()), sources.cast(pa.large_string())
-        found = self.tombstones.find(sources, ids) | contains(self.listed, sources, ids)
+        found = self.find_named(sources, ids)
         if sources.null_count:
             known = pc.is_in(ids, pa.array(sorted(self.ids), pa.large_string()))
             found |= np.asarray(pc.and_(known, sources.is_null()))
         return found
 
+    def find_named(self, sources: pa.LargeStringArray, ids: pa.LargeStringArray) -> NDArray[np.bool_]:
+        """Tell which rows (n,) are of them by what they say: a row without a source only if its id was listed for any."""
+        found: NDArray[np.bool_] = self.tombstones.find(sources, ids)
+        return found if self.listed is None else found | contains(self.listed, sources, ids)
+
     def is_in(self, raw: bytes) -> bool:
-        """Tell whether bytes that may be no JSON are a record of one of them: by the first id in it, or where there is none by one in quotes."""
-        source, identity = _first(_SOURCE, raw), _first(_ID, raw)
-        if identity is not None:
-            return bool(self.find(_column(source), _column(identity))[0])
+        """Tell whether bytes that may be no JSON are a record of one of them: by its id, of broken JSON by any id in it, or where there is none by one in quotes."""
+        source, ids = _named_in(raw)
+        if ids:
+            sources = pa.array([source] * len(ids), pa.large_string())
+            return bool(self.find(sources, pa.array(ids, pa.large_string())).any())
         return self.is_quoted_in(raw)
 
     def is_quoted_in(self, text: bytes) -> bool:
         """Tell whether one of the ids stands in quotes in a text, as JSON spells it; short ones, which may be anything, are left out."""
-        facts = self.listed.facts
-        spelled = _spelled(self.tombstones.urls, facts.url, facts.checksum, self.found)
-        return not spelled.isdisjoint(text.split(b'"'))
+        return not self._spelled.isdisjoint(text.split(b'"'))
+
+    def is_field_in(self, text: bytes) -> bool:
+        """Tell whether one of the ids stands in a text in quotes, or as a line, a cell of a table or a text between tags."""
+        return self.is_quoted_in(text) or not self._spelled.isdisjoint(_BETWEEN.split(text))
+
+    @property
+    def _spelled(self) -> frozenset[bytes]:
+        return _spelled(self.tombstones.urls, *self._list, self.found)
+
+    @property
+    def _list(self) -> tuple[str, str]:
+        """URL and checksum of the list; empty if there is none."""
+        return ("", "") if self.listed is None else (self.listed.facts.url, self.listed.facts.checksum)
 
 
 @lru_cache(maxsize=4)
 def _ids_in_clear(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[str]) -> frozenset[str]:
     entries = (entry.id for one in urls for entry in read_entries(one))
-    listed = (one for block in IdListFile(url) for one in block.ids.to_pylist())
+    listed = (one for block in (IdListFile(url) if url else ()) for one in block.ids.to_pylist())
     return found.union(listed, (one for one in entries if one is not None))
 
 
@@ -90,18 +108,27 @@ def _spelled(urls: tuple[str, ...], url: str, checksum: str, found: frozenset[st
 
 
 def _first(pattern: re.Pattern[bytes], raw: bytes) -> str | None:
-    found = pattern.search(raw)
-    if found is None:
-        return None
+    return next(iter(_all(pattern, raw)), None)
+
+
+def _all(pattern: re.Pattern[bytes], raw: bytes) -> list[str]:
+    """Return the different values that stand in bytes, in their order."""
+    values = dict[str, None]()
+    for found in pattern.finditer(raw):
+        with suppress(*NOT_JSON):
+            values[str(msgspec.json.decode(found[1]))] = None
+    return list(values)
+
+
+def _named_in(raw: bytes) -> tuple[str | None, list[str]]:
+    """Return the source and the id of a record; of one that is no JSON all ids, and a source only if nothing is within that it could be of."""
     try:
-        value = msgspec.json.decode(found[1])
+        row = _decoder.decode(raw)
     except NOT_JSON:
-        return None
-    return value if isinstance(value, str) else str(value)
-
-
-def _column(value: str | None) -> pa.Array:
-    return pa.array([value], pa.large_string())
+        row = _Line()
+    if (own := _text(row.id)) is not None:
+        return _text(row.source), [own]
+    return _first(_SOURCE, raw) if raw.count(b"{") == 1 else None, _all(_ID, raw)
 
 
 class FoundRows(Struct, frozen=True):
@@ -110,6 +137,10 @@ class FoundRows(Struct, frozen=True):
     rows: tuple[int, ...]
     total: int
     identities: tuple[tuple[str, str], ...] = ()  # source and id of each that can be read
+    guessed: tuple[
+        int, ...
+    ] = ()  # rows without a source, whose id is that of a listed document of some source
+    others: int = 0  # rows among those that were asked for that are of another document
 
 
 def find_documents(url: str, wanted: Wanted, source: str | None) -> FoundRows:
@@ -128,13 +159,20 @@ def find_documents(url: str, wanted: Wanted, source: str | None) -> FoundRows:
     return FoundRows(tuple(sorted(rows)), total, tuple(identities))
 
 
-def find_rows(url: str, wanted: Wanted) -> FoundRows:
-    """Look for rows of a file of lines or of a table with ids."""
-    rows, total = list[int](), 0
+def find_rows(url: str, wanted: Wanted, expected: Sequence[int] = ()) -> FoundRows:
+    """Look for rows of a file of lines or of a table with ids; `expected` (sorted) are those that should be found."""
+    rows, guessed, others, total = list[int](), list[int](), 0, 0
+    asked = np.array(expected, np.int64)
     for sources, ids, first in _identities(url):
-        rows += (np.flatnonzero(wanted.find(sources, ids)) + first).tolist()
+        found = wanted.find(sources, ids)
+        rows += (np.flatnonzero(found) + first).tolist()
+        if sources.null_count:
+            named = wanted.find_named(sources, ids)
+            guessed += (np.flatnonzero(found & ~named) + first).tolist()
         total = first + len(ids)
-    return FoundRows(tuple(rows), total)
+        own = asked[(asked >= first) & (asked < total)] - first
+        others += int((np.asarray(ids.is_valid())[own] & ~found[own]).sum())
+    return FoundRows(tuple(rows), total, guessed=tuple(guessed), others=others)
 
 
 def _identities(url: str) -> Iterator[tuple[pa.Array, pa.Array, int]]:

@@ -192,6 +192,15 @@ class Listing(Struct, frozen=True, dict=True):
             (item.checksum, item.bytes) for record in self._records.get(path, ()) for item in record.inputs
         )
 
+    def made_with(self, path: str) -> tuple[FileRecord, ...]:
+        """Return the files that were written together with one, itself among them; their paths are relative to the root."""
+        for record in self._records.get(path, ()):
+            for file in record.files:
+                root = path.removesuffix(file.path)
+                if f"/{path}".endswith(f"/{file.path}"):
+                    return tuple(replace(one, path=root + one.path) for one in record.files)
+        return ()
+
     def members_of(self, path: str) -> tuple[FileRecord, ...]:
         """Return what journals know of a file."""
         return tuple(self._file_records.get(path, ()))

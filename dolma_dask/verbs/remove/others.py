@@ -8,7 +8,8 @@ from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
 from dolma_dask.io import files
 from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
-from dolma_dask.verbs.remove.identities import Wanted
+from dolma_dask.verbs.remove.identities import Wanted, find_rows
+from dolma_dask.verbs.remove.rewriting import is_table
 from dolma_dask.verbs.remove.shards import Outcome, input_of
 
 _OVERLAP = 1 << 12
@@ -26,10 +27,15 @@ class SearchStage(Struct, frozen=True):
         """Tell whether a file holds an id."""
         inputs = input_of(task)
         try:
-            found = any(map(self.wanted.is_quoted_in, _pieces(task.inputs[0].url)))
+            found = self._holds(task.inputs[0].url)
         except DataError:  # no file of the kind that its name says
             found = False
         return Outcome(task.shard, inputs=inputs, is_left=found)
+
+    def _holds(self, url: str) -> bool:
+        if is_table(url):
+            return bool(find_rows(url, self.wanted).rows)
+        return any(map(self.wanted.is_field_in, _pieces(url)))
 
 
 def _pieces(url: str) -> Iterator[bytes]:

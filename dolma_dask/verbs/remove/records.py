@@ -40,11 +40,11 @@ class Changed(Struct, frozen=True, dict=True):
     by_content: Mapping[tuple[str, int], tuple[Change, ...]]  # checksum and bytes before
     digests: Mapping[str, str]
     stamps: Mapping[str, str]
-    to_write_again: frozenset[str] = frozenset()  # folders of token files without segments
+    to_write_again: frozenset[str] = frozenset()  # folders of token files that were not taken apart
 
     @classmethod
-    def of(cls, listing: Listing, changes: Iterable[Change]) -> "Changed":
-        """Return what is known of some changes."""
+    def of(cls, listing: Listing, changes: Iterable[Change], failed: Collection[str]) -> "Changed":
+        """Return what is known of some changes; `failed` are files that are as they were since they could not be read."""
         by_path = {change.path: change for change in changes}
         by_content: dict[tuple[str, int], tuple[Change, ...]] = {}
         for change in by_path.values():
@@ -52,8 +52,10 @@ class Changed(Struct, frozen=True, dict=True):
             by_content[before] = (*by_content.get(before, ()), change)
         digests = {old: new for change in by_path.values() for old, new in change.digests.items()}
         stamps = {path: info.stamp for path in by_path if (info := files.stat(listing.url(path))) is not None}
-        bare = frozenset(place.folder for place in listing.tokens if place.segments is None)
-        return cls(listing, by_path, by_content, digests, stamps, bare)
+        whole = frozenset(
+            place.folder for place in listing.tokens if place.segments is None or place.path in failed
+        )
+        return cls(listing, by_path, by_content, digests, stamps, whole)
 
     def file(self, root: str, file: FileRecord) -> tuple[FileRecord, Change | None]:
         """Return an output as it is now, and its change."""
@@ -64,12 +66,13 @@ class Changed(Struct, frozen=True, dict=True):
         rows = now.rows if file.rows == change.before.rows else file.rows - change.removed
         return FileRecord(file.path, now.bytes, now.checksum, rows, now.members, stamp), change
 
-    def input(self, item: InputRecord) -> InputRecord:
+    def input(self, item: InputRecord, verb: str = "") -> InputRecord:
         """Return an input as it is now."""
+        path = item.path.strip("/")
+        if verb == "reshard":
+            path = path.partition("/")[2]  # behind the number of its source
         for change in self.by_content.get((item.checksum, item.bytes), ()):
-            if f"/{change.path}".endswith(f"/{item.path.strip('/')}") or item.path.endswith(
-                f"/{change.path}"
-            ):
+            if f"/{change.path}".endswith(f"/{path}") or path.endswith(f"/{change.path}"):
                 now = change.after
                 return replace(
                     item, bytes=now.bytes, checksum=now.checksum, stamp=self.stamps.get(change.path, "")
@@ -98,7 +101,7 @@ def renewed(record: Record, verb: str, root: str, changed: Changed) -> Record:
     record = replace(
         record,
         info=info,
-        inputs=tuple(map(changed.input, record.inputs)),
+        inputs=tuple(changed.input(item, verb) for item in record.inputs),
         files=tuple(file for file, _ in found),
         ids_digest=digests.get(record.ids_digest, record.ids_digest),
         content_digest=digests.get(record.content_digest, content),

@@ -21,7 +21,7 @@ from dolma_dask.reading.tombstones import Tombstones
 from dolma_dask.verbs.remove.records import Changed
 from dolma_dask.verbs.remove.shards import Outcome
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a search finds other rows in the same files."""
 
 _VERB = "remove"
@@ -36,11 +36,13 @@ class Search:
         self._records: list[Record] = []
         self._key = ""
 
-    def of(self, tombstones: Tombstones, listed: IdList) -> None:
+    def of(self, tombstones: Tombstones, listed: IdList | None) -> None:
         """Say what is searched for: all tombstones, and in a rehearsal the list itself."""
         names = sorted(url.rpartition("/")[2] for url in tombstones.urls)
-        is_new = self.options.dry_run and not all(map(tombstones.has, IdListFile(listed.facts.url)))
-        more = {"list": listed.facts.checksum} if is_new else {}
+        more = {}
+        if self.options.dry_run and listed is not None:
+            is_new = not all(map(tombstones.has, IdListFile(listed.facts.url)))
+            more = {"list": listed.facts.checksum} if is_new else {}
         self._key = work_key(_VERB, VERSION, {"tombstones": names, **more})
 
     def run(self, stage: Any, tasks: Sequence[Task], *, anew: bool = False) -> list[Outcome]:

@@ -95,15 +95,18 @@ class ShardStage(Struct, frozen=True):
         return self._copied(work.path, gone, found.total, work.known, known)
 
     def _attributes(self, path: str, work: ShardWork, found: FoundRows) -> Change | None:
-        """Take the rows of documents out of an attribute file: by their numbers if it lines up with the documents, else by their own ids."""
+        """Take the rows of documents out of an attribute file: by their numbers if it lines up with the documents, else by their own ids.
+
+        Rows without a source go by their numbers alone where that is known: another source may have the same id.
+        """
         if (done := Work(self.root).done(path)) is not None:
             return done
-        own = find_rows(files.join(self.root, path), self.wanted)
-        lines_up = own.total == found.total
-        rows = sorted({*own.rows, *(found.rows if lines_up else ())})
+        own = find_rows(files.join(self.root, path), self.wanted, found.rows)
+        lines_up = own.total == found.total and not own.others
+        rows = sorted({*own.rows} - {*own.guessed} | {*found.rows} if lines_up else own.rows)
         if not rows:
             return None
-        notes = () if lines_up else (f"{own.total:,} rows beside {found.total:,} documents",)
+        notes = () if lines_up else (_unlike(own, found),)
         known = Change(
             path,
             "attributes",
@@ -129,6 +132,13 @@ class ShardStage(Struct, frozen=True):
             return copy_lines(url, out, gone, total, _members(url, known.get(path, ())))
 
         return Work(self.root).replace(path, change.what, write, change)
+
+
+def _unlike(own: FoundRows, documents: FoundRows) -> str:
+    """Say why an attribute file does not line up with its documents."""
+    if own.total != documents.total:
+        return f"{own.total:,} rows beside {documents.total:,} documents"
+    return f"{own.others:,} rows have other ids than their documents"
 
 
 def _members(url: str, known: Records) -> Sequence[tuple[int, int, int]]:

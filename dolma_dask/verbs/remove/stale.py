@@ -14,6 +14,7 @@ _AGAIN = {
     "validate": "a check of files that have changed: the same validate looks at these again",
     "report": "a page of documents that are gone too: the same report makes it anew",
     "dedupe": "copies of documents that are gone stay marked as copies: the same dedupe with --overwrite keeps one of them",
+    "reshard": "rows of documents in their shards are those before the takedown, and files may be smaller: the same reshard with --overwrite makes them anew",
     "hdf5": "detokenized bytes and characters in data_params.json count documents that are gone too",
 }
 
@@ -33,6 +34,11 @@ def stale_after(listing: Listing, changes: Sequence[Change]) -> Iterator[Left]:
             change.what == "HDF5 rows" and change.path.startswith(root) for change in changes
         ):
             yield Left(f"{root}/data_params.json".strip("/"), _AGAIN["hdf5"])
+        elif journal.verb == "reshard" and any(
+            change.what == "tokens" and f"/{change.path}".startswith(f"/{root}/".replace("//", "/"))
+            for change in changes
+        ):
+            yield Left(root or ".", _AGAIN["reshard"])
     for path in listing.infos:
         mark = f"/{layout.SEGMENTS}/" in f"/{path}"
         if mark and path.endswith("/segment.json"):

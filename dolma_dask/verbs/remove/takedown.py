@@ -1,7 +1,7 @@
 """A takedown from its list to its receipt: tombstones, documents and what lines up with them, what names them, token files, journals."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -9,14 +9,16 @@ from msgspec.structs import replace
 
 import dolma_dask
 from dolma_dask.engine import Task, inputs_of
+from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.id_keys import IdList
-from dolma_dask.io.id_lists import IdListFile
+from dolma_dask.io.id_lists import IdBlock, IdListFile
 from dolma_dask.io.publish import publish, sweep
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading.tombstones import (
     Entry,
+    Tombstones,
     entries_of,
     read_entries,
     settle,
@@ -40,13 +42,13 @@ from dolma_dask.verbs.remove.tokens import TokenStage, renew_indexes
 
 
 class Takedown:
-    """A takedown while it runs."""
+    """A takedown while it runs: of a list, or of tombstones alone, whose own takedown was stopped."""
 
     def __init__(
-        self, listing: Listing, listed: IdList, options: RunOptions, reason: str, *, hashed: bool
+        self, listing: Listing, listed: IdList | None, options: RunOptions, reason: str, *, hashed: bool
     ) -> None:
         self.listing, self.listed, self.options = listing, listed, options
-        self.reason, self.hashed = reason, hashed
+        self._reason, self.hashed = reason, hashed
         self.root = listing.root
         self.outcomes: list[Outcome] = []
         self.left: list[Left] = []
@@ -56,7 +58,16 @@ class Takedown:
         self.search = Search(self.root, options)
 
     def rehearse(self) -> Removal:
-        """Say what would be done."""
+        """Say what would be done.
+
+        Raises `UsageError`: a takedown of another list was stopped, whose files would not be searched.
+        """
+        if Work(self.root).all_done() and not has_all(tombstones_at(self.root), self.listed):
+            raise UsageError(
+                f"a takedown of another list was stopped in {self.root}; what is to be done is known once that has ended. Run the same command without "
+                "--dry-run, which ends it first.",
+                root=self.root,
+            )
         self.work_through()
         changes = self.changes(())
         return self.summary(changes, 0, planned=tuple(change.path for change in changes))
@@ -71,16 +82,35 @@ class Takedown:
         for renew_beside in (renew_indexes, renew_params):
             list(renew_beside(self.root, work.all_done()))
         changes = self.changes(work.all_done())
-        changed = Changed.of(self.listing, changes)
+        changed = Changed.of(self.listing, changes, {one.shard for one in self.search.failures})
         journals = list(renew(self.listing, changed, self.wanted))
         done = self.summary(changes, new)
         if changes or new or journals:
             done = self.write_receipt(done)
-        self.search.remember(changed, {"reason": self.reason, "list": self.listed.facts.checksum})
+        self.search.remember(changed, {"reason": self.reason, "list": self.list_checksum})
         if not self.search.failures:
             settle(self.root)
             self._clear(work)
         return done
+
+    @property
+    def entries(self) -> Iterable[IdBlock]:
+        """Entries of the list."""
+        return IdListFile(self.listed.facts.url) if self.listed else ()
+
+    @property
+    def list_checksum(self) -> str:
+        """Checksum of the list; empty for one that is not there any more."""
+        return self.listed.facts.checksum if self.listed else ""
+
+    @property
+    def reason(self) -> str:
+        """Why, in the words of the list's takedown."""
+        if self.listed:
+            return self._reason
+        own = tombstones_at(self.root)
+        pending = (entry for url in own.urls if url not in own.settled for entry in read_entries(url))
+        return "; ".join(dict.fromkeys(entry.reason for entry in pending if entry.reason))
 
     def _clear(self, work: Work) -> None:
         staged.clear(self.root)
@@ -93,7 +123,7 @@ class Takedown:
         known = {entry.key for url in tombstones_at(self.root).urls for entry in read_entries(url)}
         day = time.strftime("%Y-%m-%d", time.gmtime())
         new: dict[str, Entry] = {}
-        for block in IdListFile(self.listed.facts.url):
+        for block in self.entries:
             for entry in entries_of(block, self.reason, day, hashed=self.hashed):
                 if entry.key not in known:
                     new.setdefault(entry.key, entry)
@@ -155,7 +185,8 @@ class Takedown:
         tasks = []
         for place in self.listing.tokens:
             if place.segments is not None:
-                work = TokenWork(place, self._origin_of(place.folder, TOKEN_VERBS), self._cuts_of(place.path))
+                origin, cuts = self._origin_of(place.folder, TOKEN_VERBS), self._cuts_of(place.path)
+                work = TokenWork(place, origin, cuts, self.listing.made_with(place.path))
                 tasks.append(self._task(place.path, work))
         return tasks
 
@@ -184,7 +215,7 @@ class Takedown:
         }
 
     def _search_others(self) -> None:
-        own = self.listed.facts.url
+        own = self.listed.facts.url if self.listed else ""
         paths = [path for path in self.listing.others if self.listing.url(path) != own]
         tasks = [self._task(path, None) for path in paths]
         outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
@@ -213,7 +244,7 @@ class Takedown:
             return ()
         ids = {identity for _, identity in self.identities}
         found = []
-        for block in IdListFile(self.listed.facts.url):
+        for block in self.entries:
             for entry in entries_of(block, "", "", hashed=False):
                 has = entry.id in ids if entry.source is None else (entry.source, entry.id) in self.identities
                 if not has and entry.key not in self.settled:
@@ -228,7 +259,7 @@ class Takedown:
             done=0 if planned else len(changes),
             notes=told(self.left),
             planned=planned,
-            entries=self.listed.facts.entries,
+            entries=self.listed.facts.entries if self.listed else 0,
             tombstones=new,
             changes=changes,
             searched=self.listing.unchanged(changes),
@@ -256,7 +287,12 @@ class Takedown:
             "day": time.strftime("%Y-%m-%d", time.gmtime()),
             "reason": self.reason,
             "version": dolma_dask.__version__,
-            "list": {"checksum": self.listed.facts.checksum, "entries": self.listed.facts.entries},
+            "list": {"checksum": self.list_checksum, "entries": done.entries},
             **{name: known[name] for name in ("changes", "searched", "left", "stale", "unmatched")},
         }
         return msgspec.json.format(msgspec.json.encode(shown), indent=1) + b"\n"
+
+
+def has_all(tombstones: Tombstones, listed: IdList | None) -> bool:
+    """Tell whether all entries of a list are tombstones."""
+    return listed is None or all(map(tombstones.has, IdListFile(listed.facts.url)))

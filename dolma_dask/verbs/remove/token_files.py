@@ -5,6 +5,8 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from dolma_dask.errors import CorruptFileError
+from dolma_dask.formats.token_files import FORMATS, SIDECAR
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.segments import WAITING_SCHEMA, SegmentsWriter
@@ -24,6 +26,7 @@ class TokenWork(Struct, frozen=True):
     place: TokenPlace
     origin: str  # root of the dataset of its documents, relative to the root
     cuts: Cuts = {}
+    made: tuple[FileRecord, ...] = ()  # files of the same record; paths are relative to the root
 
     @property
     def folder(self) -> str:
@@ -31,9 +34,36 @@ class TokenWork(Struct, frozen=True):
         return self.place.path.rpartition("/")[0]
 
     @property
+    def record(self) -> str:
+        """Record of origin of the file, where one stands beside it, relative to the root."""
+        return self.place.path.removesuffix(FORMATS["dolma"].data) + SIDECAR
+
+    @property
     def name(self) -> str:
         """Name of the file."""
         return self.place.path.rpartition("/")[2]
+
+
+def check_segments(root: str, work: TokenWork, checksum: str) -> None:
+    """Refuse segments that were not written with their token file, of this checksum, as an earlier version or a copy may have replaced it.
+
+    Raises `CorruptFileError`: one of both is what the journal knows, and the other is not.
+    """
+    known = {file.path: file.checksum for file in work.made}
+    path, beside = work.place.path, str(work.place.segments)
+    if path not in known:
+        return
+    has_segments = known.get(beside) == files.checksum(files.join(root, beside))
+    if has_segments != (known[path] == checksum):
+        raise other_segments(files.join(root, path), "one of both has changed since")
+
+
+def other_segments(url: str, why: str) -> CorruptFileError:
+    """Return the error of a token file whose segments are of another one."""
+    return CorruptFileError(
+        f"{url} and its segments were not written together: {why}. Expected those of this file, which tell its documents. Write it again with --overwrite.",
+        url=url,
+    )
 
 
 class Rewriting:

@@ -4,7 +4,9 @@ Memory: a few MB of ids, and the segments of a file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -15,18 +17,19 @@ from numpy.typing import NDArray
 
 from dolma_dask.engine import Task
 from dolma_dask.formats.digests import DocumentDigests
-from dolma_dask.formats.ragged import RaggedNames
-from dolma_dask.formats.token_files import FORMATS, FormatName
+from dolma_dask.formats.ragged import RaggedNames, RaggedSidecar
+from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, dolma_rows
 from dolma_dask.io import files
-from dolma_dask.io.publish import PublishedFile
+from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.reading.segments import read_segments
+from dolma_dask.sinks.jsonl import gzip_member
 from dolma_dask.sinks.ragged import TokenWriter
 from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.sinks.token_files import WRITERS
 from dolma_dask.tokens.encoding import Tokens
-from dolma_dask.verbs.remove.changes import Change, Work, Written
+from dolma_dask.verbs.remove.changes import Change, Work, Written, size_of
 from dolma_dask.verbs.remove.hdf5 import MaskedRows
 from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.rewriting import shifted
@@ -36,7 +39,9 @@ from dolma_dask.verbs.remove.token_files import (
     Mask,
     Rewriting,
     TokenWork,
+    check_segments,
     identities_in,
+    other_segments,
     texts_in,
 )
 from dolma_dask.verbs.remove.token_ids import ids_of, sidecar_of
@@ -55,12 +60,13 @@ class TokenStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
         inputs = input_of(task)
-        return replace(self._outcome(task.work), inputs=inputs)
+        return replace(self._outcome(task.work, inputs[0].checksum), inputs=inputs)
 
-    def _outcome(self, work: TokenWork) -> Outcome:
+    def _outcome(self, work: TokenWork, checksum: str) -> Outcome:
         path = work.place.path
         if (done := Work(self.root).done(str(work.place.segments))) is not None:
             return Outcome(path, (done,), done.identities)
+        check_segments(self.root, work, checksum)
         segments = read_segments(files.join(self.root, work.folder), work.name)
         gone = segments_of(segments, work, self.wanted)
         moved = moved_documents(segments, work)
@@ -70,9 +76,17 @@ class TokenStage(Struct, frozen=True):
         if self.dry_run:
             return Outcome(path, (_planned(work, segments, gone),), identities)
         segments = segments if moved is None else with_documents(segments, moved)
-        kind = MaskedRows if work.place.file.format == "hdf5" else RewrittenTokens
-        changes = kind(self.root, work, segments, gone).run()
+        changes = _kind(self.root, work)(self.root, work, segments, gone).run()
         return Outcome(path, changes, identities)
+
+
+def _kind(root: str, work: TokenWork) -> type[Rewriting]:
+    """Return what makes a token file anew; those that `reshard` has joined have no record of origin."""
+    if work.place.file.format == "hdf5":
+        return MaskedRows
+    if work.place.file.format == "dolma" and files.stat(files.join(root, work.record)) is None:
+        return JoinedTokens
+    return RewrittenTokens
 
 
 def _planned(work: TokenWork, segments: pa.Table, gone: Mask) -> Change:
@@ -154,9 +168,10 @@ class RewrittenTokens(Rewriting):
             counts={"tokens": int(sizes[gone].sum())},
         )
 
-    def _tokens(self, folder: str) -> TokenWriter:
+    def _tokens(self, folder: str) -> "TokenWriter | Joined":
         name: FormatName = self.work.place.file.format  # type: ignore[assignment]
         known = sidecar_of(self.url, name)
+        self._check(known)
         names = RaggedNames(self.work.name.removesuffix(FORMATS[name].data))
         with WRITERS[name](folder, names, known.tokenizer, source=known.source) as writer:
             writer.special_tokens = known.special_tokens
@@ -165,6 +180,14 @@ class RewrittenTokens(Rewriting):
             for tokens, rows in self._documents(name, np.dtype(known.dtype), has_paths=known.source is None):
                 writer.write(tokens, rows)
         return writer
+
+    def _check(self, known: RaggedSidecar) -> None:
+        expected = len(self.segments), int(self.segments.column("size").to_numpy().sum())
+        if (known.documents, known.tokens) != expected:
+            raise other_segments(
+                self.url,
+                f"it has {known.documents:,} documents and {known.tokens:,} tokens, and they {expected[0]:,} and {expected[1]:,}",
+            )
 
     def _documents(
         self, name: FormatName, dtype: np.dtype, *, has_paths: bool
@@ -180,6 +203,61 @@ class RewrittenTokens(Rewriting):
             batch = pa.record_batch({column: texts_in(part, column) for column in columns})
             tokens = Tokens(ids[np.repeat(kept, lengths)], lengths[kept].astype(np.int32))
             yield tokens, DocumentRows(batch, part.column("document").to_numpy())
+
+
+class JoinedTokens(RewrittenTokens):
+    """Files of the Dolma toolkit's format, joined of others: ids and a table alone."""
+
+    def _tokens(self, folder: str) -> "Joined":
+        with Joined(folder, self.work.name.removesuffix(_DOLMA.data)) as out:
+            for tokens, rows in self._documents("dolma", self._dtype(), has_paths=True):
+                out.write(tokens, rows)
+        return out
+
+    def _dtype(self) -> np.dtype[Any]:
+        """Return the type of ids, by their number."""
+        expected, size = int(self.segments.column("size").to_numpy().sum()), size_of(self.url)
+        if expected and size not in (2 * expected, 4 * expected):
+            raise other_segments(self.url, f"it has {size:,} bytes, and they {expected:,} tokens")
+        return np.dtype("<u4" if expected and size == 4 * expected else "<u2")
+
+
+_DOLMA = FORMATS["dolma"]
+
+
+class Joined:
+    """Writes ids, and the table of their documents."""
+
+    files: tuple[FileRecord, ...]
+
+    def __init__(self, folder: str, stem: str) -> None:
+        (suffix,) = set(_DOLMA.beside) - {SIDECAR}
+        self._names = stem + _DOLMA.data, stem + suffix
+        self._folder, self._stack, self._documents, self._tokens = folder, ExitStack(), 0, 0
+
+    def __enter__(self) -> Self:
+        urls = (files.join(self._folder, name) for name in self._names)
+        self._ids, self._table = (self._stack.enter_context(publish(url)) for url in urls)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None and not self._documents:
+            self._add(b"")
+        self._stack.__exit__(*error)
+        both = zip(self._names, (self._ids, self._table), strict=True)
+        self.files = tuple(FileRecord(name, one.bytes, one.checksum, self._documents) for name, one in both)
+
+    def write(self, tokens: Tokens, rows: DocumentRows) -> None:
+        """Append documents."""
+        self._ids.write(tokens.ids.tobytes())
+        paths = rows.batch.column(PATH)
+        lines = dolma_rows(rows.batch.column("id"), tokens.lengths, self._tokens, paths, rows.numbers)
+        self._add("".join(lines.to_pylist()).encode())
+        self._documents, self._tokens = self._documents + len(tokens.lengths), self._tokens + len(tokens.ids)
+
+    def _add(self, text: bytes) -> None:
+        for part in gzip_member(memoryview(text)):
+            self._table.write(part)
 
 
 def _bounds(sizes: NDArray[np.int32]) -> list[tuple[int, int]]:

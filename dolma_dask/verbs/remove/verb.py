@@ -22,11 +22,12 @@ from dolma_dask.io.id_lists import check_list
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, same
+from dolma_dask.reading.tombstones import tombstones_at
 from dolma_dask.verbs.remove import staged
-from dolma_dask.verbs.remove.changes import WORK
+from dolma_dask.verbs.remove.changes import WORK, Work
 from dolma_dask.verbs.remove.listing import Listing
 from dolma_dask.verbs.remove.summary import Removal
-from dolma_dask.verbs.remove.takedown import Takedown
+from dolma_dask.verbs.remove.takedown import Takedown, has_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,24 @@ def remove(
     else:
         with _leased(listing):
             staged.finish_all(url)
-            done = Takedown(Listing.of(url), *given, hashed=options.hashed).run()
+            done = (
+                _end_another(url, listed, options)
+                or Takedown(Listing.of(url), *given, hashed=options.hashed).run()
+            )
     return replace(done, seconds=time.monotonic() - started)
+
+
+def _end_another(root: str, listed: IdList, options: RemoveOptions) -> Removal | None:
+    """End what another list has begun: files that it has changed already were not searched for this one. Return the outcome if it has no end yet."""
+    if not Work(root).all_done() or has_all(tombstones_at(root), listed):
+        return None
+    done = Takedown(Listing.of(root), None, options, "", hashed=options.hashed).run()
+    if not done.left or not Work(root).all_done():
+        return None
+    return replace(done, notes=(*done.notes, _NOT_BEGUN))
+
+
+_NOT_BEGUN = "nothing of this list was done: a takedown of another one was stopped here, and has to end first"
 
 
 def _root_of(root: object) -> str:

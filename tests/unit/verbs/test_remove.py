@@ -1,6 +1,7 @@
 """remove: nothing below the root holds what was taken down, all else is as it was, and everything that reads or makes it goes on."""
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -359,6 +360,23 @@ def test_an_untouched_source_gives_it_back_nowhere(done, tmp_path):
         shutil.rmtree(folder / "root" / name)
 
 
+def test_tokens_of_an_untouched_source_hold_it_neither(done, tmp_path):
+    world = Path(shutil.copytree(done[0], tmp_path / "w"))
+    source, given = (
+        str(world / "source"),
+        {"tokenizer": str(world / "tokenizer.json"), "eos": "<|endoftext|>"},
+    )
+    rows = {"max_seq_length": 64, "min_sequence_len": 2}
+    made = [
+        dk.ragged(source, str(world / "root/more/ragged"), **given, **HERE),
+        dk.ragged(source, str(world / "root/more/mixed"), **given, format="dolma", shuffle=True, **HERE),
+        dk.hdf5(source, str(world / "root/more/rows"), **given, **rows, **HERE),
+    ]
+    assert [one.counts["documents_removed"] for one in made] == [len(GONE)] * 3
+    for path in (world / "root/more").rglob("_segments/*.parquet"):
+        assert not {*GONE} & {*pq.read_table(path)["id"].to_pylist()}
+
+
 def test_without_tombstones_no_key_and_no_count_is_another(world):
     """What was made before there were any is still there."""
     assert [one.done for one in is_made(world / "root", world / "tokenizer.json")] == [0] * (9 + len(FORMATS))
@@ -423,6 +441,42 @@ def test_foreign_attributes_go_along(world):
         assert found == [f"c-{n}" for n in range(20) if n != 11]
 
 
+def test_attributes_without_sources_lose_the_row_of_the_listed_source_alone(tmp_path):
+    """Another source may have the same id, in the same file."""
+    ids = ["7", "8", "7", "9"]
+    lines = [
+        document(f"x-{n}", n + 1) | {"id": one, "source": "web" if n < 2 else "books"}
+        for n, one in enumerate(ids)
+    ]
+    rows = [{"id": one, "attributes": {"k": [[0, 1, n]]}} for n, one in enumerate(ids)]
+    write(tmp_path / "root/documents/a.jsonl", lines)
+    write(tmp_path / "root/attributes/foreign/a.jsonl", rows)
+    write(tmp_path / "root/attributes/turned/a.jsonl", rows[::-1])
+    (tmp_path / "ids.txt").write_text("web\t7\n")
+    outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert text_of(tmp_path / "root/attributes/foreign/a.jsonl").decode() == "".join(
+        f"{json.dumps(row)}\n" for row in rows[1:]
+    )
+    turned = text_of(tmp_path / "root/attributes/turned/a.jsonl").splitlines()
+    assert [json.loads(row)["id"] for row in turned] == ["9", "8"]
+    (note,) = (note for change in outcome.changes for note in change.notes)
+    assert note == "1 rows have other ids than their documents"
+
+
+def test_bad_records_are_known_by_their_own_id(tmp_path):
+    """Broken ones by any id in them; others by their own, and not by one of something within."""
+    shard = tmp_path / "root/documents/a.jsonl"
+    kept = [document("x-1", 1), '{"parent": {"id": "x-2"}, "id": "other", "text": 7}']
+    within = [
+        '{"metadata": {"id": "z", "source": "s"}, "id": "x-2", "source": "web", "text": 7}',
+        '{"metadata": {"id": "z", "source": "s"}, "id": "x-2", "text": "secret',
+    ]
+    write(shard, [*kept, *within])
+    (tmp_path / "ids.txt").write_text("web\tx-2\n")
+    dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert len(shard.read_text().splitlines()) == len(kept)
+
+
 def test_bad_records_of_it_go_too(world):
     shard = world / "root/v0/documents/bad.jsonl"
     write(
@@ -445,10 +499,23 @@ def test_bad_records_of_it_go_too(world):
 
 
 def test_other_files_that_name_it_are_told(world):
-    (world / "root/notes.json").write_text('{"first": "c-11"}')
+    """Whatever their form: the id may stand in quotes, as a line or cell, between tags, or in a column of a table."""
+    texts = {
+        "notes.json": '{"first": "c-11"}',
+        "raw/a.csv": "id,text\nc-11,x\n",
+        "raw/b.tsv": "x\tc-11\n",
+        "raw/c.txt": "c-11",
+        "page.html": "<td>c-11</td>",
+        "none.csv": "id,text\nc-110,c-1\n",
+    }
+    (world / "root/raw").mkdir()
+    for path, text in texts.items():
+        (world / "root" / path).write_text(text)
+    write(world / "root/raw/d.parquet", [document("c-11", 1)] * 40)
+    write(world / "root/raw/e.parquet", [document("c-110", 1)] * 40)
     outcome = removed(world)
     assert outcome.exit_status == 1
-    assert [one.path for one in outcome.left] == ["notes.json"]
+    assert {one.path for one in outcome.left} == {*texts, "raw/d.parquet"} - {"none.csv"}
 
 
 def test_token_files_without_segments_are_told_and_written_again(world):
@@ -464,6 +531,106 @@ def test_token_files_without_segments_are_told_and_written_again(world):
     again = dk.ragged(str(world / "root/v0"), str(folder), overwrite=True, **options, **HERE)
     assert again.done == 5
     assert removed(world).exit_status == 0
+
+
+def tokenized(root: Path, folder: Path, documents: list[Any], **options: Any) -> Path:
+    write(root / "v0/documents/a.jsonl", documents)
+    dk.ragged(
+        str(root / "v0"),
+        str(root / "tokens"),
+        tokenizer=str(folder / "tokenizer.json"),
+        eos="none",
+        **options,
+        **HERE,
+    )
+    return root / "tokens"
+
+
+@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize("name", ["numpy", "parquet"])
+def test_segments_of_another_token_file_are_not_believed(name, journal, made, tmp_path):
+    """A copy took the place of the file: nobody knows its rows, even those of no listed document; without a journal their number tells."""
+    documents = [document(f"x-{n}", n + 1) for n in range(9)]
+    tokens = tokenized(tmp_path / "root", made, documents, format=name)
+    others = tokenized(tmp_path / "other", made, [document("y-1", 1), *documents], format=name)
+    for path in others.iterdir():
+        if path.is_file():
+            shutil.copy(path, tokens)
+    if not journal:
+        shutil.rmtree(tokens / "_journal")
+    before = {path: path.read_bytes() for path in tokens.glob("*.*")}
+    for identity in ("x-3", "y-1")[: 1 + journal]:
+        (tmp_path / "ids.txt").write_text(f"{identity}\n")
+        outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+        assert outcome.exit_status == 1
+        assert "were not written together" in outcome.left[0].why
+        assert {path: path.read_bytes() for path in tokens.glob("*.*")} == before
+    if journal:
+        options = {
+            "tokenizer": str(made / "tokenizer.json"),
+            "eos": "none",
+            "format": name,
+            "overwrite": True,
+        }
+        dk.ragged(str(tmp_path / "root/v0"), str(tokens), **options, **HERE)
+        outcome = dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE)
+        assert outcome.exit_status == 0
+        (segments,) = tokens.glob("_segments/*")
+        assert pq.read_table(segments)["id"].to_pylist() == [f"x-{n}" for n in range(9) if n != 3]
+
+
+def test_a_token_file_that_could_not_be_read_is_not_called_done(made, tmp_path):
+    """Documents are cut, and its record speaks of those that it was made of: the same command makes it anew."""
+    documents = [document(f"x-{n}", n + 1) for n in range(9)]
+    tokens = tokenized(tmp_path / "root", made, documents)
+    (segments,) = tokens.glob("_segments/*")
+    segments.write_bytes(segments.read_bytes()[:-40])
+    (tmp_path / "ids.txt").write_text("x-3\n")
+    assert dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 1
+    given = {"tokenizer": str(made / "tokenizer.json"), "eos": "none"}
+    assert dk.ragged(str(tmp_path / "root/v0"), str(tokens), **given, **HERE).done == 1
+    assert pq.read_table(segments)["id"].to_pylist() == [f"x-{n}" for n in range(9) if n != 3]
+    assert dk.remove(str(tmp_path / "root"), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+
+
+def documents_in(folder: Path) -> dict[str, list[tuple[str, bytes]]]:
+    """Return the documents of each file of ids in the toolkit's format, with their ids as bytes, by the table beside it."""
+    found = {}
+    for path in sorted(folder.glob("*.npy")):
+        ids, rows = (
+            np.fromfile(path, "<i2"),
+            list(csv.reader(text_of(path.with_suffix(".csv.gz")).decode().splitlines())),
+        )
+        found[path.name] = [(row[2], ids[int(row[0]) : int(row[1])].tobytes()) for row in rows]
+        assert sum(int(row[1]) - int(row[0]) for row in rows) == len(ids)
+        segments = read_segments(str(folder), path.name)
+        assert segments["id"].to_pylist() == [row[2] for row in rows]
+        assert segments["row"].to_pylist() == list(range(len(rows)))
+    return found
+
+
+def test_joined_token_files_lose_their_documents(made, tmp_path):
+    """Files of `reshard` have no record of origin; each copy of a file goes."""
+    root = tmp_path / "root"
+    given = {"tokenizer": str(made / "tokenizer.json"), "eos": "<|endoftext|>", "format": "dolma"}
+    for name in "ab":
+        write(root / name / "documents/x.jsonl", [document(f"{name}-{n}", n) for n in range(9)])
+        dk.ragged(str(root / name), str(root / f"tokens/{name}"), **given, **HERE)
+    joined = {"sources": [str(root / "tokens/a"), str(root / "tokens/b")], "rates": [2.0, 1.0], "shards": 2}
+    dk.reshard(str(root / "joined"), **joined, **HERE)
+    before = documents_in(root / "joined")
+    (tmp_path / "ids.txt").write_text("a-3\nb-5\n")
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert outcome.exit_status == 0
+    assert "joined" in [one.path for one in outcome.stale]
+    expected = {name: [one for one in rows if one[0] not in ("a-3", "b-5")] for name, rows in before.items()}
+    assert documents_in(root / "joined") == expected
+    assert dk.reshard(str(root / "joined"), **joined, **HERE).done == 0
+    (tmp_path / "ids.txt").write_text("".join(f"{name}-{n}\n" for name in "ab" for n in range(9)))
+    assert dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+    assert {name: len(rows) for name, rows in documents_in(root / "joined").items()} == dict.fromkeys(
+        before, 0
+    )
 
 
 def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
@@ -517,6 +684,30 @@ def test_a_file_that_cannot_be_read_keeps_nobody_from_the_rest(world):
     assert removed(world).exit_status == 0
     assert holding(world / "root", *(marker(identity) for identity in GONE)) == []
     assert not (world / "root/_work").exists()
+    assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
+
+
+def test_a_takedown_that_was_stopped_ends_before_another_begins(world):
+    """Files that it has changed are searched for the ids of the other list too."""
+    shard = world / "root/v0/documents/sub/é.jsonl.zst"
+    stored = shard.read_bytes()
+    shard.write_bytes(stored[:-9])
+    assert removed(world, reason="first").exit_status == 1
+    (world / "ids.txt").write_text("a-9\né-7\nc-11\n")
+    with pytest.raises(UsageError, match="another list was stopped"):
+        removed(world, dry_run=True)
+    stopped = removed(world)
+    assert (stopped.exit_status, stopped.tombstones) == (1, 0)
+    assert "nothing of this list was done" in stopped.notes[-1]
+    assert holding(world / "root/sub", marker("a-9")) != []
+    shard.write_bytes(stored)
+    assert removed(world, reason="second").exit_status == 0
+    gone = (*GONE, "a-9", "é-7")
+    assert holding(world / "root", *(marker(identity) for identity in gone)) == []
+    receipts = [
+        json.loads(path.read_bytes()) for path in sorted((world / "root/_tombstones/receipts").iterdir())
+    ]
+    assert [one["reason"] for one in receipts][-2:] == ["first", "second"]
     assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
 
 

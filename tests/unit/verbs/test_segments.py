@@ -13,7 +13,7 @@ from token_readers import READERS
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.segments import SEGMENTS_SCHEMA
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.outputs.hdf5.options import RowOptions
@@ -333,6 +333,22 @@ def test_files_of_a_store_are_as_local_ones(world, tmp_path):
     for file in local:
         assert read_segments(str(tmp_path), file.path).equals(read_segments("memory://tokens", file.path))
         assert read_segments("memory://tokens", file.path, 0).num_rows <= 1
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_damaged_segments_are_told_as_such(rows, world, tmp_path):
+    """Whatever is wrong: their end, a byte of a page, or their columns."""
+    dk.ragged(str(world / "v0"), str(tmp_path), tokenizer=str(world / "tokenizer.json"), **HERE)
+    url = sorted(tmp_path.glob("_segments/*"))[0]
+    name, whole = url.name.removesuffix(".parquet"), url.read_bytes()
+    start = pq.read_metadata(url).row_group(0).column(0).data_page_offset + 40
+    flipped = whole[:start] + bytes([whole[start] ^ 255]) + whole[start + 1 :]
+    other = pa.BufferOutputStream()
+    pq.write_table(pa.table({"row": [0]}), other)
+    for content in (whole[:-50], b"", flipped, other.getvalue().to_pybytes()):
+        url.write_bytes(content)
+        with pytest.raises(CorruptFileError, match="_segments/"):
+            read_segments(str(tmp_path), name, rows)
 
 
 def test_what_is_no_token_file(world, tmp_path):
