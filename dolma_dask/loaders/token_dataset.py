@@ -135,12 +135,12 @@ class TokenDataset:
         _check_choice("rows", rows, KINDS)
         _check_choice("labels", labels, LABELS)
         # plain numbers, as states and keys have them
-        seq_length = _checked_number("seq_length", seq_length, 1, MAX_LENGTH)
-        seed = _checked_number("seed", seed, 0, 2**64 - 1)
-        world_size = _checked_number("world_size", world_size, 1, 2**31)
-        rank = _checked_number("rank", rank, 0, world_size - 1)
-        epochs = epochs if epochs is None else _checked_number("epochs", epochs, 1, 10**9)
-        eos = eos if eos is None else _checked_number("eos", eos, 0, 2**63 - 1)
+        seq_length = checked_number("seq_length", seq_length, 1, MAX_LENGTH)
+        seed = checked_number("seed", seed, 0, 2**64 - 1)
+        world_size = checked_number("world_size", world_size, 1, 2**31)
+        rank = checked_number("rank", rank, 0, world_size - 1)
+        epochs = epochs if epochs is None else checked_number("epochs", epochs, 1, 10**9)
+        eos = eos if eos is None else checked_number("eos", eos, 0, 2**63 - 1)
         dtype = _checked_dtype(dtype)
         urls = opened = _opened(urls)
         weights = None if weights is None else _checked_weights(weights, len(opened))
@@ -151,7 +151,7 @@ class TokenDataset:
         # numbers of documents, and of tokens in them
         largest += [seq_length] * (rows == "best_fit")
         _check_holds(dtype, max(largest), labels)
-        pad = _checked_number("pad", pad, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+        pad = checked_number("pad", pad, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
         shape = RowShape(rows, seq_length, int(labels == "shifted"), adds_end)
         self._shape = BatchShape(seq_length, dtype, labels, eos, pad, rows == "best_fit")
         groups = [opened] if weights is None else [[dataset] for dataset in opened]
@@ -281,8 +281,8 @@ class TokenDataset:
 
         Arrays have two dimensions, (size, seq_length). The last batch may be smaller; with `drop_last` all processes end with the last step in which each has a whole one.
         """
-        _checked_number("size", size, 1)
-        _checked_number("worker", worker, 0, _checked_number("workers", workers, 1) - 1)
+        checked_number("size", size, 1)
+        checked_number("worker", worker, 0, checked_number("workers", workers, 1) - 1)
         turn, step = worker, size * self.world_size
         while True:
             end, first = self._start + (turn + 1) * step, self._start + turn * step + self.rank * size
@@ -310,7 +310,7 @@ class TokenDataset:
         """
         if self.epochs is None:
             raise UsageError("write_parquet of endless epochs; expected a number of epochs.")
-        rows_per_file = _checked_number("rows_per_file", rows_per_file, 1)
+        rows_per_file = checked_number("rows_per_file", rows_per_file, 1)
         from dolma_dask.loaders.export import write_parquet
 
         plain = self if self._shape.labels == "same" else TokenDataset(**{**self._call, "labels": "same"})
@@ -348,7 +348,7 @@ class TokenDataset:
 
         It holds for any rank, world size and number of workers.
         """
-        done = self._done if samples is None else self._reached(samples)
+        done = self._done if samples is None else self._reached(checked_number("samples", samples, 0))
         return {"samples": done, "fingerprint": self.fingerprint, "made_of": dict(self._made_of)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -368,7 +368,7 @@ class TokenDataset:
             raise UsageError(
                 f"the state is of another run: {', '.join(differing)} differ; expected that of the same shards and options, in whose order it counts."
             )
-        self._start = self._done = self._reached(_checked_number("samples", state["samples"], 0, 2**62))
+        self._start = self._done = self._reached(checked_number("samples", state["samples"], 0, 2**62))
 
 
 @lru_cache(1024)
@@ -450,7 +450,8 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
 
 
-def _checked_number(name: str, value: object, least: int, most: int | None = None) -> int:
+def checked_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number as Python's own; raise `UsageError` for anything else, `True` too."""
     if (
         not isinstance(value, int | np.integer)
         or isinstance(value, bool)
