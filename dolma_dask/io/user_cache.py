@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from dolma_dask.errors import StoreError
@@ -49,10 +50,17 @@ def remove_old(folder: Path) -> None:
                 path.unlink()
 
 
+_DIGEST_BYTES = 32
+"""Behind the content of a file of `cached`: its xxh3-128, hex."""
+
+_PROVED_BYTES = 1 << 26
+"""Content of at most so many bytes is read and compared with its digest whenever it is opened; of larger files the end must look like one."""
+
+
 def cached(kind: str, name: str, write: Callable[[Any], None], *, is_kept: bool = True) -> NDArray[np.uint8]:
     """Return the bytes of a file in the folder `kind` of the cache, mapped; `write` makes it if it is not there.
 
-    In memory where nothing can be written, or if it is not to be kept.
+    A damaged file is made again. In memory where nothing can be written, or if it is not to be kept.
     """
     if is_kept:
         # nobody's home, or one that is full or cannot be written; an error of `write` comes again below
@@ -64,12 +72,27 @@ def cached(kind: str, name: str, write: Callable[[Any], None], *, is_kept: bool 
 
 
 def _found_or_made(path: Path, write: Callable[[Any], None]) -> NDArray[np.uint8]:
-    if not path.is_file():
+    content = _found(path)
+    if content is None:
         with locked(path):
-            if not path.is_file():  # another process may have made it meanwhile
+            content = _found(path)  # another process may have made it meanwhile
+            if content is None:
                 with publish(str(path)) as out:
                     write(out)
+                    out.write(out.checksum.encode())
                 remove_old(path.parent)
+                content = mapped(path, np.dtype(np.uint8), path.stat().st_size)[:-_DIGEST_BYTES]
     with suppress(OSError):
         os.utime(path)  # used today
-    return mapped(path, np.dtype(np.uint8), path.stat().st_size)
+    return content
+
+
+def _found(path: Path) -> NDArray[np.uint8] | None:
+    """Return the content of a file, mapped; None if it is not there or damaged."""
+    if not path.is_file() or (size := path.stat().st_size) < _DIGEST_BYTES:
+        return None
+    stored = mapped(path, np.dtype(np.uint8), size)
+    content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:].tobytes()
+    if len(content) <= _PROVED_BYTES:
+        return content if digest == xxhash.xxh3_128_hexdigest(content.data).encode() else None
+    return content if set(digest) <= set(b"0123456789abcdef") else None

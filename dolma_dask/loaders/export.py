@@ -1,12 +1,13 @@
 """Rows of a token dataset as Parquet files, for readers of tables: datasets, DuckDB, pandas."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io import files
 from dolma_dask.loaders.filling import UNSEEN, Batch
 from dolma_dask.sinks.base import GroupedTable
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
 _GROUP_TOKENS = 1 << 20
 """Tokens of a row group."""
 
+_NAME = re.compile(r"rows\.\d{5,}-of-(\d{5,})\.parquet")
+
 _KEY = b"dolma_dask"
 """Where the footer says what the rows are of."""
 
 
 def write_parquet(data: "TokenDataset", folder: str, rows_per_file: int) -> list[str]:
     """Write the rows of a finite dataset with labels ``same``, as far as they are not there; return the names of the files that this process wrote."""
-    count, written = -(-len(data) // rows_per_file), []
+    count, written = -(-len(data) // rows_per_file), list[str]()
+    _check_alone(folder, count)
     for number in range(data.rank, count, data.world_size):
         first = number * rows_per_file
         samples = np.arange(first, min(first + rows_per_file, len(data)))
@@ -34,6 +38,20 @@ def write_parquet(data: "TokenDataset", folder: str, rows_per_file: int) -> list
             _write_file(data, folder, name, schema, samples)
             written.append(name)
     return written
+
+
+def _check_alone(folder: str, count: int) -> None:
+    """Refuse a folder with files of another number, which its readers would take for more rows of the same run."""
+    others = [
+        info.path
+        for info in files.list_flat(folder)
+        if (name := _NAME.fullmatch(info.path)) and int(name[1]) != count
+    ]
+    if others:
+        raise UsageError(
+            f"{folder} holds {min(others)} of another call, and this one makes {count} files; expected files of one call, since readers take all of a folder."
+            " Remove them, or choose another folder."
+        )
 
 
 def _write_file(

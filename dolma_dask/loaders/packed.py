@@ -20,13 +20,16 @@ from dolma_dask.loaders.ragged import RaggedDataset
 from dolma_dask.sinks.ragged import StagedItems
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.bins import best_fit
-from dolma_dask.tokens.packing import window_segments
+from dolma_dask.tokens.packing import MAX_SEGMENTS
 
 CACHE = "packed_rows"
 """Folder of the user's cache."""
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the same lengths give other rows."""
+
+MAX_LENGTH = 1 << 30
+"""Tokens of a row at most: places in a window have 31 bits."""
 
 _DOCUMENTS = 1 << 16
 """Documents that are cut at a time."""
@@ -134,7 +137,7 @@ def _plan(out: Any, dataset: RaggedDataset, length: int, overlap: int, extra: in
 
 def _windows(dataset: RaggedDataset, length: int, overlap: int, extra: int) -> Iterator[Segments]:
     """Yield so many neighbouring segments as are packed together."""
-    most, waiting = window_segments(length), Segments(*np.empty((3, 0), np.int64))
+    most, waiting = max(min(MAX_SEGMENTS, MAX_LENGTH // length), 1), Segments(*np.empty((3, 0), np.int64))
     for number, shard in enumerate(dataset.shards):
         lengths, token = shard.read_lengths(), int(dataset.token_starts[number])
         for first in range(0, len(lengths), _DOCUMENTS):

@@ -34,7 +34,7 @@ DATA, LENGTHS = ".data.npy", ".len.npy"
 CACHE = "token_shards"
 """Folder of the user's cache."""
 
-VERSION = 1
+VERSION = 2
 """Raised whenever what lies in the cache has another form."""
 
 _HEAD_BYTES = 4096
@@ -54,6 +54,7 @@ class TokenShard(Struct, frozen=True):
     ids: NpyHeader
     lengths: NpyHeader
     sidecar: RaggedSidecar | None  # the record beside the pair; other tools write none
+    stamps: tuple[str, str]  # what tells the two npy files from later versions
 
     @property
     def documents(self) -> int:
@@ -91,7 +92,7 @@ class TokenShard(Struct, frozen=True):
                 )
 
     def read_lengths(self) -> Items:
-        """Return the tokens of each document (n_docs,); raises `CorruptFileError` if one is negative or the file was replaced since it was listed."""
+        """Return the tokens of each document (n_docs,); raises `CorruptFileError` if one is negative or the file was replaced since it was listed, `AlignmentError` if they do not add up to the ids."""
         lengths = self.map_lengths()
         if lengths.size and int(lengths.min()) < 0:
             row = int(np.flatnonzero(lengths < 0)[0])
@@ -100,41 +101,47 @@ class TokenShard(Struct, frozen=True):
                 " again",
                 row=row,
             )
+        tokens = int(lengths.sum(dtype=np.int64))
+        if tokens != self.tokens:
+            raise AlignmentError(
+                f"{self.lengths_url} holds {self.documents} lengths that add up to {tokens} tokens,"
+                f" {self.data_url} holds {self.tokens}: the two are not of one run; write the shard again",
+                documents=self.documents,
+                expected=tokens,
+                found=self.tokens,
+            )
         return lengths
 
     def map_lengths(self) -> Items:
         """Return the lengths as they are, mapped; those of a store in memory."""
         if files.is_local(self.lengths_url):
-            return _mapped(self.lengths_url, self.lengths, "documents")
+            return _mapped(self.lengths_url, self.lengths, "documents", self.stamps[1])
         content = files.read_bytes(self.lengths_url)
         _check_size(self.lengths_url, len(content), self.lengths, "documents")
         return np.frombuffer(content, self.lengths.dtype, self.documents, self.lengths.offset)
 
     def map_ids(self) -> Items:
         """Return all ids of a local shard, mapped; raises `CorruptFileError` if the file was replaced since it was listed."""
-        return _mapped(self.data_url, self.ids, "tokens")
+        return _mapped(self.data_url, self.ids, "tokens", self.stamps[0])
 
     def offsets(self) -> NDArray[np.int64]:
-        """Return where each document begins among the ids, and the end of the last (n_docs + 1,).
-
-        Raises `AlignmentError` if the lengths do not add up to the ids, `CorruptFileError` if one is negative.
-        """
+        """Return where each document begins among the ids, and the end of the last (n_docs + 1,); raises what `read_lengths` does."""
         offsets = np.zeros(self.documents + 1, np.int64)
         np.cumsum(self.read_lengths(), dtype=np.int64, out=offsets[1:])
-        if offsets[-1] != self.tokens:
-            raise AlignmentError(
-                f"{self.lengths_url} holds {self.documents} lengths that add up to {offsets[-1]} tokens,"
-                f" {self.data_url} holds {self.tokens}: the two are not of one run; write the shard again",
-                documents=self.documents,
-                expected=int(offsets[-1]),
-                found=self.tokens,
-            )
         return offsets
 
 
-def _mapped(url: str, header: NpyHeader, what: str) -> Items:
+def _mapped(url: str, header: NpyHeader, what: str, stamp: str) -> Items:
     path = files.local_path(url)
-    _check_size(url, path.stat().st_size, header, what)
+    found = files.stat(url)
+    _check_size(url, found.bytes if found else 0, header, what)
+    if found and found.stamp != stamp:
+        raise CorruptFileError(
+            f"{url} was replaced since it was opened ({found.stamp}, expected {stamp}); open the folder anew, which reads what is there now",
+            path=url,
+            found=found.stamp,
+            expected=stamp,
+        )
     return mapped(path, header.dtype, header.count, header.offset)
 
 
@@ -305,7 +312,8 @@ def _read_shard(folder: str, names: RaggedNames, listed: Mapping[str, FileInfo])
     lengths = _read_header(folder, names.lengths, listed, "documents")
     has_record = names.sidecar in listed
     sidecar = _read_sidecar(files.join(folder, names.sidecar), ids, lengths) if has_record else None
-    return TokenShard(folder, names, ids, lengths, sidecar)
+    stamps = listed[names.data].stamp, listed[names.lengths].stamp
+    return TokenShard(folder, names, ids, lengths, sidecar, stamps)
 
 
 def _read_header(folder: str, name: str, listed: Mapping[str, FileInfo], what: str) -> NpyHeader:

@@ -20,6 +20,7 @@ from dolma_dask.errors import DataError, UsageError
 from dolma_dask.io import files
 from dolma_dask.loaders.filling import LABELS, Batch, BatchShape, Labels, rows_of
 from dolma_dask.loaders.index import Int64s, starts_of
+from dolma_dask.loaders.packed import MAX_LENGTH
 from dolma_dask.loaders.ragged import RaggedDataset, open_ragged
 from dolma_dask.loaders.rows import KINDS, RowKind, RowShape, RowSource
 from dolma_dask.loaders.shards import check_makers
@@ -130,31 +131,36 @@ class TokenDataset:
         pad: int = 0,
         dtype: npt.DTypeLike = np.int64,
     ) -> None:
-        self._call = dict(locals())
-        del self._call["self"]
         _check_choice("order", order, get_args(Order))
         _check_choice("rows", rows, KINDS)
         _check_choice("labels", labels, LABELS)
-        _check_number("seq_length", seq_length, 1)
-        _check_number("seed", seed, 0, 2**64 - 1)
-        _check_number("world_size", world_size, 1)
-        _check_number("rank", rank, 0, world_size - 1)
-        if epochs is not None:
-            _check_number("epochs", epochs, 1)
-        opened = _opened(urls)
-        self._call["urls"] = opened
+        # plain numbers, as states and keys have them
+        seq_length = checked_number("seq_length", seq_length, 1, MAX_LENGTH)
+        seed = checked_number("seed", seed, 0, 2**64 - 1)
+        world_size = checked_number("world_size", world_size, 1, 2**31)
+        rank = checked_number("rank", rank, 0, world_size - 1)
+        epochs = epochs if epochs is None else checked_number("epochs", epochs, 1, 10**9)
+        eos = eos if eos is None else checked_number("eos", eos, 0, 2**63 - 1)
+        dtype = _checked_dtype(dtype)
+        urls = opened = _opened(urls)
+        weights = None if weights is None else _checked_weights(weights, len(opened))
+        self._call = {name: value for name, value in locals().items() if name not in ("self", "opened")}
         self.rank, self.world_size, self.epochs, self.order, self.seed = rank, world_size, epochs, order, seed
-        _check_dtype(np.dtype(dtype), opened, labels)
         adds_end = _adds_end(opened, eos, rows)
+        largest = [_largest_id(dataset) for dataset in opened] + [eos or 0] * adds_end
+        # numbers of documents, and of tokens in them
+        largest += [seq_length] * (rows == "best_fit")
+        _check_holds(dtype, max(largest), labels)
+        pad = checked_number("pad", pad, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
         shape = RowShape(rows, seq_length, int(labels == "shifted"), adds_end)
-        self._shape = BatchShape(seq_length, np.dtype(dtype), labels, eos, pad, rows == "best_fit")
+        self._shape = BatchShape(seq_length, dtype, labels, eos, pad, rows == "best_fit")
         groups = [opened] if weights is None else [[dataset] for dataset in opened]
         self._pools = [Pool.of(group, shape) for group in groups]
-        self._schedule = None if weights is None else Schedule.of(_checked_weights(weights, len(opened)))
+        self._schedule = None if weights is None else Schedule.of(weights)
         self._check_rows()
         self._made_of = {
             "shards": [dataset.fingerprint for dataset in opened],
-            "weights": None if weights is None else list(map(float, weights)),
+            "weights": weights,
             "seq_length": seq_length,
             "seed": seed,
             "order": order,
@@ -235,7 +241,14 @@ class TokenDataset:
 
     def read(self, samples: Sequence[int] | Int64s) -> Batch:
         """Return some samples of the whole run as arrays of two dimensions, (n, seq_length)."""
-        numbers = np.array(samples, np.int64)
+        if not len(samples):
+            return self._shape.empty(0)
+        numbers = np.array(samples)
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
+            raise TypeError(
+                f"samples of type {numbers.dtype} and shape {numbers.shape}; expected a list of whole numbers"
+            )
+        numbers = numbers.astype(np.int64)
         total = 2**62 if self._total is None else self._total
         if self._total is not None:
             numbers = np.where(numbers < 0, numbers + total, numbers)
@@ -244,7 +257,9 @@ class TokenDataset:
             raise IndexError(f"sample {samples[wrong[0]]} of {total}")
         return self._read(numbers)
 
-    def __getitem__(self, sample: Any) -> Batch:
+    def __getitem__(self, sample: Any) -> Any:
+        if isinstance(sample, slice):
+            return self.__getitems__(range(*sample.indices(len(self))))
         return self.__getitems__([index(sample)])[0]
 
     def __getitems__(self, samples: Sequence[int]) -> list[Batch]:
@@ -266,7 +281,8 @@ class TokenDataset:
 
         Arrays have two dimensions, (size, seq_length). The last batch may be smaller; with `drop_last` all processes end with the last step in which each has a whole one.
         """
-        _check_number("size", size, 1)
+        checked_number("size", size, 1)
+        checked_number("worker", worker, 0, checked_number("workers", workers, 1) - 1)
         turn, step = worker, size * self.world_size
         while True:
             end, first = self._start + (turn + 1) * step, self._start + turn * step + self.rank * size
@@ -294,7 +310,7 @@ class TokenDataset:
         """
         if self.epochs is None:
             raise UsageError("write_parquet of endless epochs; expected a number of epochs.")
-        _check_number("rows_per_file", rows_per_file, 1)
+        rows_per_file = checked_number("rows_per_file", rows_per_file, 1)
         from dolma_dask.loaders.export import write_parquet
 
         plain = self if self._shape.labels == "same" else TokenDataset(**{**self._call, "labels": "same"})
@@ -332,7 +348,7 @@ class TokenDataset:
 
         It holds for any rank, world size and number of workers.
         """
-        done = self._done if samples is None else self._reached(samples)
+        done = self._done if samples is None else self._reached(checked_number("samples", samples, 0))
         return {"samples": done, "fingerprint": self.fingerprint, "made_of": dict(self._made_of)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -343,7 +359,7 @@ class TokenDataset:
         if not isinstance(state, Mapping) or not {"samples", "fingerprint"} <= state.keys():
             raise UsageError("this is no state of a TokenDataset; expected what its state_dict returned.")
         if state["fingerprint"] != self.fingerprint:
-            theirs = state.get("made_of", {})
+            theirs = state.get("made_of") or {}
             differing = [
                 f"{name} ({theirs.get(name)} there, {mine} here)"
                 for name, mine in self._made_of.items()
@@ -352,8 +368,7 @@ class TokenDataset:
             raise UsageError(
                 f"the state is of another run: {', '.join(differing)} differ; expected that of the same shards and options, in whose order it counts."
             )
-        _check_number("samples", state["samples"], 0)
-        self._start = self._done = self._reached(int(state["samples"]))
+        self._start = self._done = self._reached(checked_number("samples", state["samples"], 0, 2**62))
 
 
 @lru_cache(1024)
@@ -368,6 +383,10 @@ def _made_again(call: dict[str, Any], start: int) -> TokenDataset:
 
 
 def _opened(urls: Shards | Sequence[Shards]) -> list[RaggedDataset]:
+    if not isinstance(urls, str | os.PathLike | RaggedDataset | Sequence):
+        raise UsageError(
+            f"the token shards are of type {type(urls).__name__}; expected a folder of token shards, or several."
+        )
     given = [urls] if isinstance(urls, str | os.PathLike | RaggedDataset) else list(urls)
     opened = [one if isinstance(one, RaggedDataset) else open_ragged(one) for one in given]
     if not opened:
@@ -380,7 +399,6 @@ def _adds_end(datasets: Sequence[RaggedDataset], eos: int | None, rows: RowKind)
     """Tell whether end tokens are added; shards that have one behind each document get no second."""
     if eos is None:
         return False
-    _check_number("eos", eos, 0)
     records = (shard.sidecar.tokenizer for dataset in datasets for shard in dataset.shards if shard.sidecar)
     known = next((record.eos.id for record in records if record.eos), None)
     if known is not None and known != eos:
@@ -394,10 +412,21 @@ def _adds_end(datasets: Sequence[RaggedDataset], eos: int | None, rows: RowKind)
     return known is None
 
 
-def _check_dtype(dtype: np.dtype[Any], datasets: Sequence[RaggedDataset], labels: Labels) -> None:
-    """Refuse a type that cannot hold the ids, or -100."""
-    largest = max(_largest_id(dataset) for dataset in datasets)
-    if dtype.kind not in "iu" or np.iinfo(dtype).max < largest or (labels != "none" and dtype.kind == "u"):
+def _checked_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError(f"dtype={dtype!r} is no data type; expected one such as int64.") from error
+    if found.kind not in "iu" or not found.isnative:
+        raise UsageError(
+            f"dtype={found}; expected whole numbers in the byte order of this machine, such as int64."
+        )
+    return found
+
+
+def _check_holds(dtype: np.dtype[Any], largest: int, labels: Labels) -> None:
+    """Refuse a type that cannot hold the largest number of an array, or -100."""
+    if np.iinfo(dtype).max < largest or (labels != "none" and dtype.kind == "u"):
         raise UsageError(
             f"dtype={dtype}; expected whole numbers up to {largest:,}{'' if labels == 'none' else ', and below 0 for labels'}, such as int64."
         )
@@ -408,10 +437,12 @@ def _largest_id(dataset: RaggedDataset) -> int:
     return sidecar.tokenizer.vocab_size - 1 if sidecar else int(np.iinfo(dataset.dtype).max)
 
 
-def _checked_weights(weights: Sequence[float], count: int) -> Sequence[float]:
-    if len(weights) != count or not all(0 < weight < float("inf") for weight in weights):
-        raise UsageError(f"weights={list(weights)} of {count} folders; expected a number above 0 for each.")
-    return weights
+def _checked_weights(weights: Sequence[float], count: int) -> list[float]:
+    given = list(weights)
+    are_numbers = all(isinstance(weight, int | float | np.number) for weight in given)
+    if len(given) != count or not are_numbers or not all(0 < weight < float("inf") for weight in given):
+        raise UsageError(f"weights={given} of {count} folders; expected a number above 0 for each.")
+    return list(map(float, given))
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -419,7 +450,14 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise UsageError(f"{name}={value!r}; expected one of {', '.join(choices)}.")
 
 
-def _check_number(name: str, value: object, least: int, most: int | None = None) -> None:
-    if not isinstance(value, int | np.integer) or value < least or (most is not None and value > most):
+def checked_number(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return a whole number as Python's own; raise `UsageError` for anything else, `True` too."""
+    if (
+        not isinstance(value, int | np.integer)
+        or isinstance(value, bool)
+        or value < least
+        or (most is not None and value > most)
+    ):
         above = f"{least} or more" if most is None else f"{least} to {most}"
         raise UsageError(f"{name}={value!r}; expected a whole number, {above}.")
+    return int(value)

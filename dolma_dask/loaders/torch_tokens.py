@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
-from dolma_dask.loaders.token_dataset import TokenDataset
+from dolma_dask.loaders.token_dataset import TokenDataset, checked_number
 
 
 def torch_dataset(data: TokenDataset, batch_size: int, *, drop_last: bool = True) -> Any:
@@ -35,9 +35,11 @@ def torch_dataset(data: TokenDataset, batch_size: int, *, drop_last: bool = True
     Raises
     ------
     UsageError
-        torch is not installed.
+        torch is not installed, or this is no dataset or number of samples.
     """
-    return _torch_class()(data, batch_size, drop_last)
+    if not isinstance(data, TokenDataset):
+        raise UsageError(f"data is of type {type(data).__name__}; expected a TokenDataset.")
+    return _torch_class()(data, checked_number("batch_size", batch_size, 1), drop_last)
 
 
 @cache
@@ -116,6 +118,7 @@ class _Tokens:
 
         The loader's workers are ahead, so that only who takes the batches knows.
         """
+        steps = checked_number("steps", steps, 0)
         return self.data.state_dict(self.data.start + steps * self.batch_size * self.data.world_size)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ from dolma_dask.rules.budgets import Budget
 from dolma_dask.rules.downsampling import NO_LABEL
 from dolma_dask.rules.groups import label_of
 
-_PAIR = re.compile(r"\s*((?:(?!=\s|=$).)+?)\s*=([^\s=]+)(?=\s|$)", re.DOTALL)
-"""A group and its share; the name of a group may have blanks and equals signs in it."""
+_PAIR = re.compile(r"\s*((?:(?!=\s|=$).)*?)\s*=([^\s=]+)(?=\s|$)", re.DOTALL)
+"""A group and its share; the name of a group may have blanks and equals signs in it, and that of documents without a value is empty."""
 
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)\s*([KMBT]?)", re.IGNORECASE | re.ASCII)
 

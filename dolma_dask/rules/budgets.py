@@ -5,6 +5,7 @@ A group that is to have more than there is of it is taken whole, as often as tha
 Arithmetic is in fractions: numbers of tokens are exact, whatever their size. `dolma_dask.rules.budget_words` reads what people write.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
@@ -24,6 +25,10 @@ Amounts = Mapping[str, int]
 
 Shares = Mapping[str, Fraction]
 """Shares of groups, 1 in all."""
+
+
+MAX_EPOCHS = 10_000
+"""Times that a document is taken at most: all its copies are rows of one block."""
 
 
 class Budget(Struct, frozen=True):
@@ -122,7 +127,8 @@ class Budget(Struct, frozen=True):
         all_of_it = "Other shares give all of it" if most == total else f"No shares give more than {most:,}"
         yield f"{all_of_it}: {_words(other)} ({parts})"
         needed = max(ceil(total * share / totals[label]) for label, share in shares.items())
-        yield f"Or take documents more often: --max-epochs {needed}"
+        if needed <= MAX_EPOCHS:
+            yield f"Or take documents more often: --max-epochs {needed}"
 
 
 Wanted = Downsampling | Budget
@@ -178,8 +184,9 @@ def _name(label: str) -> str:
 
 
 def _words(amounts: Amounts) -> str:
-    """Write amounts as the budget that gives them."""
-    return f'--budget "{" ".join(f"{label}={amount}" for label, amount in amounts.items())}"'
+    """Write amounts as the budget that gives them, for a shell."""
+    words = " ".join(f"{label}={amount}" for label, amount in amounts.items())
+    return f"--budget {shlex.quote(words)}" if set(words) & set('"$`\\!') else f'--budget "{words}"'
 
 
 def _table(by: str, headings: Sequence[str], columns: Sequence[Amounts]) -> Iterator[str]:

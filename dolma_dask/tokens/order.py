@@ -105,7 +105,8 @@ class Schedule(Struct, frozen=True):
     @classmethod
     def of(cls, weights: Sequence[float]) -> "Schedule":
         """Return the schedule of weights above 0; none gets less than one place in a billion."""
-        wanted = np.cumsum(np.asarray(weights, np.float64) / sum(weights)) * (SHARES - len(weights))
+        parts = np.asarray(weights, np.float64) / max(weights)  # no sum is infinite
+        wanted = np.cumsum(parts / sum(parts)) * (SHARES - len(weights))
         ends = np.round(wanted).astype(np.int64) + np.arange(1, len(weights) + 1)
         ends[-1] = SHARES
         return cls(np.diff(ends, prepend=0))

@@ -1,5 +1,7 @@
 """Rows for training: every token in the rows once in an epoch, one order for any number of processes, and a run that goes on equals one that was never broken."""
 
+import json
+import os
 import pickle
 import tempfile
 from contextlib import contextmanager
@@ -339,7 +341,15 @@ def test_ids_of_any_type(stored, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"seq_length": 0}, "seq_length=0; expected a whole number, 1 or more"),
+        ({"seq_length": 0}, "seq_length=0; expected a whole number, 1 to 1073741824"),
+        ({"seed": True}, "seed=True; expected a whole number"),
+        ({"weights": ["1"]}, "expected a number above 0"),
+        ({"dtype": "junk"}, "dtype='junk' is no data type"),
+        ({"dtype": ">i8"}, "byte order of this machine"),
+        ({"pad": 40_000, "dtype": np.int16}, "pad=40000; expected a whole number, -32768 to 32767"),
+        ({"pad": 1.5}, "pad=1.5; expected a whole number"),
+        ({"eos": 40_000, "dtype": np.int16, "rows": "stream"}, "whole numbers up to 40,000"),
+        ({"seq_length": 40_000, "dtype": np.int16, "rows": "best_fit"}, "whole numbers up to 40,000"),
         ({"rank": 2, "world_size": 2}, "rank=2; expected a whole number, 0 to 1"),
         ({"order": "random"}, "order='random'; expected one of permuted, blocks, written"),
         ({"rows": "packed"}, "expected one of windows, stream, best_fit"),
@@ -354,6 +364,75 @@ def test_ids_of_any_type(stored, tmp_path):
 def test_options_that_do_not_go(options, message):
     with shards([[[5, 6, 7, 8]]], False) as folder, pytest.raises(errors.UsageError, match=message):
         dk.TokenDataset(folder, **{"seq_length": 2, **options})
+
+
+def test_numbers_of_numpy_are_numbers():
+    with shards([[[5, 6, 7, 8]]], False) as folder:
+        plain = dk.TokenDataset(folder, 2, seed=3, weights=[2], epochs=2)
+        numpy = dk.TokenDataset(
+            folder, np.int64(2), seed=np.int64(3), weights=np.array([2]), epochs=np.int8(2)
+        )
+        assert numpy.state_dict() == plain.state_dict()
+        assert json.loads(json.dumps(numpy.state_dict())) == plain.state_dict()
+
+
+def test_samples_by_number_list_and_slice():
+    with shards([[[5, 6, 7, 8]]], False) as folder:
+        data = dk.TokenDataset(folder, 2)
+        assert contents(data[:]) == contents(data.__getitems__([0, 1])) == contents([data[0], data[-1]])
+        assert data.__getitems__([]) == data[2:] == []
+        assert data.read([])["input_ids"].shape == (0, 2)
+        with pytest.raises(TypeError, match="samples of type float64"):
+            data.read([0.5])
+        with pytest.raises(errors.UsageError, match="workers=0"):
+            next(data.batches(1, workers=0))
+
+
+def test_long_rows_are_packed_as_full_as_short_ones():
+    sizes = np.random.default_rng(1).integers(1, 2000, 3000)
+    with shards([[[5] * size for size in sizes.tolist()]], False) as folder:
+        data = dk.TokenDataset(folder, 1 << 17, rows="best_fit")
+        assert len(data) == -(-sizes.sum() // (1 << 17))
+
+
+@pytest.mark.parametrize("lengths, error", [([3, 9], "add up to 12"), ([1, 1], "add up to 2"), ([9, -4], "length -4")])  # fmt: skip
+@pytest.mark.parametrize("rows", ["best_fit", "stream"])
+def test_lengths_of_other_ids_make_no_rows(lengths, error, rows, tmp_path):
+    np.save(tmp_path / "a.data.npy", np.arange(5, dtype="<i2"))
+    np.save(tmp_path / "a.len.npy", np.array(lengths, "<i4"))
+    with pytest.raises(errors.DataError, match=error):
+        list(dk.TokenDataset(tmp_path, 2, rows=rows, eos=9))
+
+
+@pytest.mark.parametrize("damage", [lambda old: old[: len(old) // 2], lambda old: b"", lambda old: bytes(len(old)), lambda old: old[:-40] + b"?" + old[-39:]])  # fmt: skip
+def test_a_damaged_file_of_the_cache_is_made_again(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with shards(number_documents([[7, 1, 0, 9], [3]], True), True) as folder:
+        for path in Path(folder).iterdir():
+            os.utime(path, (1e9, 1e9))
+
+        def found():
+            rows = contents(dk.TokenDataset(folder, 4, rows="best_fit"))
+            return rows, [one.tolist() for one in dk.open_ragged(folder)[:]]
+
+        wanted = found()
+        kept = [path for path in tmp_path.rglob("*") if path.suffix in (".shards", ".marks", ".rows")]
+        assert len(kept) == 3
+        stored = [path.read_bytes() for path in kept]
+        for path, content in zip(kept, stored, strict=True):
+            path.unlink()
+            path.write_bytes(damage(content))
+        assert found() == wanted
+        assert [path.read_bytes() for path in kept] == stored
+
+
+def test_parquet_of_another_number_of_files_is_refused(tmp_path):
+    with shards([[[5, 6, 7, 8, 9, 10]]], False) as folder:
+        data = dk.TokenDataset(folder, 2)
+        data.write_parquet(tmp_path, rows_per_file=2)
+        with pytest.raises(errors.UsageError, match=r"rows\.00000-of-00002\.parquet of another call"):
+            data.write_parquet(tmp_path, rows_per_file=1)
+        assert data.write_parquet(tmp_path, rows_per_file=2) == []
 
 
 def test_another_end_than_that_of_the_shards():

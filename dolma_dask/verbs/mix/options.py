@@ -11,6 +11,7 @@ from dolma_dask.options.kept import KeptOptions, ListedOptions, RuleLike, rule_o
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.documents import DocumentFormat
 from dolma_dask.reading.kept.recipe import RecipeOptions
+from dolma_dask.rules.budgets import MAX_EPOCHS
 from dolma_dask.rules.rules import Rule
 
 ThresholdsLike = str | Rule | None
@@ -86,7 +87,7 @@ class SelectionOptions(KeptOptions, ListedOptions):
             convert=same,
         ),
     ] = None
-    max_epochs: Annotated[int, Opt("Times that `budget` takes a document at most.", min=1)] = 1
+    max_epochs: Annotated[int, Opt("Times that `budget` takes a document at most.", min=1, max=MAX_EPOCHS)] = 1
     by: Annotated[
         str | None,
         Opt(

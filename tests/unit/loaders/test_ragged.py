@@ -376,6 +376,18 @@ def test_a_file_that_shrinks_after_opening(folder: Path) -> None:
         dataset[0]
 
 
+@pytest.mark.parametrize("part", ["data", "len"])
+def test_a_file_that_is_replaced_after_opening(folder: Path, part: str) -> None:
+    dataset = open_ragged(folder)
+    path = folder / f"wiki.00000-of-00003.{part}.npy"
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content[:-2] + b"\x01\x00")
+    os.utime(path, (1e9, 1e9))
+    with pytest.raises(CorruptFileError, match="was replaced since it was opened"):
+        dataset[0]
+
+
 def test_verify_finds_a_changed_byte(folder: Path) -> None:
     shard = open_ragged(folder).shards[0]
     shard.verify()

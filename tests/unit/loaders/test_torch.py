@@ -58,6 +58,17 @@ def test_batches_are_those_of_arrays_for_any_number_of_workers(folder, rows, wor
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_no_dataset_and_no_number(folder):
+    pytest.importorskip("torch")
+    data = dk.TokenDataset(folder, 7)
+    with pytest.raises(UsageError, match="type str; expected a TokenDataset"):
+        dk.torch_dataset(folder, 4)
+    with pytest.raises(UsageError, match="batch_size=0; expected a whole number, 1 or more"):
+        dk.torch_dataset(data, 0)
+    with pytest.raises(UsageError, match="steps=-1"):
+        dk.torch_dataset(data, 4).state_dict(-1)
+
+
 def test_workers_that_are_not_forked(folder):
     data_module = pytest.importorskip("torch.utils.data")
     tokens = dk.torch_dataset(dk.TokenDataset(folder, 8, rows="best_fit"), 3, drop_last=False)

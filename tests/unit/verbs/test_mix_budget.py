@@ -1,6 +1,7 @@
 """mix with a budget: tokens by group, by the definition in plain Python, recounted from what was written."""
 
 import json
+import shlex
 from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import pairwise
@@ -280,6 +281,8 @@ def test_what_cannot_be_had_is_told_with_what_can_and_writes_nothing(corpus, tok
         ({"tokens": "20X"}, "found '20X'"),
         ({"budget": "wbe=100%"}, "did you mean 'web'"),
         ({"budget": "web=100%", "max_epochs": 0}, "max_epochs=0"),
+        ({"budget": "web=100%", "max_epochs": 10_001}, "max_epochs=10001"),
+        ({"budget": "= 40% web=60%"}, "found '= 40% web=60%'"),
         ({"max_epochs": 2}, "expected `budget`"),
         ({"budget": "web=100%", "downsample": 3}, "one of them"),
         ({"budget": "web=100%", "sample": 0.5}, "one of them"),
@@ -355,6 +358,22 @@ def test_shards_that_are_asked_for_one_by_one_are_those_of_one_call(corpus):
     for name in ("a*", "b/*", "d*"):
         assert mixed(corpus, "single", only=[name], **options).done == 1
     assert documents(corpus.parent / "single") == documents(corpus.parent / "whole")
+
+
+def test_groups_of_any_name_are_written_as_a_shell_takes_them(tmp_path, capsys):
+    lines = [
+        json.dumps({"id": f"d{n}", "text": "ab", "source": ("", 'a"b', "$HOME c=d")[n % 3]})
+        for n in range(30)
+    ]
+    write_lines(tmp_path / "v0/documents/a.jsonl.gz", lines)
+    call = ["mix", str(tmp_path / "v0"), "--to", str(tmp_path / "v1"), "--unit", "bytes", "--no-progress"]
+    words = ["--budget", "=50%", 'a"b=25% $HOME c=d=25%', "--tokens", "1000"]
+    assert cli.main([*call, *words]) == 2
+    told = capsys.readouterr().err.splitlines()[-2]
+    said = shlex.split(told.partition(": ")[2].partition(" ((none)")[0])
+    assert said == ["--budget", '=20 a"b=20 $HOME c=d=20']
+    assert cli.main([*call, *said]) == 0
+    assert len(documents(tmp_path / "v1")) == 30
 
 
 def test_words_of_the_command_line_and_maps_of_pipelines(corpus):
