@@ -72,7 +72,9 @@ def _loses(frame: FrameType | None) -> bool:
 
 
 def _interrupt_later() -> None:
-    _thread.start_new_thread(_interrupt_again, ())  # threading's own would wait for its start, with locks held
+    _thread.start_new_thread(
+        _interrupt_again, ()
+    )  # threading's own would wait for its start, with locks held
 
 
 def _interrupt_again() -> None:
