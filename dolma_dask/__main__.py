@@ -34,7 +34,7 @@ def entry() -> None:
         from dolma_dask.cli import import_called, main
 
         import_called(sys.argv[1:])
-        gc.freeze()  # they stay: no later search for cycles looks at them
+        gc.freeze()  # they stay: no later search for cycles looks at them, nor the one at the end
         gc.enable()
         status = main()
         _ending = True
@@ -43,7 +43,6 @@ def entry() -> None:
         sys.stderr.write("interrupted; run the same command again\n")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.freeze()  # nor does Python search at its end
     sys.exit(status)
 
 

@@ -13,6 +13,7 @@ After a change to a function that kernels in other files call, remove the ``__py
 """
 
 import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -43,7 +44,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` on its first call, keep the machine code on disk, run without the GIL. For Python and for other kernels;
     ``.py_func`` is `function`, ``.compiled`` the numba dispatcher.
     """
-    return cast(Callable[P, R], _Kernel(function, _dispatcher))
+    return cast(Callable[P, R], _Kernel(function))
 
 
 def operation(result: type[R], *arguments: type) -> Callable[[Callable[..., Any]], Callable[..., R]]:
@@ -93,8 +94,9 @@ class _Lazy:
 class _Kernel(_Lazy):
     """A kernel: calls machine code that is kept, without numba, and numba's dispatcher for what is not; by types of arguments in `calls`."""
 
-    def __init__(self, function: Callable[..., Any], make: Callable[[Callable[..., Any]], Any]) -> None:
-        super().__init__(function, make)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._source = machine_code.Source(function)
+        super().__init__(function, lambda _: _dispatcher(self._source))
         self.calls: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -107,7 +109,7 @@ class _Kernel(_Lazy):
         if types is None:
             return self.compiled(*args)
         with _making:
-            call = self.calls.get(types) or machine_code.load(self.py_func, types)
+            call = self.calls.get(types) or machine_code.load(self._source, types)
             if call is not None:
                 self.calls[types] = call
         if call is not None:
@@ -119,19 +121,26 @@ class _Kernel(_Lazy):
 
 
 _making = threading.RLock()
+os.register_at_fork(  # a fork while another thread holds it would wait for ever
+    before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release
+)
 
 
-def _dispatcher(function: Callable[..., Any]) -> Any:
+def _dispatcher(source: machine_code.Source) -> Any:
     import numba
     from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import CPUDispatcher
 
-    njit: Any = numba.njit
-    compiled = njit(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
-    cache = compiled._cache = _cache_class()(function)
+    options = {"nopython": True, "nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+    compiled: Any = CPUDispatcher(source.function, targetoptions=options)
+    if source.has_changed():
+        compiled.keep = lambda types, args: None
+        return compiled
+    cache = compiled._cache = _cache_class()(source.function)
     compile_or_load = compiled.compile
 
     def compile_once(types: Any) -> Any:
-        with global_compiler_lock, cache:
+        with global_compiler_lock, _compiling_allowed(), cache:
             return compile_or_load(types)
 
     def keep(types: Any, args: tuple[Any, ...]) -> None:
@@ -140,10 +149,23 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
         payload = found and cache.payload(given, found.target_context)
         if payload:
             with _making:
-                machine_code.keep(function, types, payload, Path(cache.cache_path))
+                machine_code.keep(source, types, payload, Path(cache.cache_path))
 
     compiled.compile, compiled.keep = compile_once, keep
     return compiled
+
+
+@contextmanager
+def _compiling_allowed() -> Iterator[None]:
+    """Compile in this block, also where users have told numba to leave their functions alone (``NUMBA_DISABLE_JIT``): kernels do not run in Python."""
+    import numba
+
+    config: Any = numba.config
+    disabled, config.DISABLE_JIT = config.DISABLE_JIT, 0
+    try:
+        yield
+    finally:
+        config.DISABLE_JIT = disabled
 
 
 @cache

@@ -4,6 +4,9 @@ A kernel that numba has compiled and kept is an object file with one function fo
 passes and its targets are 0.1 CPU-seconds, more than many a command works. So the object file lies once more beside what numba keeps, under a name
 that tells for which types of arguments and which processor it is, and LLVM links it alone. Whatever is not known for certain here is left to numba: other types, a
 setting of numba, a source that has changed, a damaged file.
+
+A file is taken only if its digest, over its name and all of its bytes, is right, and if the source is the text that was imported: what a process that began before an upgrade
+compiles after it is kept nowhere.
 """
 
 import builtins
@@ -37,6 +40,9 @@ _NAMES: dict[type, str] = {
 _C_WRITEABLE, _F_WRITEABLE, _ALIGNED = 0x401, 0x402, 0x100
 """Flags of arrays (contiguous in the order of C, or else of Fortran, and writeable) that numba tells apart; it has other code for those that are not aligned."""
 
+_WITHOUT_EFFECT = {"NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT"}
+"""Settings of numba on which the code of kernels does not depend."""
+
 _OF_OTHER_VERSIONS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 """Errors of a numba that keeps or links code in another way than this module knows: then it does so itself."""
 
@@ -50,12 +56,13 @@ def types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
             flags = one.flags.num
             if not flags & _ALIGNED:
                 return None
-            found.append((one.dtype, one.ndim, flags & (_C_WRITEABLE if flags & 1 else _F_WRITEABLE)))
+            kept = flags & (_C_WRITEABLE if flags & 1 else _F_WRITEABLE)
+            found.append((one.dtype, one.dtype.isalignedstruct, one.ndim, kept))
         elif name := _NAMES.get(kind):
             if kind is int and not -(1 << 63) <= one < 1 << 63:
                 return None
             found.append(name)
-        elif kind is tuple or hasattr(kind, "_fields"):
+        elif kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
             if (inner := types_of(one)) is None:
                 return None
             found.append((kind, getattr(kind, "_fields", None), inner))
@@ -64,36 +71,67 @@ def types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
+class Source:
+    """The file of a kernel, as it was when the kernel was declared."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self._path = function, function.__code__.co_filename
+        self._declared = self._status()
+
+    def _status(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)  # noqa: PTH116  twice as quick, for each kernel that is imported
+        except (OSError, ValueError):  # code without a file
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def has_changed(self) -> bool:
+        """Tell whether the file is no more what was imported."""
+        return self._status() != self._declared
+
+    def digest(self) -> int | None:
+        """Return the XXH3 of its text; None if that is not what was imported, or no file."""
+        if self._declared is None or self.has_changed():
+            return None
+        return _digest(self._path, self._declared)
+
+
+@cache
+def _digest(path: str, status: tuple[int, int]) -> int:
+    return xxhash.xxh3_64_intdigest(Path(path).read_bytes())
+
+
 class Code(Struct, frozen=True, array_like=True):
     """Machine code of a kernel for some types of arguments."""
 
-    source: tuple[int, int]  # time in ns and bytes of the file that the kernel stands in
+    source: int  # XXH3 of the text that the kernel stands in
     entry: str  # symbol of the function for Python
     environments: list[str]  # symbols of numba's environments, which hold nothing
     needs: list[str]  # symbols that the process has to have
-    digest: int  # XXH3 of `code`
     code: bytes
 
 
-def load(function: Callable[..., Any], types: tuple[Any, ...]) -> Call | None:
+def load(source: Source, types: tuple[Any, ...]) -> Call | None:
     """Return a kernel for `types`, if its machine code is kept and this process can run it."""
+    function = source.function
     if function.__closure__ or not (machine := _machine()):
         return None
+    name = machine.name(function, types)
     for folder in _folders(function):
         with suppress(OSError, msgspec.MsgspecError, *_OF_OTHER_VERSIONS):
-            found = msgspec.msgpack.decode((folder / machine.name(function, types)).read_bytes(), type=Code)
-            if found.source == _stamp(function) and found.digest == xxhash.xxh3_64_intdigest(found.code):
+            found = _read(folder / name)
+            if found and found.source == source.digest():
                 return machine.link(function, found)
     return None
 
 
-def keep(function: Callable[..., Any], types: tuple[Any, ...], payload: Any, folder: Path) -> None:
+def keep(source: Source, types: tuple[Any, ...], payload: Any, folder: Path) -> None:
     """Keep machine code for later processes.
 
     Parameters
     ----------
-    function : callable
-        The kernel.
+    source : Source
+        Of the kernel.
     types : tuple
         Those of its arguments.
     payload : tuple
@@ -101,14 +139,15 @@ def keep(function: Callable[..., Any], types: tuple[Any, ...], payload: Any, fol
     folder : Path
         Where it does.
     """
-    if function.__closure__ or not (machine := _machine()):
+    function, digest = source.function, source.digest()
+    if function.__closure__ or digest is None or not (machine := _machine()):
         return
     with suppress(OSError, *_OF_OTHER_VERSIONS):
-        if found := _code(machine, function, payload):
-            _write(folder / machine.name(function, types), msgspec.msgpack.encode(found))
+        if found := _code(machine, digest, payload):
+            _write(folder / machine.name(function, types), found)
 
 
-def _code(machine: "_Machine", function: Callable[..., Any], payload: Any) -> Code | None:
+def _code(machine: "_Machine", source: int, payload: Any) -> Code | None:
     """Return the machine code in what numba keeps; None if it needs more than itself."""
     library, description, environment, *_, initializers, others = payload
     if initializers or any(one.consts for one in (environment, *others)):
@@ -116,24 +155,31 @@ def _code(machine: "_Machine", function: Callable[..., Any], payload: Any) -> Co
     code, bitcode = library[2]
     names = {one.env_name for one in (environment, *others)}
     needs = machine.undefined(bitcode) - names
-    entry, digest = description.llvm_cpython_wrapper_name, xxhash.xxh3_64_intdigest(code)
-    return Code(_stamp(function), entry, sorted(names), sorted(needs), digest, code)
+    return Code(source, description.llvm_cpython_wrapper_name, sorted(names), sorted(needs), code)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _read(path: Path) -> Code | None:
+    """Return what a file holds; None if it is damaged, or was kept under another name."""
+    content = path.read_bytes()
+    if content[:8] != _seal(path, content[8:]):
+        return None
+    return msgspec.msgpack.decode(content[8:], type=Code)
+
+
+def _seal(path: Path, content: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(path.name.encode() + content)
+
+
+def _write(path: Path, code: Code) -> None:
     import uuid
 
+    content = msgspec.msgpack.encode(code)
     beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
     try:
-        beside.write_bytes(content)
+        beside.write_bytes(_seal(path, content) + content)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _stamp(function: Callable[..., Any]) -> tuple[int, int]:
-    status = Path(function.__code__.co_filename).stat()
-    return status.st_mtime_ns, status.st_size
 
 
 def _folders(function: Callable[..., Any]) -> Iterator[Path]:
@@ -143,7 +189,8 @@ def _folders(function: Callable[..., Any]) -> Iterator[Path]:
         yield Path(named, _below(source))
         return
     yield source / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "numba", _below(source))
+    home = os.path.expanduser("~")  # noqa: PTH111  pathlib's raises where there is none
+    yield Path(os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache", "numba", _below(source))
 
 
 def _below(source: Path) -> str:
@@ -155,9 +202,9 @@ def _below(source: Path) -> str:
 @cache
 def _machine() -> "_Machine | None":
     """Return what links machine code in this process, or None where numba has settings of its own or is not as expected."""
-    settings = {name for name in os.environ if name.startswith("NUMBA_")}
+    settings = {name for name in os.environ if name.startswith("NUMBA_")} - _WITHOUT_EFFECT
     try:
-        return None if settings - {"NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS"} else _Machine()
+        return None if settings or Path(".numba_config.yaml").exists() else _Machine()
     except (ImportError, AttributeError, OSError, RuntimeError):
         return None
 
@@ -174,7 +221,7 @@ class _Machine:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
-        features, numba = llvm.get_host_cpu_features().flatten(), Path(helpers.__file__).stat().st_size
+        features, numba = llvm.get_host_cpu_features().flatten(), _version_of_numba(Path(helpers.__file__))
         self._version = (
             f"{sys.implementation.cache_tag} {llvmlite.__version__} {numba} {triple} {cpu} {features}"
         )
@@ -216,7 +263,7 @@ class _Machine:
         address = self._engine.get_function_address(found.entry)
         module = sys.modules[function.__module__]
         made: Call = self._functions.make_function(
-            module, function.__name__, function.__doc__ or "", address, environment, ()
+            module, function.__name__, function.__doc__ or "", address, environment, (self._engine,)
         )
         return made
 
@@ -224,6 +271,13 @@ class _Machine:
         from ctypes import c_size_t
 
         c_size_t.from_address(self._engine.get_global_value_address(name)).value = value
+
+
+def _version_of_numba(helpers: Path) -> str:
+    """Return what tells one numba from another, without its import."""
+    return (
+        f"{helpers.stat().st_size} {xxhash.xxh3_64_hexdigest(helpers.with_name('_version.py').read_bytes())}"
+    )
 
 
 def _extension(name: str) -> Any:

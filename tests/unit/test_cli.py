@@ -625,6 +625,28 @@ def test_ctrl_c_says_that_a_command_goes_on_only_where_it_does(words, said, monk
     assert capsys.readouterr().err == f"InterruptedStageError: interrupted; {said}\n"
 
 
+KEEPS_A_FILE = """
+class Log:
+    def __init__(self):
+        self.itself, self.file = self, open({log!r}, "w")
+
+log = Log()
+
+def f(record):
+    log.file.write("seen")
+    return record
+"""
+
+
+def test_what_a_function_has_written_is_in_its_file_at_the_end(tmp_path):
+    """Files that only cycles hold are closed by Python's last search for cycles."""
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    (tmp_path / "keeps.py").write_text(KEEPS_A_FILE.format(log=f"{tmp_path}/log"))
+    words = "convert a.jsonl --to v0 --source s --scheduler synchronous --function keeps.py:f"
+    subprocess.run([sys.executable, "-m", "dolma_dask", *words.split()], cwd=tmp_path, check=True)
+    assert (tmp_path / "log").read_text() == "seen"
+
+
 def test_what_a_function_prints_stays_out_of_json(tmp_path, capfd):
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
     (tmp_path / "loud.py").write_text("def f(record):\n    print('printed')\n    return record\n")

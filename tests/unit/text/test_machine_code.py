@@ -11,6 +11,7 @@ import numba
 import numpy as np
 import pytest
 
+from dolma_dask.text import machine_code
 from dolma_dask.text.machine_code import types_of
 
 KERNELS = """
@@ -67,11 +68,16 @@ print(last(bytes_[1:].view(np.int32)), last(np.frombuffer(bytes(9), np.uint8)[1:
 def run(tmp_path):
     """Run the calls in a process of their own; return what they print, and whether numba was needed."""
 
-    def run(**variables: str) -> tuple[list[str], bool]:
+    def run(calls: str = CALLS, **variables: str) -> tuple[list[str], bool]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), **variables}
         environment["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
         done = subprocess.run(
-            [sys.executable, "-c", CALLS], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", calls],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         *told, needed, error, others = done.stdout.splitlines()
         return [*told, error, others], needed == "True"
@@ -96,11 +102,111 @@ def test_kept_code_is_used_where_it_is_right_and_nowhere_else(run, tmp_path):
         kept(tmp_path)[0].write_bytes(damaged)
         assert run() == first
         assert not run()[1], "kept again"
-    content = kept(tmp_path)[0].read_bytes()
-    kept(tmp_path)[0].write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    assert run() == first, "a bit has changed"
-    (tmp_path / "some.py").write_text(KERNELS.replace("value + value", "value * 3.0"))
-    assert run()[0][0].split()[:3] == ["6.0", "7.5", "21.0"], "the source has changed"
+    *_, refuse, twice, _, _ = kept(tmp_path)
+    twice.write_bytes(refuse.read_bytes())
+    assert run() == first, "the code of another kernel"
+    (tmp_path / ".numba_config.yaml").write_text("boundscheck: 1\n")
+    assert run()[1], "numba has settings"
+    (tmp_path / ".numba_config.yaml").unlink()
+    assert not run(NUMBA_DISABLE_JIT="1")[1]
+    source = tmp_path / "some.py"
+    status = source.stat()
+    source.write_text(KERNELS.replace("value + value", "value * 3.500"))
+    os.utime(source, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    assert source.stat().st_size == status.st_size
+    assert run()[0][0].split()[:3] == ["7.0", "8.75", "24.5"], "the source has changed, but for size and time"
+
+
+SMALL = """
+import sys
+{before}
+from some import twice
+{between}
+print(twice(2))
+print("numba" in sys.modules)
+print(twice.calls)
+print()
+"""
+
+
+def small(before: str = "", between: str = "") -> str:
+    return SMALL.format(before=before, between=between)
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_not_run(run, tmp_path):
+    """Whatever byte has changed: names of symbols that are not there would end the process."""
+    run(small())
+    (file,) = kept(tmp_path)
+    content = file.read_bytes()
+    places = [*range(0, 300, 3), *range(300, len(content), 97)]
+    for at in places:
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert machine_code._read(file) is None
+    file.write_bytes(content)
+    assert machine_code._read(file)
+
+
+EDITED = """
+from pathlib import Path
+path = Path("some.py")
+path.write_text(path.read_text().replace("value + value", "value * 5"))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_began_before_an_upgrade_keeps_nothing_for_those_after_it(run):
+    assert run(small(between=EDITED))[0][0] == "4"
+    assert run(small())[0][0] == "10"
+    assert run(small())[0][0] == "10"
+
+
+FORKED = """
+import os, signal, threading, time
+from dolma_dask.text import kernels
+
+def hold():
+    with kernels._making:
+        held.set()
+        time.sleep(0.2)
+
+held = threading.Event()
+threading.Thread(target=hold).start()
+held.wait()
+if (child := os.fork()) == 0:
+    signal.alarm(30)
+    twice(2)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.slow
+def test_a_fork_waits_for_no_lock_of_a_thread_that_it_lacks(run):
+    run(small())
+    assert run(small(between=FORKED))[0][0] == "4"
+
+
+@pytest.mark.slow
+def test_kernels_compile_where_users_keep_numba_from_their_functions(run):
+    assert run(small(), NUMBA_DISABLE_JIT="1")[0][0] == "4"
+    assert run(small("import numba", "assert numba.config.DISABLE_JIT"), NUMBA_DISABLE_JIT="1")[0][0] == "4"
+
+
+def test_another_numba_has_other_files(tmp_path):
+    helpers, version = tmp_path / "helpers.so", tmp_path / "_version.py"
+    helpers.write_bytes(b"")
+    version.write_text("0.1")
+    one = machine_code._version_of_numba(helpers)
+    version.write_text("0.2")
+    assert machine_code._version_of_numba(helpers) != one
+
+
+def test_a_user_without_a_home_has_kernels(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert len(list(machine_code._folders(small))) == 2
 
 
 class Pair(NamedTuple):
@@ -157,6 +263,8 @@ VALUES = [
     *(
         np.zeros(3, [("key", "u8"), ("row", "u4")]),
         np.zeros(3, [("key", "u8"), ("row", "i4")]),
+        np.zeros(3, [("key", "u8")]),
+        np.zeros(3, np.dtype([("key", "u8")], align=True)),
         np.frombuffer(b"ab", np.uint8),
     ),
     *(
