@@ -32,6 +32,7 @@ from dolma_dask.reading.tombstones import (
     read_entries,
     settle,
     tombstones_at,
+    upwards,
     write_entries,
 )
 from dolma_dask.verbs.remove import staged
@@ -169,6 +170,7 @@ def _leased(listing: Listing) -> Iterator[None]:
     folders = [f"{layout.WORK}/{prefix.strip('/').replace('/', '+')}" for _, prefix in claims]
     with ExitStack() as stack:
         stack.enter_context(lease.leased(files.join(listing.root, WORK), "remove", "", listing.root))
+        _check_alone(listing)
         for root in dict.fromkeys(journal.root for journal in listing.journals):
             _check_idle(root)
         for (root, prefix), folder in zip(claims, folders, strict=True):
@@ -176,6 +178,24 @@ def _leased(listing: Listing) -> Iterator[None]:
                 lease.leased(files.join(root, folder), "remove", "", files.join(root, prefix))
             )
         yield
+
+
+def _check_alone(listing: Listing) -> None:
+    """Refuse to work beside a takedown of a folder above or below, which writes the same files."""
+    places = {*listing.datasets, *(place.folder for place in listing.tokens)}
+    places |= {listing.place_of(journal) for journal in listing.journals}
+    below = {
+        above
+        for place in places
+        for above in upwards(listing.url(place))
+        if above.startswith(f"{listing.root}/")
+    }
+    for folder in (*upwards(listing.root), *sorted(below)):
+        if folder != listing.root and lease.holders(files.join(folder, WORK)):
+            raise UsageError(
+                f"another remove works in {folder}, and {listing.root} has files of both; expected one at a time. Wait for it and run the same command again.",
+                root=folder,
+            )
 
 
 def _check_idle(root: str) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
+from dolma_dask.engine import lease
 from dolma_dask.errors import UsageError
 from dolma_dask.io import publish
 from dolma_dask.reading.segments import read_segments
@@ -709,6 +710,19 @@ def test_a_takedown_that_was_stopped_ends_before_another_begins(world):
     ]
     assert [one["reason"] for one in receipts][-2:] == ["first", "second"]
     assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("root", "root/v0"), ("root/v0", "root"), ("root/tokens/mds", "root")]
+)
+def test_takedowns_of_folders_in_one_another_exclude_each_other(world, first, second):
+    """Both would write the same files, and the later copy would bring back what the other took out."""
+    with (
+        lease.leased(str(world / first / announced.WORK), "remove"),
+        pytest.raises(UsageError, match="another remove"),
+    ):
+        dk.remove(str(world / second), ids=str(world / "ids.txt"), **HERE)
+    assert dk.remove(str(world / second), ids=str(world / "ids.txt"), **HERE).exit_status == 0
 
 
 def test_a_list_of_nobody_changes_no_document(world):
