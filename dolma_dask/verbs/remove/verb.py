@@ -107,7 +107,7 @@ def remove(
     Notes
     -----
     Files are replaced one by one, each whole. Nothing is copied that holds none of the documents. The exit status is 1 while something is left that this
-    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform`, `convert`, `ragged` and `hdf5` leave documents with a
     tombstone out of what they write to or from below the root, and count them.
     """
     started = time.monotonic()
@@ -309,7 +309,7 @@ class _Takedown:
         anew = bool(self.cuts)
         self._do(EditStage(root, self.wanted, is_rehearsal), self._edits(), anew)
         self._do(TokenStage(root, self.wanted, is_rehearsal), self._tokens(), anew)
-        self.left += bare_token_files(self.listing, self.cuts)
+        self.left += bare_token_files(self.listing, self.cuts, self.before)
         self._search_others()
         self.left += [
             Left(one.shard, f"{one.error}: {one.message}", "mend it, and run the same command again")

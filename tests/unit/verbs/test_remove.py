@@ -634,6 +634,22 @@ def test_joined_token_files_lose_their_documents(made, tmp_path):
     )
 
 
+def test_tokens_with_ids_of_their_own_are_told_if_their_documents_have_changed(made, tmp_path):
+    """With `id_key`, only rows of shards tell the documents of a token file."""
+    root = tmp_path / "root"
+    (tmp_path / "ids.txt").write_text("x-3\n")
+    documents = [document(f"x-{n}", n + 1) | {"metadata": {"url": f"u/{n}"}} for n in range(9)]
+    tokens = tokenized(root, made, documents, format="parquet", id_key="metadata.url")
+    write(root / "v0/documents/a.jsonl", documents[1:])
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert [one.path for one in outcome.left] == ["tokens/v0.00000-of-00001.parquet"]
+    tokenized(root, made, documents, format="parquet", id_key="metadata.url", overwrite=True)
+    for identity, left in (("x-3", 8), ("x-5", 7), ("x-5", 7)):
+        (tmp_path / "ids.txt").write_text(f"{identity}\n")
+        assert dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+        assert pq.read_table(tokens / "v0.00000-of-00001.parquet").num_rows == left
+
+
 def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
     raw, target = tmp_path / "root/raw/a.jsonl", str(tmp_path / "elsewhere")
     write(raw, [document(f"r-{n}", n) for n in range(9)])
