@@ -2103,7 +2103,7 @@ def remove(
     Notes
     -----
     Files are replaced one by one, each whole. Nothing is copied that holds none of the documents. The exit status is 1 while something is left that this
-    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    command cannot change, such as token files of other tools; the receipt says what to do. `mix`, `transform`, `convert`, `ragged` and `hdf5` leave documents with a
     tombstone out of what they write to or from below the root, and count them.
     """
 
