@@ -2101,7 +2101,7 @@ def remove(
     Notes
     -----
     Files are replaced one by one, each whole; those that hold none of the documents stay as they are. The exit status is 1 while something is left: files that
-    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform`, `convert`, `ragged` and `hdf5` leave documents with a
     tombstone out of what they write to or from below the root, and count them.
     """
 

@@ -100,7 +100,7 @@ class Tombstones(Struct, frozen=True):
 def tombstones_above(*roots: str) -> Tombstones:
     """Return the tombstones of some roots and of the folders above them."""
     found = Tombstones()
-    for folder in dict.fromkeys(folder for root in roots for folder in _upwards(root)):
+    for folder in dict.fromkeys(folder for root in roots for folder in upwards(root)):
         found = found.also(tombstones_at(folder))
     return found
 
@@ -118,7 +118,8 @@ def _stem(url: str) -> str:
     return url.rpartition("/")[2].removesuffix(_ENTRIES)
 
 
-def _upwards(root: str) -> Iterator[str]:
+def upwards(root: str) -> Iterator[str]:
+    """Yield a folder and those above it that may be the root of a takedown."""
     folder = files.normalize(root)
     for _ in range(LEVELS + 1):
         if not folder or folder == "/":

@@ -184,8 +184,10 @@ def _names(value: Any, ids: frozenset[str]) -> bool:
     return isinstance(value, str) and (value in ids or value.rpartition("\t")[2] in ids)
 
 
-def bare_token_files(listing: Listing, cuts: Collection[str]) -> Iterator[Left]:
-    """Yield the token files without segments that were, or may have been, made of documents that were taken down."""
+def bare_token_files(
+    listing: Listing, cuts: Mapping[str, Change], before: Sequence[Change]
+) -> Iterator[Left]:
+    """Yield the token files that were, or may have been, made of documents that were taken down, and do not say of which: without segments, or with `id_key`; `before` are changes of a run that was stopped."""
     records = {
         f"{listing.place_of(journal)}/{file.path}".strip("/"): (journal, record)
         for journal in listing.journals
@@ -194,9 +196,11 @@ def bare_token_files(listing: Listing, cuts: Collection[str]) -> Iterator[Left]:
         for file in record.files
     }
     for place in listing.tokens:
-        if place.segments is not None:
-            continue
         journal, record = records.get(place.path, (None, None))
+        if place.segments is not None:
+            if journal is not None and record is not None and _has_own_ids(journal):
+                yield from _changed_since(listing, journal, record, place.path, (*cuts.values(), *before))
+            continue
         if journal is None or record is None:
             yield Left(place.path, "a token file that no journal knows, without segments", _UNKNOWN)
         elif why := _why(listing, journal, record, cuts):
@@ -205,6 +209,24 @@ def bare_token_files(listing: Listing, cuts: Collection[str]) -> Iterator[Left]:
                 f"a token file without segments, {why}",
                 f"write it again: the same {journal.verb} with --overwrite",
             )
+
+
+def _has_own_ids(journal: Journal) -> bool:
+    return any(run.params.get("id_key") for run in journal.runs)
+
+
+def _changed_since(
+    listing: Listing, journal: Journal, record: Record, path: str, changes: Iterable[Change]
+) -> Iterator[Left]:
+    """Yield a token file whose documents are known by their rows alone, if these are not those of the shards any more."""
+    known = {(change.before.checksum, change.before.bytes) for change in changes}
+    others = [item for item in record.inputs if (item.checksum, item.bytes) not in known]
+    if why := _why(listing, journal, replace(record, inputs=tuple(others)), ()):
+        yield Left(
+            path,
+            f"a token file with id_key, {why}: its ids are not those of documents",
+            f"write it again: the same {journal.verb} with --overwrite",
+        )
 
 
 _UNKNOWN = "find out whether its documents are among those of the list, and write it again without them"

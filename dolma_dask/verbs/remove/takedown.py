@@ -143,7 +143,7 @@ class Takedown:
         anew = bool(self.cuts)
         self._do(EditStage(root, self.wanted, is_rehearsal), self._edits(), anew)
         self._do(TokenStage(root, self.wanted, is_rehearsal), self._tokens(), anew)
-        self.left += bare_token_files(self.listing, self.cuts)
+        self.left += bare_token_files(self.listing, self.cuts, self.before)
         self._search_others()
         self.left += [
             Left(one.shard, f"{one.error}: {one.message}", "mend it, and run the same command again")

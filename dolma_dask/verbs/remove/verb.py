@@ -22,7 +22,7 @@ from dolma_dask.io.id_lists import check_list
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import RunOptions, same
-from dolma_dask.reading.tombstones import tombstones_at
+from dolma_dask.reading.tombstones import tombstones_at, upwards
 from dolma_dask.verbs.remove import staged
 from dolma_dask.verbs.remove.changes import WORK, Work
 from dolma_dask.verbs.remove.listing import Listing
@@ -84,7 +84,7 @@ def remove(
     Notes
     -----
     Files are replaced one by one, each whole; those that hold none of the documents stay as they are. The exit status is 1 while something is left: files that
-    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform` and `convert` leave documents with a
+    could not be read, or that this command cannot change, such as token files of other tools. The receipt says what to do. `mix`, `transform`, `convert`, `ragged` and `hdf5` leave documents with a
     tombstone out of what they write to or from below the root, and count them.
     """
     started = time.monotonic()
@@ -147,6 +147,7 @@ def _leased(listing: Listing) -> Iterator[None]:
     folders = [f"{layout.WORK}/{prefix.strip('/').replace('/', '+')}" for _, prefix in claims]
     with ExitStack() as stack:
         stack.enter_context(lease.leased(files.join(listing.root, WORK), "remove", "", listing.root))
+        _check_alone(listing)
         for root in dict.fromkeys(journal.root for journal in listing.journals):
             _check_idle(root)
         for (root, prefix), folder in zip(claims, folders, strict=True):
@@ -154,6 +155,24 @@ def _leased(listing: Listing) -> Iterator[None]:
                 lease.leased(files.join(root, folder), "remove", "", files.join(root, prefix))
             )
         yield
+
+
+def _check_alone(listing: Listing) -> None:
+    """Refuse to work beside a takedown of a folder above or below, which writes the same files."""
+    places = {*listing.datasets, *(place.folder for place in listing.tokens)}
+    places |= {listing.place_of(journal) for journal in listing.journals}
+    below = {
+        above
+        for place in places
+        for above in upwards(listing.url(place))
+        if above.startswith(f"{listing.root}/")
+    }
+    for folder in (*upwards(listing.root), *sorted(below)):
+        if folder != listing.root and lease.holders(files.join(folder, WORK)):
+            raise UsageError(
+                f"another remove works in {folder}, and {listing.root} has files of both; expected one at a time. Wait for it and run the same command again.",
+                root=folder,
+            )
 
 
 def _check_idle(root: str) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask import cli
+from dolma_dask.engine import lease
 from dolma_dask.errors import UsageError
 from dolma_dask.io import publish
 from dolma_dask.reading.segments import read_segments
@@ -633,6 +634,22 @@ def test_joined_token_files_lose_their_documents(made, tmp_path):
     )
 
 
+def test_tokens_with_ids_of_their_own_are_told_if_their_documents_have_changed(made, tmp_path):
+    """With `id_key`, only rows of shards tell the documents of a token file."""
+    root = tmp_path / "root"
+    (tmp_path / "ids.txt").write_text("x-3\n")
+    documents = [document(f"x-{n}", n + 1) | {"metadata": {"url": f"u/{n}"}} for n in range(9)]
+    tokens = tokenized(root, made, documents, format="parquet", id_key="metadata.url")
+    write(root / "v0/documents/a.jsonl", documents[1:])
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert [one.path for one in outcome.left] == ["tokens/v0.00000-of-00001.parquet"]
+    tokenized(root, made, documents, format="parquet", id_key="metadata.url", overwrite=True)
+    for identity, left in (("x-3", 8), ("x-5", 7), ("x-5", 7)):
+        (tmp_path / "ids.txt").write_text(f"{identity}\n")
+        assert dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+        assert pq.read_table(tokens / "v0.00000-of-00001.parquet").num_rows == left
+
+
 def test_documents_made_elsewhere_of_raw_files_below_the_root_are_made_again(tmp_path):
     raw, target = tmp_path / "root/raw/a.jsonl", str(tmp_path / "elsewhere")
     write(raw, [document(f"r-{n}", n) for n in range(9)])
@@ -709,6 +726,19 @@ def test_a_takedown_that_was_stopped_ends_before_another_begins(world):
     ]
     assert [one["reason"] for one in receipts][-2:] == ["first", "second"]
     assert sum(one.done for one in is_made(world / "root", world / "tokenizer.json")) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("root", "root/v0"), ("root/v0", "root"), ("root/tokens/mds", "root")]
+)
+def test_takedowns_of_folders_in_one_another_exclude_each_other(world, first, second):
+    """Both would write the same files, and the later copy would bring back what the other took out."""
+    with (
+        lease.leased(str(world / first / announced.WORK), "remove"),
+        pytest.raises(UsageError, match="another remove"),
+    ):
+        dk.remove(str(world / second), ids=str(world / "ids.txt"), **HERE)
+    assert dk.remove(str(world / second), ids=str(world / "ids.txt"), **HERE).exit_status == 0
 
 
 def test_a_list_of_nobody_changes_no_document(world):

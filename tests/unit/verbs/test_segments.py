@@ -341,7 +341,9 @@ def test_damaged_segments_are_told_as_such(rows, world, tmp_path):
     dk.ragged(str(world / "v0"), str(tmp_path), tokenizer=str(world / "tokenizer.json"), **HERE)
     url = sorted(tmp_path.glob("_segments/*"))[0]
     name, whole = url.name.removesuffix(".parquet"), url.read_bytes()
-    start = pq.read_metadata(url).row_group(0).column(0).data_page_offset + 40
+    ids = pq.read_metadata(url).row_group(0).column(SEGMENTS_SCHEMA.get_field_index("id"))
+    first = ids.dictionary_page_offset if ids.has_dictionary_page else ids.data_page_offset
+    start = first + ids.total_compressed_size - 3
     flipped = whole[:start] + bytes([whole[start] ^ 255]) + whole[start + 1 :]
     other = pa.BufferOutputStream()
     pq.write_table(pa.table({"row": [0]}), other)
