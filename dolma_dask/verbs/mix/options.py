@@ -87,7 +87,9 @@ class SelectionOptions(KeptOptions, ListedOptions):
             convert=same,
         ),
     ] = None
-    max_epochs: Annotated[int, Opt("Times that `budget` takes a document at most.", min=1, max=MAX_EPOCHS)] = 1
+    max_epochs: Annotated[
+        int, Opt("Times that `budget` takes a document at most.", min=1, max=MAX_EPOCHS)
+    ] = 1
     by: Annotated[
         str | None,
         Opt(
