@@ -5,11 +5,11 @@ A *row* of a token file is a document where the format has one entry per documen
 else a row of HDF5. A segment is a run of neighbouring tokens of one document in one row; what stands between and behind them is padding.
 
 Token ``j`` of a segment (``0 <= j < size``) is token ``start + j`` of the document as it was encoded (special tokens around it count). In HDF5 rows it is the
-input at position ``place + j``, unless that is behind the last input, and the label at ``place + j - 1``, unless ``place + j == first``: `first` is where the
-run of tokens begins that the row was filled from, of which the last token is a label alone. Where a mode shows it too, it is the last input (Summarization,
-FIM, DPO). A row of DPO has two runs, that of the chosen answer before the rejected one, which both begin at 0, of channels of their own; tokens of the second
-count on. Several sequences of one document (pairs of a dialogue) count on as well. In FIM a segment is a piece of a document as it was rearranged (`start` is
-where it began there) with the special tokens that were put around its parts.
+input at position ``place + j``, unless it is the last of its run, and the label at ``place + j - 1``, unless ``place + j == first``: `first` is where the
+run of tokens begins that the row was filled from (in rows of several documents one for each), of which the last token is a label alone. Where a
+mode shows it too, it is the last input (Summarization, FIM, DPO). A row of DPO has two runs, that of the chosen answer before the rejected one, which both begin at 0, of channels of
+their own; tokens of the second count on. Several sequences of one document (pairs of a dialogue) count on as well. In FIM a segment is a piece of a document as it was rearranged
+(`start` is where it began there) with the special tokens that were put around its parts.
 
 Files with shuffled rows have the segments of their own rows too, so that nobody has to know how they were shuffled.
 """
