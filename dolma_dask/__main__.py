@@ -71,9 +71,8 @@ def _loses(frame: FrameType | None) -> bool:
 
 
 def _interrupt_later() -> None:
-    _thread.start_new_thread(
-        _interrupt_again, ()
-    )  # threading's own would wait for its start, with locks held
+    # a thread of threading would wait for its start, and take locks that this one may hold
+    _thread.start_new_thread(_interrupt_again, ())
 
 
 def _interrupt_again() -> None:

@@ -14,6 +14,7 @@ After a change to a function that kernels in other files call, remove the ``__py
 
 import gc
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -168,6 +169,12 @@ def _compiling_allowed() -> Iterator[None]:
         config.DISABLE_JIT = disabled
 
 
+_OF_DAMAGE = (
+    pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, MemoryError, TypeError, ValueError,
+)  # fmt: skip
+"""Errors of pickles that are cut off, or hold other bytes."""
+
+
 @cache
 def _cache_class() -> Any:
     """Return numba's cache on disk without the preparation of its context, which compiling does for itself.
@@ -207,7 +214,7 @@ def _cache_class() -> Any:
             """Return what is kept of a kernel for some types; None if nothing is."""
             key = self._index_key(types, target_context.codegen())  # type: ignore[no-untyped-call]
             for place in self._places:
-                with suppress(OSError):
+                with suppress(OSError, *_OF_DAMAGE):
                     if (found := place.load(key)) is not None:  # type: ignore[no-untyped-call]
                         return found
             return None
@@ -231,7 +238,10 @@ def _cache_class() -> Any:
             for place in self._places:  # the last one is written
                 self._cache_file = place
                 with suppress(OSError), self._guard_against_spurious_io_errors():
-                    found = found or self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+                    try:
+                        found = found or self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+                    except _OF_DAMAGE:
+                        place.flush()  # type: ignore[no-untyped-call]  # it is compiled again
             return found
 
     return KernelCache

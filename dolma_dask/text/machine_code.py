@@ -275,9 +275,8 @@ class _Machine:
 
 def _version_of_numba(helpers: Path) -> str:
     """Return what tells one numba from another, without its import."""
-    return (
-        f"{helpers.stat().st_size} {xxhash.xxh3_64_hexdigest(helpers.with_name('_version.py').read_bytes())}"
-    )
+    version = xxhash.xxh3_64_hexdigest(helpers.with_name("_version.py").read_bytes())
+    return f"{helpers.stat().st_size} {version}"
 
 
 def _extension(name: str) -> Any:

@@ -43,8 +43,8 @@ ORDER = (SMALL, LARGE, SMALL, LARGE)
 NEAR_BYTES = 6
 """Bytes of memory for each document that near duplicates take in one worker: labels and matches, see `dolma_dask.verbs.dedupe.needs`."""
 
-COMMAND_START = 1.6
-"""CPU-seconds of `run` beside its stages: imports, with that of numba (trials come from a process that has it), and the check of the file."""
+COMMAND_START = 0.25
+"""CPU-seconds of `run` beside its stages: imports, which trials come too late for, and the check of the file. That of small pipelines less what is estimated for their stages, kernels being compiled."""
 
 _ROWS_PER_FILE = 50_000
 """Default of `hdf5`."""

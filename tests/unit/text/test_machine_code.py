@@ -147,6 +147,20 @@ def test_a_damaged_file_is_not_run(run, tmp_path):
     assert machine_code._read(file)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_what_numba_keeps_is_made_again_where_it_is_damaged(run, tmp_path, kind):
+    run(small())
+    (file,) = tmp_path.rglob(f"*.{kind}")
+    content = file.read_bytes()
+    for damaged in (b"", content[: len(content) // 2], bytes(len(content))):
+        kept(tmp_path)[0].unlink()
+        file.write_bytes(damaged)
+        assert run(small())[0][0] == "4"
+        assert len(file.read_bytes()) == len(content)
+        assert not run(small())[1]
+
+
 EDITED = """
 from pathlib import Path
 path = Path("some.py")
