@@ -227,6 +227,22 @@ def _tokenize(root: str) -> None:
     hdf5(root, f"{root}/packed", max_seq_length=64, use_ftfy=True, wikitext_detokenize=True, **end)
     hdf5(root, f"{root}/rows", max_seq_length=64, pack_sequences=False, split_text_to_tokenize=True, **end)
     hdf5(root, f"{root}/whole", max_seq_length=64, mode="LMData_VSL", shuffle=True, **end)
+    _read_rows(f"{root}/tokens")
+
+
+def _read_rows(folder: str) -> None:
+    """Read rows of token shards as a training loop does."""
+    from dolma_dask.loaders.ragged import open_ragged
+    from dolma_dask.loaders.token_dataset import TokenDataset
+
+    list(open_ragged(folder).__getitems__([3, 1]))
+    kinds: Any = (
+        {"rows": "windows", "order": "permuted"},
+        {"rows": "stream", "order": "blocks", "eos": 0, "labels": "shifted"},
+        {"rows": "best_fit", "order": "written"},
+    )
+    for kind in kinds:
+        TokenDataset([folder, folder], 32, weights=[2, 1], **kind).__getitems__([0, 1, 2])
 
 
 def _find_similar(root: str) -> None:

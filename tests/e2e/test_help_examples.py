@@ -128,6 +128,22 @@ def test_every_example_of_a_help_runs(place, monkeypatch, capsys):
             name, *words = shlex.split(example)
             assert name == "dolma-dask"
             assert cli.main(words) == 0, (example, capsys.readouterr())
+    assert (
+        cli.main(
+            [
+                "quantiles",
+                "corpus/wiki/v0",
+                "--signals",
+                "word_count",
+                "median_word_length",
+                "--by",
+                "source",
+                "--level",
+                "regular",
+            ]
+        )
+        == 0
+    )  # stale since a takedown
     assert cli.main(["status", "corpus/wiki/v0"]) == 0
     assert (place / "wiki.html").exists()
     assert "_dolma_dask" in (place / ".local/share/bash-completion/completions/dolma-dask").read_text()

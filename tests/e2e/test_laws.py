@@ -50,7 +50,7 @@ def test_what_a_stopped_run_with_other_options_has_left_is_not_taken_for_ours(do
     (done / "other").mkdir()
     (done / "other/tokenizer.json").write_text(json.dumps(tokenizer))
     other = Verbs.cases["ragged"].command(done, "--tokenizer", f"{done}/other/tokenizer.json")
-    moment = killed_at(3, "data.npy")  # of the first shard its files are there, and no record speaks of them
+    moment = killed_at(6, "data.npy")  # of the first shard its files are there, and no record speaks of them
     with Command(
         [*other, "--overwrite", "--scheduler", "synchronous"], tmp_path / "log", prepared=True, **moment
     ) as command:

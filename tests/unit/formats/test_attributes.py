@@ -268,18 +268,21 @@ def test_kernels_are_compiled_once():
     with pa.ipc.new_stream(stored, batch.schema) as writer:
         writer.write_batch(batch)
     loaded = pa.ipc.open_stream(stored.getvalue().to_pybytes()).read_next_batch()
-    for source in (batch, loaded, loaded.slice(1), batch.slice(2)):
-        ids = source["id"]
-        lengths = np.arange(10, dtype=np.int64)[::5][: len(ids)]
-        lengths.flags.writeable = source is batch
-        encode_rows(ids, ids, lengths, [AttributeColumn(c.key, c.kind, source[c.key]) for c in columns])
     kernels = (
         write._write_strings,
         write._write_numbers,
         write._write_spans,
         attribute_file._write_rows,
     )
-    assert [len(kernel.calls) for kernel in kernels] == [1, 1, 1, 1]
+    known = []
+    for source in (batch, loaded, loaded.slice(1), batch.slice(2)):
+        ids = source["id"]
+        lengths = np.arange(10, dtype=np.int64)[::5][: len(ids)]
+        lengths.flags.writeable = source is batch
+        encode_rows(ids, ids, lengths, [AttributeColumn(c.key, c.kind, source[c.key]) for c in columns])
+        known.append([set(kernel.calls) for kernel in kernels])  # other tests may have called them before
+    assert all(known[0])
+    assert known == [known[0]] * len(known)
 
 
 def test_variable_names():
