@@ -143,6 +143,7 @@ def _leased(listing: Listing) -> Iterator[None]:
         for journal in listing.journals
         for run in journal.runs
         for prefix in run.writes
+        if files.is_inside(prefix)  # pages of reports may lie elsewhere
     )
     folders = [f"{layout.WORK}/{prefix.strip('/').replace('/', '+')}" for _, prefix in claims]
     with ExitStack() as stack:
