@@ -68,7 +68,7 @@ def texts(
 
     Example: dolma-dask texts corpus/wiki/v0 out/texts --where "word_count > 50"
     """
-    documents = options.documents(options.open(dataset))
+    documents = options.documents(options.open(dataset), to)
     output = TextOutput(files.normalize(to), options.between)
     paths = {shard: layout.stem_of(shard) + ".txt" for shard in documents.shards}
     plan = file_plan(output, documents, paths, options.policy, {"between": options.between}, version=VERSION)
