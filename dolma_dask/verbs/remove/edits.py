@@ -13,10 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dolma_dask.engine import Task
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
@@ -27,7 +25,7 @@ from dolma_dask.verbs.remove.changes import Change, Work
 from dolma_dask.verbs.remove.identities import Wanted, find_rows
 from dolma_dask.verbs.remove.listing import Place
 from dolma_dask.verbs.remove.rewriting import copy_table, edit_lines, is_table, lines_of, shifted
-from dolma_dask.verbs.remove.shards import Outcome, input_of
+from dolma_dask.verbs.remove.shards import Outcome, RemoveStage
 
 Rows = NDArray[np.int64]
 
@@ -43,20 +41,11 @@ class EditWork(Struct, frozen=True):
     cuts: Cuts = {}
 
 
-class EditStage(Struct, frozen=True):
-    """Takes rows out of files that name documents, and renumbers the others; see `dolma_dask.engine.Stage`."""
+class EditStage(RemoveStage, frozen=True):
+    """Takes rows out of files that name documents, and renumbers the others."""
 
-    root: str
-    wanted: Wanted
-    dry_run: bool = False
-    verb: str = "remove"
-
-    def run_shard(self, task: Task) -> Outcome:
-        """Do one file."""
-        inputs = input_of(task)
-        return replace(self._outcome(task.work), inputs=inputs)
-
-    def _outcome(self, work: EditWork) -> Outcome:
+    def outcome(self, work: EditWork, checksum: str) -> Outcome:
+        """See `RemoveStage`."""
         path = work.place.whole
         if (done := Work(self.root).done(path)) is not None:
             return Outcome(path, (done,))

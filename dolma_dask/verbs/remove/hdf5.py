@@ -16,6 +16,7 @@ import pyarrow as pa
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from dolma_dask.display import counted
 from dolma_dask.formats.hdf5 import DATASET, DEFLATE_LEVEL, LM_FEATURES, PARAMS_NAME, ROWS_ATTRIBUTE, RowShape
 from dolma_dask.io import files
 from dolma_dask.io.publish import PublishedFile
@@ -91,7 +92,7 @@ class MaskedRows(Rewriting):
                 identities=identities_in(self.segments, self.gone),
                 counts={"pad_tokens": -pads, "loss_tokens": losses},
                 row_counts={"pad_tokens": -pads, "loss_tokens": losses, "eos_tokens": ends},
-                notes=(f"{len(masked):,} rows masked",),
+                notes=(f"{counted(len(masked), 'row')} masked",),
             )
         ]
 

@@ -25,12 +25,12 @@ class SearchStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> Outcome:
         """Tell whether a file holds an id."""
-        inputs = input_of(task)
+        before = input_of(task)
         try:
             found = self._holds(task.inputs[0].url)
         except DataError:  # no file of the kind that its name says
             found = False
-        return Outcome(task.shard, inputs=inputs, is_left=found)
+        return Outcome(task.shard, inputs=(before,), is_left=found)
 
     def _holds(self, url: str) -> bool:
         if is_table(url):

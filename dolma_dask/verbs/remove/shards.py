@@ -4,6 +4,7 @@ Each file is written again at most once; what a killed run has done is found by 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,14 +47,14 @@ class Outcome(Struct, frozen=True):
     is_left: bool = False  # whether it still holds some of the documents
 
 
-def input_of(task: Task) -> tuple[InputRecord, ...]:
+def input_of(task: Task) -> InputRecord:
     """Return the file of a task as it is."""
     (one,) = task.inputs
-    return (InputRecord(one.info.path, one.info.bytes, one.info.stamp, files.checksum(one.url)),)
+    return InputRecord(one.info.path, one.info.bytes, one.info.stamp, files.checksum(one.url))
 
 
-class ShardStage(Struct, frozen=True):
-    """Takes documents out of a file, and their rows out of all that lines up with it; see `dolma_dask.engine.Stage`."""
+class RemoveStage(Struct, frozen=True):
+    """The work of `remove` on a file; see `dolma_dask.engine.Stage`. A kind of files says what becomes of one."""
 
     root: str
     wanted: Wanted
@@ -62,10 +63,19 @@ class ShardStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> Outcome:
         """Do one file."""
-        inputs = input_of(task)
-        return replace(self._outcome(task.work), inputs=inputs)
+        before = input_of(task)
+        return replace(self.outcome(task.work, before.checksum), inputs=(before,))
 
-    def _outcome(self, work: ShardWork) -> Outcome:
+    def outcome(self, work: Any, checksum: str) -> Outcome:
+        """Take documents out of a file with this checksum."""
+        raise NotImplementedError
+
+
+class ShardStage(RemoveStage, frozen=True):
+    """Takes documents out of a file, and their rows out of all that lines up with it."""
+
+    def outcome(self, work: ShardWork, checksum: str) -> Outcome:
+        """See `RemoveStage`."""
         done = Work(self.root).done(work.path)
         url = files.join(self.root, work.path)
         if done is None:

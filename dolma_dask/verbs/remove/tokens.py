@@ -11,11 +11,9 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET
 from numpy.typing import NDArray
 
-from dolma_dask.engine import Task
 from dolma_dask.formats.digests import DocumentDigests
 from dolma_dask.formats.ragged import RaggedNames, RaggedSidecar
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, dolma_rows
@@ -33,7 +31,7 @@ from dolma_dask.verbs.remove.changes import Change, Work, Written, size_of
 from dolma_dask.verbs.remove.hdf5 import MaskedRows
 from dolma_dask.verbs.remove.identities import Wanted
 from dolma_dask.verbs.remove.rewriting import shifted
-from dolma_dask.verbs.remove.shards import Outcome, input_of
+from dolma_dask.verbs.remove.shards import Outcome, RemoveStage
 from dolma_dask.verbs.remove.token_files import (
     DOCUMENTS_AT_ONCE,
     Mask,
@@ -49,20 +47,11 @@ from dolma_dask.verbs.remove.token_ids import ids_of, sidecar_of
 TOKENS_AT_ONCE = 1 << 21
 
 
-class TokenStage(Struct, frozen=True):
-    """Takes documents out of a token file; see `dolma_dask.engine.Stage`."""
+class TokenStage(RemoveStage, frozen=True):
+    """Takes documents out of a token file."""
 
-    root: str
-    wanted: Wanted
-    dry_run: bool = False
-    verb: str = "remove"
-
-    def run_shard(self, task: Task) -> Outcome:
-        """Do one file."""
-        inputs = input_of(task)
-        return replace(self._outcome(task.work, inputs[0].checksum), inputs=inputs)
-
-    def _outcome(self, work: TokenWork, checksum: str) -> Outcome:
+    def outcome(self, work: TokenWork, checksum: str) -> Outcome:
+        """See `RemoveStage`."""
         path = work.place.path
         if (done := Work(self.root).done(str(work.place.segments))) is not None:
             return Outcome(path, (done,), done.identities)
