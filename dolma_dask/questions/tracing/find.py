@@ -1,4 +1,4 @@
-"""find: every place of a document below some roots, by its id."""
+"""find: every place of a document below some roots, by its id. Cost: the ids of all files once (`index`), then milliseconds for a look-up in each folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

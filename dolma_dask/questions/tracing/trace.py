@@ -1,4 +1,4 @@
-"""trace: the documents that a row of a token file is made of."""
+"""trace: the documents that a row of a token file is made of. Cost: some milliseconds, for a row group of its segments and one row of each document."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A takedown from its list to its receipt: tombstones, documents and what lines up with them, what names them, token files, journals."""
+"""A takedown from its list to its receipt: tombstones, documents and what lines up with them, what names them, token files, journals. Memory: the changes of all files."""
 
 import time
 from collections.abc import Iterable, Sequence
