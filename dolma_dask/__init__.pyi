@@ -911,7 +911,6 @@ def explain(
     ids_as_text: bool = False,
     skip: Sequence[str] = (),
     overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -946,9 +945,7 @@ def explain(
         Files, and members of archives, that are left out as if they were not there: names, folders, paths or shell patterns, such as README
         '*.pdf'. Others of no known kind are an error.
     overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
+        Read the ids of all files again, whatever the index in the user's cache says.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -1091,7 +1088,6 @@ def find(
     also: Sequence[str] = (),
     ids: str | None = None,
     overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -1116,9 +1112,7 @@ def find(
     ids : str, optional
         A list of ids, or of sources and ids: text, JSON lines, CSV, TSV or Parquet, as block takes it. With it, a single word is the root.
     overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
+        Read the ids of all files again, whatever the index in the user's cache says.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -1417,8 +1411,6 @@ def histogram(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -1461,10 +1453,6 @@ def histogram(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -1504,8 +1492,6 @@ def lengths(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -1527,10 +1513,6 @@ def lengths(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -2266,8 +2248,6 @@ def rule_overlap(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -2303,10 +2283,6 @@ def rule_overlap(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -2408,8 +2384,6 @@ def schema(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -2439,10 +2413,6 @@ def schema(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -3293,8 +3263,6 @@ def what_if(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -3345,10 +3313,6 @@ def what_if(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional
@@ -3385,8 +3349,6 @@ def word_buckets(
     only: Sequence[str] | None = None,
     share: str | None = None,
     prune: int | None = None,
-    overwrite: bool = False,
-    dry_run: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
@@ -3422,10 +3384,6 @@ def word_buckets(
         Only a share of the shards, such as 3/16 for task 3 of an array of 16 jobs: every sixteenth, from the third on.
     prune : int, optional
         Only the first N shards, to try a command.
-    overwrite : bool, optional
-        Do everything again, and replace what is there: of other options too, or not made by this tool.
-    dry_run : bool, optional
-        Say what would be done, and do nothing.
     scheduler : str, optional
         auto (whichever ends soonest), synchronous, threads, processes, cluster (a LocalCluster) or the address of a Dask scheduler.
     workers : int, optional

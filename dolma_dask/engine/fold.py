@@ -15,7 +15,7 @@ from msgspec import Struct
 from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Readable, Task
 from dolma_dask.io.files import Input
-from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.groups import PlaceOptions
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.rules import Rule
@@ -55,7 +55,7 @@ class Fold(Protocol[Counted, Counts]):
 
 
 def fold(
-    counting: Fold[Piece, Sums], shards: Sequence[Piece], options: RunOptions, *, in_order: bool = True
+    counting: Fold[Piece, Sums], shards: Sequence[Piece], options: PlaceOptions, *, in_order: bool = True
 ) -> Sums:
     """Return the sums of all shards.
 
@@ -67,7 +67,7 @@ def fold(
         What is counted in a shard.
     shards : sequence of Readable
         With names that differ; for columns of a dataset see `shards_of`.
-    options : RunOptions
+    options : PlaceOptions
         How to run.
     in_order : bool
         Join the sums in the order of the shards, for which those of large shards, which are counted first, wait. False: as they come, for sums that

@@ -10,12 +10,12 @@ from dolma_dask.engine.outcome import stage_error
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.errors import DiskFullError, Failure, InterruptedStageError, StoreUnreachableError
 from dolma_dask.io import files
-from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.groups import PlaceOptions
 from dolma_dask.progress import progress_of
 
 
 def gather(
-    stage: Any, tasks: Sequence[Task], options: RunOptions, add: Callable[[Any], None] | None = None
+    stage: Any, tasks: Sequence[Task], options: PlaceOptions, add: Callable[[Any], None] | None = None
 ) -> list[Any]:
     """Map a stage that only reads over tasks, and return its results in the order of `tasks`; no journal.
 
@@ -27,7 +27,7 @@ def gather(
         Its results must be small and picklable.
     tasks : sequence of Task
         What to read; each with its own `Task.shard`.
-    options : RunOptions
+    options : PlaceOptions
         How to run.
     add : callable, optional
         Takes each result as it arrives, in any order; then none is kept or returned.
@@ -63,7 +63,11 @@ def stop_without_store(failure: Failure) -> None:
 
 @contextmanager
 def mapping(
-    stage: Stage, tasks: Sequence[Task], options: RunOptions, roots: Sequence[str] = (), isolate: bool = False
+    stage: Stage,
+    tasks: Sequence[Task],
+    options: PlaceOptions,
+    roots: Sequence[str] = (),
+    isolate: bool = False,
 ) -> Iterator[Callable[[Take], None]]:
     """Yield what runs the tasks, where the options say and under a progress display; nothing is started for no tasks."""
     if not tasks:

@@ -41,23 +41,12 @@ def _only(value: Any) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Options):
-    """Options for the way and place of a run; none of them changes a byte of what a command writes."""
+class PlaceOptions(Options):
+    """Options for the place of the work and for its display; all that is needed of them by a question, which writes nothing beside what it reads."""
 
     group = WHERE
-    unrecorded = frozenset({"overwrite", "dry_run", "scheduler", "workers", "cluster", "progress"})
+    unrecorded = frozenset({"scheduler", "workers", "cluster", "progress"})
 
-    overwrite: Annotated[
-        bool,
-        Opt(
-            "Do everything again, and replace what is there: of other options too, or not made by this tool.",
-            group=OUTPUT,
-            is_flag=True,
-        ),
-    ] = False
-    dry_run: Annotated[bool, Opt("Say what would be done, and do nothing.", group=OUTPUT, is_flag=True)] = (
-        False
-    )
     scheduler: Annotated[
         str | None,
         Opt(
@@ -92,8 +81,25 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardOptions(RunOptions):
-    """`RunOptions`, and the shards that are worked on."""
+class RunOptions(PlaceOptions):
+    """Options for the way and place of a run; none of them changes a byte of what a command writes."""
+
+    group = OUTPUT
+    unrecorded = frozenset({"overwrite", "dry_run"})
+
+    overwrite: Annotated[
+        bool,
+        Opt(
+            "Do everything again, and replace what is there: of other options too, or not made by this tool.",
+            is_flag=True,
+        ),
+    ] = False
+    dry_run: Annotated[bool, Opt("Say what would be done, and do nothing.", is_flag=True)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions(Options):
+    """The shards that are worked on."""
 
     group = WHAT
     unrecorded = frozenset({"only", "share", "prune"})
@@ -114,6 +120,16 @@ class ShardOptions(RunOptions):
     def selected(self, dataset: Dataset) -> Dataset:
         """Return the shards of a dataset that ``only``, ``share`` and ``prune`` leave."""
         return dataset.select(tuple(self.only or ()), self.prune, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions(SelectionOptions, RunOptions):
+    """`RunOptions`, and the shards that are worked on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions(SelectionOptions, PlaceOptions):
+    """`PlaceOptions`, and the shards that a question is about."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from dolma_dask.figures.model import SignalHistogram
 from dolma_dask.formats.exact_numbers import floats, nearest
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import ShardOptions, WithAttributes
+from dolma_dask.options.groups import QuestionOptions, WithAttributes
 from dolma_dask.options.kept import KeptOptions, RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.ownership import dataset_notes
@@ -47,7 +47,7 @@ OTHERS = "(others)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistogramOptions(PictureOptions, KeptOptions, ShardOptions):
+class HistogramOptions(PictureOptions, KeptOptions, QuestionOptions):
     """Options of `histogram`."""
 
     where: Annotated[

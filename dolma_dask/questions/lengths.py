@@ -22,7 +22,7 @@ from dolma_dask.loaders.ragged import open_ragged
 from dolma_dask.loaders.shards import TokenShard
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import ShardOptions
+from dolma_dask.options.groups import QuestionOptions
 from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Part
@@ -294,7 +294,7 @@ def _folder(tokens: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthOptions(PictureOptions, ShardOptions):
+class LengthOptions(PictureOptions, QuestionOptions):
     """Options of `lengths`."""
 
 

@@ -14,7 +14,7 @@ from dolma_dask.figures.figure import Figure
 from dolma_dask.figures.model import HeatMap
 from dolma_dask.options.base import WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, ShardOptions, WithAttributes
+from dolma_dask.options.groups import DatasetOptions, QuestionOptions, WithAttributes
 from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.options.pictures import PictureOptions
 from dolma_dask.ownership import dataset_notes
@@ -30,7 +30,7 @@ from dolma_dask.rules.within import Within
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlapOptions(PictureOptions, DatasetOptions, ShardOptions):
+class OverlapOptions(PictureOptions, DatasetOptions, QuestionOptions):
     """Options of `rule_overlap`."""
 
     attributes: Annotated[Sequence[str], Opt("Attribute sets to look in; by default all.", group=WHAT)] = ()

@@ -17,7 +17,7 @@ from dolma_dask.formats.json.attributes import MAX_DEPTH
 from dolma_dask.formats.json.exact import kind_of, parse_object
 from dolma_dask.formats.metadata import AS_TEXT
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, ShardOptions
+from dolma_dask.options.groups import DatasetOptions, Documents, QuestionOptions
 from dolma_dask.ownership import dataset_notes
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.answer import Answer
@@ -191,7 +191,7 @@ def _inner(name: str, value: bytes, depth: int = 0) -> Iterator[tuple[str, bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaOptions(DatasetOptions, ShardOptions):
+class SchemaOptions(DatasetOptions, QuestionOptions):
     """Options of `schema`."""
 
 

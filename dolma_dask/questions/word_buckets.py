@@ -14,7 +14,7 @@ from dolma_dask.io import files
 from dolma_dask.io.publish import publish
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import Documents, ShardOptions, check_outside, target_of
+from dolma_dask.options.groups import Documents, QuestionOptions, check_outside, target_of
 from dolma_dask.options.kept import KeptOptions
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.reader import AlignedShard
@@ -78,7 +78,7 @@ class CountWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordBucketOptions(KeptOptions, ShardOptions):
+class WordBucketOptions(KeptOptions, QuestionOptions):
     """Options of `word-buckets`."""
 
     to: Annotated[

@@ -18,7 +18,8 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.base import OWN, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, Documents, RunOptions
+from dolma_dask.options.groups import DatasetOptions, Documents
+from dolma_dask.questions.tracing.index import IndexOptions
 from dolma_dask.questions.tracing.mixes import MixOutcome, mixes_of
 from dolma_dask.questions.tracing.places import DocumentPlace, FoundId, seen, tables_of
 from dolma_dask.questions.tracing.search import Searched
@@ -99,7 +100,7 @@ def _mix_columns(roots: Sequence[str]) -> tuple[Column, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(DatasetOptions, RunOptions):
+class ExplainOptions(DatasetOptions, IndexOptions):
     """Options of `explain`."""
 
     of_source: Annotated[

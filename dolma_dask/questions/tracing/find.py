@@ -11,7 +11,7 @@ from dolma_dask.io import files
 from dolma_dask.io.id_lists import IdListFile
 from dolma_dask.options.base import OWN, Opt, words_of
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import RunOptions
+from dolma_dask.questions.tracing.index import IndexOptions
 from dolma_dask.questions.tracing.places import Found, FoundId
 from dolma_dask.questions.tracing.search import Searched
 
@@ -31,7 +31,7 @@ def ids_of(name: str, given: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FindOptions(RunOptions):
+class FindOptions(IndexOptions):
     """Options of `find`."""
 
     source: Annotated[

@@ -9,9 +9,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +29,8 @@ from dolma_dask.io import files
 from dolma_dask.io.files import grouped
 from dolma_dask.io.stored import Member
 from dolma_dask.io.user_cache import cache_folder, locked, remove_old
-from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.base import Opt
+from dolma_dask.options.groups import PlaceOptions
 from dolma_dask.reading.id_files import FileIds, IdFile, id_files, with_points
 from dolma_dask.reading.id_index import (
     IdIndex,
@@ -124,7 +126,17 @@ class ReadIds(Struct, frozen=True):
         return FoundRun(task.shard, Places.joined(parts), {one.number: one.points() for one in pieces})
 
 
-def open_index(root: str, options: RunOptions) -> FolderIndex:
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions(PlaceOptions):
+    """`PlaceOptions`, and whether the index is believed."""
+
+    overwrite: Annotated[
+        bool,
+        Opt("Read the ids of all files again, whatever the index in the user's cache says.", is_flag=True),
+    ] = False
+
+
+def open_index(root: str, options: IndexOptions) -> FolderIndex:
     """Return the index of the files of a folder as they are now.
 
     Raises `StageError`: a file cannot be read.
@@ -143,7 +155,7 @@ def open_index(root: str, options: RunOptions) -> FolderIndex:
     return FolderIndex(path)
 
 
-def _current(path: Path, listed: Sequence[IdFile], options: RunOptions) -> FolderIndex | None:
+def _current(path: Path, listed: Sequence[IdFile], options: IndexOptions) -> FolderIndex | None:
     known = None if options.overwrite else _opened(path)
     return known if known is not None and known.holds(listed) else None
 
@@ -195,7 +207,7 @@ def _opened(path: Path) -> FolderIndex | None:
 
 
 def _build(
-    path: Path, root: str, listed: Sequence[IdFile], known: FolderIndex | None, options: RunOptions
+    path: Path, root: str, listed: Sequence[IdFile], known: FolderIndex | None, options: PlaceOptions
 ) -> None:
     """Write the index of some files, of which those are read that the known one lacks."""
     old = {} if known is None else {file.path: (number, file) for number, file in enumerate(known.head.files)}
@@ -227,7 +239,7 @@ def _numbers(count: int, kept: Mapping[int, tuple[int, IdFile]]) -> npt.NDArray[
     return numbers
 
 
-def _runs(folder: Path, pieces: Sequence[FileIds], options: RunOptions) -> list[IdIndex]:
+def _runs(folder: Path, pieces: Sequence[FileIds], options: PlaceOptions) -> list[IdIndex]:
     """Read files, and return what was found as runs; those of a build that was stopped are not made again."""
     folder.mkdir(exist_ok=True)
     limit = max(TASK_BYTES, sum(piece.file.bytes for piece in pieces) // MAX_TASKS)

@@ -13,8 +13,7 @@ from dolma_dask.errors import CorruptFileError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files
-from dolma_dask.options.groups import RunOptions
-from dolma_dask.questions.tracing.index import FolderIndex, Hit, forget, open_index
+from dolma_dask.questions.tracing.index import FolderIndex, Hit, IndexOptions, forget, open_index
 from dolma_dask.questions.tracing.origins import Documents
 from dolma_dask.questions.tracing.places import (
     AttributePlace,
@@ -39,10 +38,10 @@ class Searched(Struct, frozen=True, dict=True):
     """Folders below some roots, with their indexes."""
 
     roots: tuple[Roots, ...]
-    options: RunOptions
+    options: IndexOptions
 
     @classmethod
-    def below(cls, roots: Sequence[str], options: RunOptions, depth: int = DEPTH) -> "Searched":
+    def below(cls, roots: Sequence[str], options: IndexOptions, depth: int = DEPTH) -> "Searched":
         """Return what is below roots; a folder below several of them is searched once."""
         return cls(tuple(roots_below(root, depth) for root in roots), options)
 
@@ -102,7 +101,7 @@ def _with(found: FoundId, places: Sequence[tuple[str, Place]], source: str | Non
 class _Folder:
     """A folder with its index."""
 
-    def __init__(self, url: str, index: FolderIndex, options: RunOptions) -> None:
+    def __init__(self, url: str, index: FolderIndex, options: IndexOptions) -> None:
         self.url, self.index, self.options = url, index, options
 
     def places(self, id: str) -> list[tuple[str, Place]]:

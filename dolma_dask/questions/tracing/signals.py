@@ -11,7 +11,7 @@ from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine.fold import fold, readable_rows, shards_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.exact_numbers import floats
-from dolma_dask.options.groups import RunOptions
+from dolma_dask.options.groups import PlaceOptions
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.entry_points import EntryPoints
 from dolma_dask.reading.one_row import aligned_row
@@ -70,7 +70,7 @@ class CountRanks(Struct, frozen=True):
 
 
 def signals_of(
-    dataset: Dataset, shard: Shard, row: int, points: EntryPoints, options: RunOptions, *, exact: bool
+    dataset: Dataset, shard: Shard, row: int, points: EntryPoints, options: PlaceOptions, *, exact: bool
 ) -> list[SignalPlace]:
     """Return the signals of a document.
 
@@ -93,7 +93,7 @@ def _table(dataset: Dataset) -> QuantileTable:
         return {}
 
 
-def _ranks(columns: Columns, values: dict[str, float], options: RunOptions) -> dict[str, SignalPlace]:
+def _ranks(columns: Columns, values: dict[str, float], options: PlaceOptions) -> dict[str, SignalPlace]:
     """Return signals with their ranks, counted over all documents."""
     if not values:
         return {}

@@ -21,8 +21,8 @@ from dolma_dask.options.base import ABOVE_0, OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import (
     DatasetOptions,
-    RunOptions,
-    ShardOptions,
+    PlaceOptions,
+    QuestionOptions,
     WithAttributes,
     check_outside,
     same,
@@ -59,7 +59,7 @@ def _page(to: object) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfOptions(DatasetOptions, ShardOptions):
+class WhatIfOptions(DatasetOptions, QuestionOptions):
     """Options of `what_if`."""
 
     where: Annotated[
@@ -214,7 +214,7 @@ class PreparedQuestion(Struct, frozen=True, dict=True):
 
     def answer(
         self,
-        run: RunOptions,
+        run: PlaceOptions,
         tokens_per_byte: float = texts.TOKENS_PER_BYTE,
         ratio_from: str = texts.ASSUMED,
     ) -> WhatIf:
