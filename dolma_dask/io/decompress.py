@@ -58,7 +58,13 @@ _KINDS = (
 )
 """First bytes of files, as a pattern: long enough that no text is taken for something else."""
 
-_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, zlib.error, OSError, ValueError, lzma.LZMAError)  # type: ignore[assignment]
+INFLATE_ERRORS: tuple[type[Exception], ...] = (
+    igzip_lib.IsalError,
+    zlib.error,
+    OSError,
+    ValueError,
+    lzma.LZMAError,
+)  # type: ignore[assignment]
 """Errors of the decompressors that work member by member."""
 
 _XZ_MEMORY = 1 << 30
@@ -175,7 +181,7 @@ def _inflate_member(stored: StoredFile, feed: _Feed, kind: _Members, piece_bytes
                 raise _truncated(stored, f"{kind.name} member")
         try:
             piece = member.decompress(given, piece_bytes)
-        except _ERRORS as error:
+        except INFLATE_ERRORS as error:
             raise _damaged(stored, kind.name, error) from error
         if piece:
             yield piece

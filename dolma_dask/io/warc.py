@@ -19,7 +19,9 @@ _END = re.compile(rb"\r?\n\r?\n")
 _FOLDED = re.compile(r"\r?\n[ \t]+")
 """A line that goes on with the value of the one before."""
 
-_VERSION = re.compile(rb"WARC/[01]\.\d+[ \t]*\r?\n")
+VERSION_LINE = re.compile(rb"WARC/[01]\.\d+[ \t]*\r?\n")
+"""The line that starts a record."""
+
 _NEXT = re.compile(rb"\n(?=WARC/[01]\.\d+[ \t]*\r?\n)")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.ASCII)
 _OVERLAP = 32
@@ -78,7 +80,7 @@ def _text(data: bytes) -> str:
 
 
 def _read_record(window: "_Window", url: str, max_block_bytes: int) -> WarcRecord:
-    if not _VERSION.match(window.peek(_OVERLAP)):
+    if not VERSION_LINE.match(window.peek(_OVERLAP)):
         return _damaged(window, 1, "a line such as WARC/1.0 where a record begins")
     start, head_bytes = window.offset, window.end_of_head()
     if head_bytes is None:

@@ -6,7 +6,7 @@ kind of source; the rules for fields are in `dolma_dask.sources.mapping`.
 
 from dolma_dask.sources.base import CONVERTER_VERSION
 from dolma_dask.sources.mapping import PRESETS, FieldMapping, preset
-from dolma_dask.sources.plan import RawShard, open_sources, plan_shards
+from dolma_dask.sources.plan import RawShard, open_sources, plan_shards, with_parts
 
 __all__ = [
     "CONVERTER_VERSION",
@@ -16,4 +16,5 @@ __all__ = [
     "open_sources",
     "plan_shards",
     "preset",
+    "with_parts",
 ]

@@ -53,6 +53,13 @@ class Source(Protocol):
         ...
 
 
+class Cut(Struct, frozen=True):
+    """A part of a raw file by its stored bytes: the records that begin in it."""
+
+    start: int
+    stop: int
+
+
 class RawFile(Struct, frozen=True):
     """One raw file and how it is read."""
 
@@ -68,6 +75,7 @@ class RawFile(Struct, frozen=True):
     encoding: str | None = None  # of its text; ``auto``: to be found; None: UTF-8
     skip: tuple[str, ...] = ()  # members of an archive that are left out, by name, folder or pattern
     pages: Pages = Pages()  # how text is made of web pages
+    cut: Cut | None = None  # of an archive of the web: the part that is read; None: all
 
 
 class BlockBuilder:

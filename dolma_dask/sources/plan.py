@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
 from dolma_dask.functions.calls import UserFunction
 from dolma_dask.io.files import FileInfo, grouped, join
 from dolma_dask.io.stream import BLOCK_BYTES, MAX_RECORD_BYTES
-from dolma_dask.sources.base import LineConverter, Source
+from dolma_dask.sources.base import Cut, LineConverter, Source
 from dolma_dask.sources.csv import CsvFile
 from dolma_dask.sources.jsonl import JsonLines
 from dolma_dask.sources.mapping import FieldMapping
@@ -31,6 +33,9 @@ TEXT_SHARD_BYTES = 64 << 20
 TEXT_SHARD_FILES = 20_000
 """Text files per shard at most: each costs an open."""
 
+WARC_PART_BYTES = 256 << 20
+"""Stored bytes of an archive of the web that make a shard: some minutes of work. Crawlers write a gzip member for each record, at which a file can be cut."""
+
 _SOURCES: dict[Kind, Callable[..., Source]] = {
     "csv": CsvFile,
     "jsonl": JsonLines,
@@ -47,10 +52,13 @@ class RawShard(Struct, frozen=True):
 
     path: str  # where the documents go, relative to ``documents/``
     files: tuple[FileInfo, ...]  # in row order, with paths relative to the raw folder
+    cut: Cut | None = None  # the part of its only file; None: all of them
 
     @property
     def bytes(self) -> int:
-        """Stored bytes of all files."""
+        """Stored bytes that it is made of."""
+        if self.cut is not None:
+            return self.cut.stop - self.cut.start
         return sum(file.bytes for file in self.files)
 
 
@@ -66,6 +74,24 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
     shards.sort(key=lambda shard: shard.path.encode())
     _check_distinct(shards)
     return shards
+
+
+def with_parts(shards: Sequence[RawShard]) -> list[RawShard]:
+    """Return shards of which those of large archives of the web are cut into ``<path>-<part>-of-<parts>``, so that several workers read one."""
+    return [part for shard in shards for part in _parts(shard)]
+
+
+def _parts(shard: RawShard) -> list[RawShard]:
+    (first, *_), stem = shard.files, layout.stem_of(shard.path)
+    count = -(-first.bytes // WARC_PART_BYTES)
+    name = split_suffix(first.path)
+    if count < 2 or (name.kind, name.compression) != ("warc", "gzip"):
+        return [shard]
+    ends = [*range(0, first.bytes, WARC_PART_BYTES), first.bytes]
+    return [
+        replace(shard, path=f"{stem}-{part:05d}-of-{count:05d}.jsonl.gz", cut=Cut(start, stop))
+        for part, (start, stop) in enumerate(pairwise(ends))
+    ]
 
 
 def combined(shards: Sequence[RawShard], group_of: Callable[[str], str], most_bytes: int) -> list[RawShard]:
@@ -116,10 +142,12 @@ def open_sources(
     encoding: str | None = None,
     skip: tuple[str, ...] = (),
     pages: Pages = Pages(),  # noqa: B008 - it cannot change
+    cut: Cut | None = None,
 ) -> Iterator[Source]:
     """Yield the sources of files below the raw folder `root`, in their order; nothing is read yet. Ids are made from the files' paths.
 
-    `lines` makes other rows than documents of JSON lines; with a `function` each row holds all documents of a record (`dolma_dask.sources.functions`).
+    `lines` makes other rows than documents of JSON lines; with a `function` each row holds all documents of a record (`dolma_dask.sources.functions`);
+    `cut` is the part of the only file that is read.
     Raises `UsageError`: a suffix is not known.
     """
     for group in read_together(files):
@@ -129,5 +157,5 @@ def open_sources(
         if kind in SINGLE:
             yield TextFiles(urls, paths, mapping, BLOCK_BYTES, max_record_bytes, function, encoding, pages)
         else:
-            more = (lines, function, encoding, skip, pages)
+            more = (lines, function, encoding, skip, pages, cut)
             yield _SOURCES[kind](urls[0], paths[0], mapping, BLOCK_BYTES, max_record_bytes, *more)

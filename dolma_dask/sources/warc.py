@@ -22,10 +22,11 @@ from msgspec import Struct
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.http_messages import PayloadError, payload_of, split_response
 from dolma_dask.formats.json.exact import LineError
+from dolma_dask.io.gzip_members import find_member
 from dolma_dask.io.records import Block, InputRecord
-from dolma_dask.io.stream import Compression, StoredFile, compression_of, read_pieces
-from dolma_dask.io.warc import WarcRecord, parse_head, read_records
-from dolma_dask.sources.base import BlockBuilder, RawFile, finish
+from dolma_dask.io.stream import Compression, Member, Section, StoredFile, compression_of, read_pieces
+from dolma_dask.io.warc import VERSION_LINE, WarcRecord, parse_head, read_records
+from dolma_dask.sources.base import BlockBuilder, Cut, RawFile, finish
 from dolma_dask.sources.documents import Record
 from dolma_dask.sources.encoding import decode_page
 from dolma_dask.sources.functions import converter_of
@@ -54,9 +55,30 @@ class WarcArchive(RawFile, frozen=True):
 
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
-        with closing(StoredFile(self.url)) as stored:
+        section = None if self.cut is None else _section(self.url, self.cut)
+        with closing(StoredFile(self.url, section)) as stored:
             yield from read_warc(self, stored, compression_of(self.url.lower()))
-            finish(stored, self.path, inputs)
+            if section is None:
+                finish(stored, self.path, inputs)
+                return
+            stored.check_unchanged()
+            if inputs is not None:  # nobody has read all of it
+                inputs.append(InputRecord(self.path, stored.info.bytes, stored.info.stamp, ""))
+
+
+def _section(url: str, cut: Cut) -> Section:
+    """Return the members of a part, which follow each other from part to part: both neighbours look for the end of the one in the same way.
+
+    Where they are misled (by an archive within an archive), the first of them ends inside of a member and is refused.
+    """
+    start, stop = (find_member(url, at, VERSION_LINE) if at else 0 for at in (cut.start, cut.stop))
+    return Section(Member(start), stop)
+
+
+def _at_beginning(url: str, most: int) -> WarcRecord | None:
+    """Return the first record of a file, which tells of all."""
+    with closing(StoredFile(url)) as stored:
+        return next(read_records(partial(_pieces, stored, "gzip"), url, most), None)
 
 
 def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
@@ -71,8 +93,9 @@ def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None)
         )
     converter = converter_of(raw.function, raw.mapping, raw.path, raw.url)
     builder = BlockBuilder(stored.section.start.row, converter.schema)
-    documents = _Documents(raw)
-    most = raw.max_record_bytes
+    documents, most = _Documents(raw, stored.section.start.offset), raw.max_record_bytes
+    if stored.section.start.offset and (first := _at_beginning(stored.url, most)) is not None:
+        documents.told(first)
     for record in read_records(partial(_pieces, stored, compression), stored.url, most):
         try:
             fetched = documents.fetched(record)
@@ -117,11 +140,17 @@ class _Fetched(Struct, frozen=True):
 class _Documents:
     """Makes documents of the records of one file."""
 
-    def __init__(self, raw: RawFile) -> None:
+    def __init__(self, raw: RawFile, start: int) -> None:
         self._raw = raw
+        self._start = start  # stored byte from which offsets are counted
         self._name = posixpath.basename(raw.path)
         self._date = ""  # of the file, as its record ``warcinfo`` says
         self._seen: Counter[int] = Counter()  # ids
+
+    def told(self, record: WarcRecord) -> None:
+        """Keep what a record ``warcinfo`` says of the file."""
+        if record.type == "warcinfo":
+            self._name, self._date = record.head.get("warc-filename") or self._name, record.date
 
     def fetched(self, record: WarcRecord) -> _Fetched:
         """Return what a record holds, if that may be a document.
@@ -130,8 +159,7 @@ class _Documents:
         """
         if record.damage:
             raise LineError("damaged_record", record.damage)
-        if record.type == "warcinfo":
-            self._name, self._date = record.head.get("warc-filename") or self._name, record.date
+        self.told(record)
         if record.type not in ("response", "resource", "conversion"):
             raise _NoDocument(record.type if record.type in _TYPES else "other types of records")
         if not record.size:
@@ -178,13 +206,14 @@ class _Documents:
             "warc_filename": self._name,
             "content_type": fetched.type,
             "uncompressed_offset": record.offset,
+            "part_offset": self._start,
             "warc_record_id": head.get("warc-record-id", "").strip("<>"),
             "warc_refers_to": head.get("warc-refers-to", "").strip("<>"),
             "warc_languages": head.get("warc-identified-content-language", ""),
         }
 
     def _id(self, record: WarcRecord, fetched: _Fetched) -> str:
-        """Return the digest of the payload; behind it a number, if that is not the first of the file."""
+        """Return the digest of the payload; behind it a number, if that is not the first of the file or part."""
         names = ("warc-payload-digest", *(() if record.type == "response" else ("warc-block-digest",)))
         digests = (record.head.get(name, "").rpartition(":")[2].strip().lower() for name in names)
         digest = next(filter(None, digests), "") or _digest(fetched.body)

@@ -86,6 +86,8 @@ class RawDocuments(Struct, frozen=True):
             params["text_files"] = 2  # before, the fields of records were looked for in them
         if any(split_suffix(path).kind == "html" for path in paths):
             params["web_pages"] = 2  # before, they were not in all encodings as browsers mean them
+        if self.shard.cut is not None:
+            params["cut"] = (self.shard.cut.start, self.shard.cut.stop)
         if self.conversion.skip and any(path.lower().endswith(".tar") for path in paths):
             params["skip"] = self.conversion.skip
         return params
@@ -139,6 +141,7 @@ class RawDocuments(Struct, frozen=True):
             encoding=how.encoding,
             skip=how.skip,
             pages=how.pages,
+            cut=self.shard.cut,
         )
         for source in sources:
             yield from source.read(inputs)

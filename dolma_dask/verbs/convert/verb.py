@@ -32,7 +32,7 @@ from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, sam
 from dolma_dask.options.records import RecordOptions, skipped_notes
 from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.results.summary import Summary
-from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset
+from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset, with_parts
 from dolma_dask.sources.encoding import known_encoding
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw, sorted_out, unread
@@ -424,7 +424,8 @@ def _shards(raw_files: Sequence[FileInfo], folder: str, options: ConvertOptions)
     """Return the shards that raw files become."""
     planned = plan_shards(raw_files)
     if options.combine is None:
-        return _outputs(planned, options.shard_bytes, options.format, folder)
+        whole = planned if options.shard_bytes else with_parts(planned)
+        return _outputs(whole, options.shard_bytes, options.format, folder)
     group = partial(group_of, options.mapping, options.combine)
     together = combined(planned, group, options.shard_bytes or COMBINED_BYTES)
     return _outputs(together, None, options.format, folder)

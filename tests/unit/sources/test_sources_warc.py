@@ -466,3 +466,59 @@ def test_urls() -> None:
         assert normalized_url(given) == expected
     for none in ("dns:a.org", "", "a", "http://", "http://[::1/x", "http://a:b/"):
         assert normalized_url(none) == ""
+
+
+# ------------------------------------------------------------------------------------------------ parts of a large file
+
+WORDS = [f"page number {number} " + "word " * (7 * number % 40) for number in range(40)]
+
+
+def in_parts(folder: Path, data: bytes, size: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the documents of an archive that is cut after so many stored bytes, part by part."""
+    monkeypatch.setattr("dolma_dask.sources.plan.WARC_PART_BYTES", size)
+    documents = converted(folder, data)
+    paths = sorted((folder / "v0/documents").glob("*.gz"))
+    count = -(-len(data) // size)
+    assert [path.name for path in paths] == [f"a-{n:05d}-of-{count:05d}.jsonl.gz" for n in range(count)]
+    return documents
+
+
+@pytest.mark.parametrize("size", [97, 500, 1777])
+def test_parts_hold_what_the_file_holds(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a file is cut, each document is in one part, and its offset counts from a member that stands at the stored byte it names."""
+    data = warc_file([response(page(words), f"http://a.org/{n}") for n, words in enumerate(WORDS)])
+    whole = converted(tmp_path / "whole", data)
+    parts = in_parts(tmp_path / "parts", data, size, monkeypatch)
+    assert (
+        [one["text"] for one in parts] == [one["text"] for one in whole] == [words.strip() for words in WORDS]
+    )
+    for part, one in zip(parts, whole, strict=True):
+        start, offset = part["metadata"].pop("part_offset", 0), part["metadata"].pop("uncompressed_offset")
+        assert one["text"].encode() in gzip.decompress(data[start:])[offset : offset + 600]
+        del one["metadata"]["uncompressed_offset"]
+        assert part == one  # its date and file name too, which the first record says
+
+
+def test_parts_of_one_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is one member is in its first part."""
+    plain = gzip.decompress(warc_file([response(page(words)) for words in WORDS]))
+    documents = in_parts(tmp_path, gzip.compress(plain, mtime=0), 300, monkeypatch)
+    assert [one["text"] for one in documents] == [words.strip() for words in WORDS]
+
+
+def test_parts_that_an_archive_within_the_archive_misleads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What looks like a member but lies within one makes the part before fail: no document is lost in silence."""
+    inner = warc_file([response(page(words)) for words in WORDS])
+    outer = [response(page("before")), response(inner, head="Content-Type: application/octet-stream")]
+    data = b"".join(gzip.compress(record, 0, mtime=0) for record in outer)
+    with pytest.raises(StageError, match=r"ends at stored byte .* inside a gzip member"):
+        in_parts(tmp_path, data, len(data) // 2, monkeypatch)
+
+
+def test_parts_beside_the_file_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --shard-bytes files stay whole."""
+    data = warc_file([response(page(words)) for words in WORDS])
+    monkeypatch.setattr("dolma_dask.sources.plan.WARC_PART_BYTES", 500)
+    assert len(converted(tmp_path, data, shard_bytes=1_000_000)) == len(WORDS)
