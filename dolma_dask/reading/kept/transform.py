@@ -1,7 +1,7 @@
 """The transform between the reader and the sinks: a `where` rule, filters, a sample, replaced spans, spliced lines; and all that is counted.
 
 What is not requested costs nothing: kept lines stay views of the block that was read. Documents and attributes go through memory once, a block
-of 2 MB at a time.
+of 4 MB at a time.
 """
 
 from collections import Counter
