@@ -47,7 +47,9 @@ class DocumentRows(Struct, frozen=True, dict=True):
     block: pa.RecordBatch  # (m,) the columns that outputs take, but the lines
     # (n,) rows in the shard or raw file; empty where nobody needs them
     numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
-    block_lines: pa.LargeBinaryArray | None = None  # (m,) with their final newlines; None: no output takes them
+    block_lines: pa.LargeBinaryArray | None = (
+        None  # (m,) with their final newlines; None: no output takes them
+    )
     dropped: DroppedRows | None = None  # the other rows of the block; None: no output takes them
     taken: Bools | None = None  # (m,) which rows of the block these are; None: all
 
