@@ -61,8 +61,9 @@ class DocumentRows(Struct, frozen=True, dict=True):
     @cached_property
     def lines(self) -> pa.LargeBinaryArray | None:
         """The lines (n,)."""
-        are_all = self.taken is None or self.block_lines is None
-        return self.block_lines if are_all else self.block_lines.filter(pa.array(self.taken))
+        if self.taken is None or self.block_lines is None:
+            return self.block_lines
+        return self.block_lines.filter(pa.array(self.taken))
 
 
 class ShardFacts(Struct):

@@ -77,7 +77,8 @@ class World:
     def record(self, file: FileRecord, verb: str = "tag", finished: float = 1.0, **info: Any) -> None:
         """Journal that `file` was made from the documents as they are now."""
         digests, rows = DocumentDigests(), 0
-        for block in DocumentFile(files.join(self.root, f"documents/{self.shard}")):
+        file_read = DocumentFile(files.join(self.root, f"documents/{self.shard}"))
+        for block in file_read:
             digests.update(block.batch)
             rows += block.num_rows
         writer = Journal(self.root, verb).start({}, ["attributes/"], "")
@@ -86,6 +87,7 @@ class World:
                 unit=file.path,
                 shard=self.shard,
                 key="k",
+                inputs=(file_read.stored.record(f"documents/{self.shard}"),),
                 files=(file,),
                 rows=rows,
                 ids_digest=digests.ids,
