@@ -31,6 +31,7 @@ TOKENS = "tokens"
 # CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1.
 # sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # transform 1.9 times mix beside it, with a function that does little; all that it adds is under the lock.
+# mix and dedupe: what blocks of 4 MiB and views of kept rows left of the figures of then.
 # Only ratios matter: a slower machine also starts processes more slowly.
 COSTS = {
     "download": Cost(0.004, 0.3, waits=True),

@@ -81,9 +81,7 @@ class AlignedShard(Struct, frozen=True):
     default_source: str | None = None  # of documents that lack the field
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
-    undigested: bool = (
-        False  # nobody asks for digests: of what is read anyway, they are made where a proof needs them
-    )
+    undigested: bool = False  # nobody asks for digests: they are made where a proof needs them
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes

@@ -42,14 +42,13 @@ class DroppedRows(Struct, frozen=True):
 
 
 class DocumentRows(Struct, frozen=True, dict=True):
-    """Some documents of a shard, as they are to be written: all of a block, or those that are taken of it, which stay where they are until they are asked for."""
+    """Some documents of a shard, as they are to be written: all of a block, or those that are taken of it, which are not copied before somebody asks."""
 
     block: pa.RecordBatch  # (m,) the columns that outputs take, but the lines
     # (n,) rows in the shard or raw file; empty where nobody needs them
     numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
-    block_lines: pa.LargeBinaryArray | None = (
-        None  # (m,) with their final newlines; None: no output takes them
-    )
+    # (m,) with their final newlines; None: no output takes them
+    block_lines: pa.LargeBinaryArray | None = None
     dropped: DroppedRows | None = None  # the other rows of the block; None: no output takes them
     taken: Bools | None = None  # (m,) which rows of the block these are; None: all
 
