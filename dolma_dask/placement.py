@@ -31,6 +31,7 @@ TOKENS = "tokens"
 # CPU: one process, less its start-up. Locked: what the speed of two threads past their start leaves, 2 / speed - 1.
 # sign and signals: 1.4 and 2 times the CPU of tag beside them, attach 0.4 (of documents and tables); shares under the lock are taken from tag and convert.
 # transform 1.9 times mix beside it, with a function that does little; all that it adds is under the lock.
+# mix and dedupe: what blocks of 4 MiB and views of kept rows left of the figures of then.
 # Only ratios matter: a slower machine also starts processes more slowly.
 COSTS = {
     "download": Cost(0.004, 0.3, waits=True),
@@ -39,11 +40,11 @@ COSTS = {
     "sign": Cost(0.030, 0.2),
     "signals": Cost(0.042, 0.2),
     "attach": Cost(0.009, 0.3),
-    "mix": Cost(0.018, 0.3),
+    "mix": Cost(0.014, 0.3),
     "mix-sort": Cost(0.019, 0.15),  # per MB of the pieces that it reads; of 235 MB of text
     "quantiles-select": Cost(0.004, 0.1),  # per MB of values: 0.002 without groups, 0.005 with 40
     "transform": Cost(0.034, 0.6),
-    "dedupe": Cost(0.010, 0.45),
+    "dedupe": Cost(0.008, 0.45),
     TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
     # By the fast engine: two threads of it take a third more CPU and no less time, and each process opens the tokenizer and fills the engine's cache of words anew.
     # Of `hdf5`, 220 MB in 11 files; seconds of wall, since a process inflates the next texts in a thread meanwhile.
@@ -67,6 +68,9 @@ PROCESSES_START = 0.6
 
 NEAR = 1.1
 """Estimated ends up to this factor after the first are as good; the placement with the least CPU among them is taken."""
+
+NEAR_SECONDS = 0.2
+"""So are ends up to so many seconds after it, which nobody sees: threads that save them take as many CPU-seconds more."""
 
 Name = Literal["synchronous", "threads", "processes"]
 
@@ -130,4 +134,5 @@ def choose(
             start + count * cost.start + cost.factor * total,
         )
     soonest = min(wall for wall, _ in ends.values())
-    return min((name for name in ends if ends[name][0] <= NEAR * soonest), key=lambda name: ends[name][1])
+    latest = max(NEAR * soonest, soonest + NEAR_SECONDS)
+    return min((name for name in ends if ends[name][0] <= latest), key=lambda name: ends[name][1])

@@ -53,7 +53,7 @@ class DocumentStage(Map[DocumentRows]):
         """Yield the documents; the facts have the digests of these at the end."""
         digests = DocumentDigests()
         for rows in self.documents(source, columns, quarantine, facts):
-            digests.update(rows.batch)
+            digests.update(rows.block, rows.taken)
             yield rows
         facts.ids_digest, facts.content_digest = digests.ids, digests.content
 

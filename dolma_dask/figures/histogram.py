@@ -10,6 +10,7 @@ Cost: at most 48 KB per histogram (12 bytes per used bin); about 50 million valu
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.int32]
+Key = TypeVar("Key", np.int32, np.int64)
 
 
 def ordered(values: Floats) -> Ints:
@@ -47,11 +49,19 @@ def boundary(keys: Keys, shift: int) -> Floats:
     return np.clip(signed, -LARGEST, LARGEST)
 
 
-def _sum_by_key(keys: Keys, counts: Ints) -> tuple[Keys, Ints]:
-    used, inverse = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(used), np.int64)
-    np.add.at(sums, inverse, counts)
-    return used, sums
+def sum_by_key(keys: npt.NDArray[Key], counts: Ints | None = None) -> tuple[npt.NDArray[Key], Ints]:
+    """Return the keys (n,) that there are, ascending, and the sums of their counts; each counts once without."""
+    if counts is None:
+        keys = np.sort(keys)
+    else:
+        order = np.argsort(keys, kind="stable")  # quick for what is sorted, or two of that one after another
+        keys, counts = keys[order], counts[order]
+    is_first = np.ones(len(keys), np.bool_)
+    is_first[1:] = keys[1:] != keys[:-1]
+    first = np.flatnonzero(is_first)
+    if counts is None:
+        return keys[first], np.diff(first, append=len(keys))
+    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
 
 
 class Histogram(Struct, frozen=True, eq=False):
@@ -94,16 +104,16 @@ class Histogram(Struct, frozen=True, eq=False):
         if not len(finite):
             return cls()
         own = (ordered(finite) >> FINEST_SHIFT).astype(np.int32)
-        keys, counts = np.unique(own, return_counts=True) if times is None else _sum_by_key(own, times)
+        keys, counts = sum_by_key(own, times)
         whole = bool((finite == np.floor(finite)).all())
         low, high = float(finite.min()) + 0.0, float(finite.max()) + 0.0
-        return cls(keys, counts.astype(np.int64), FINEST_SHIFT, 0, 0, low, high, whole)._fitted()
+        return cls(keys, counts, FINEST_SHIFT, 0, 0, low, high, whole)._fitted()
 
     def __add__(self, other: "Histogram") -> "Histogram":
         """Return the histogram of both sets of values; neither operand changes."""
         shift = max(self.shift, other.shift)
         mine, theirs = self.at_shift(shift), other.at_shift(shift)
-        keys, counts = _sum_by_key(
+        keys, counts = sum_by_key(
             np.concatenate((mine.keys, theirs.keys)), np.concatenate((mine.counts, theirs.counts))
         )
         lows = [x for x in (self.min, other.min) if x is not None]
@@ -123,7 +133,7 @@ class Histogram(Struct, frozen=True, eq=False):
         """Return the same histogram with coarser bins."""
         if shift == self.shift:
             return self
-        keys, counts = _sum_by_key(self.keys >> (shift - self.shift), self.counts)
+        keys, counts = sum_by_key(self.keys >> (shift - self.shift), self.counts)
         return replace(self, keys=keys, counts=counts, shift=shift)
 
     def _fitted(self) -> "Histogram":

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from dolma_dask.figures.histogram import Floats, Ints
+from dolma_dask.figures.histogram import Floats, Ints, sum_by_key
 
 STEPS = 100_000
 """Bins of a power of two."""
@@ -31,20 +31,11 @@ class ToolkitBins(Struct, frozen=True, eq=False):
         """Count finite values (n,), each once or as often as told."""
         mantissas, powers = np.frexp(values)
         steps = np.floor(mantissas * STEPS).astype(np.int64)
-        codes = powers.astype(np.int64) * _SPAN + steps + _SPAN // 2
-        return cls._summed(codes, np.ones(codes.size, np.int64) if counts is None else counts)
-
-    @classmethod
-    def _summed(cls, codes: Ints, counts: Ints) -> Self:
-        used, places = np.unique(codes, return_inverse=True)
-        sums = np.zeros(used.size, np.int64)
-        np.add.at(sums, places, counts)
-        return cls(used, sums)
+        return cls(*sum_by_key(powers.astype(np.int64) * _SPAN + steps + _SPAN // 2, counts))
 
     def __add__(self, other: Self) -> Self:
-        return self._summed(
-            np.concatenate([self.codes, other.codes]), np.concatenate([self.counts, other.counts])
-        )
+        codes, counts = ((self.codes, other.codes), (self.counts, other.counts))
+        return type(self)(*sum_by_key(np.concatenate(codes), np.concatenate(counts)))
 
     def summarized(self, bins: int) -> tuple[Floats, Ints]:
         """Return edges (m + 1,) and counts (m,): the fine bins if there are no more than `bins`, else so many of equal width, by the lower edges of these."""

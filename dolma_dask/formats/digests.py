@@ -15,8 +15,8 @@ import xxhash
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.text.bits import address_of, memcpy, put_half
-from dolma_dask.text.columns import string_parts, validity
-from dolma_dask.text.kernels import Bytes, Counts, Words, kernel
+from dolma_dask.text.columns import for_kernel, string_parts, validity
+from dolma_dask.text.kernels import Bools, Bytes, Counts, Words, kernel
 from dolma_dask.text.xxh3 import hash_strings
 
 NULL_SIZE = 0xFFFFFFFF
@@ -39,21 +39,23 @@ class DocumentDigests:
     def __init__(self) -> None:
         self._ids, self._content = xxhash.xxh3_128(), xxhash.xxh3_128()
 
-    def update(self, batch: pa.RecordBatch) -> None:
-        """Add the next rows to the digests whose columns they have."""
+    def update(self, batch: pa.RecordBatch, taken: Bools | None = None) -> None:
+        """Add the next rows, or those of them that are taken, to the digests whose columns they have."""
         names = batch.schema.names
         if "id" in names and "source" in names:
             identity = batch.column("source"), batch.column("id")
-            self._ids.update(interleaved(*identity)[0].data)
+            self._ids.update(interleaved(*identity, taken=taken)[0].data)
             if "text" in names:
-                self._add_texts(identity, batch.column("text"))
+                self._add_texts(identity, batch.column("text"), taken)
 
-    def _add_texts(self, identity: tuple[pa.Array, pa.Array], texts: pa.Array) -> None:
+    def _add_texts(self, identity: tuple[pa.Array, pa.Array], texts: pa.Array, taken: Bools | None) -> None:
         if texts.nbytes < _LONG_BYTES:
-            self._content.update(interleaved(*identity, texts)[0].data)
+            self._content.update(interleaved(*identity, texts, taken=taken)[0].data)
             return
         offsets, data = string_parts(texts)
-        for row, size in enumerate(_value_sizes(texts, offsets).tolist()):  # long texts are not copied
+        sizes = _value_sizes(texts, offsets)
+        for row in range(len(texts)) if taken is None else np.flatnonzero(taken).tolist():
+            size = int(sizes[row])  # long texts are not copied
             self._content.update(interleaved(*(column.slice(row, 1) for column in identity))[0].data)
             self._content.update(size.to_bytes(HEADER, "little"))
             if size != NULL_SIZE:
@@ -70,8 +72,8 @@ class DocumentDigests:
         return str(self._content.hexdigest())
 
 
-def interleaved(*columns: pa.LargeStringArray) -> tuple[Bytes, Counts]:
-    """Return the lengths and bytes of all values, row by row, and the offsets (n + 1,) that cut them into rows.
+def interleaved(*columns: pa.LargeStringArray, taken: Bools | None = None) -> tuple[Bytes, Counts]:
+    """Return the lengths and bytes of all values, row by row, and the offsets (n + 1,) that cut them into rows; of the rows that are taken.
 
     The lengths are uint32, little endian; null has `NULL_SIZE` and no bytes. Raises `SchemaError`: the columns differ in length, or there are none.
     Raises `DataError`: a value has 4 GiB or more.
@@ -80,13 +82,16 @@ def interleaved(*columns: pa.LargeStringArray) -> tuple[Bytes, Counts]:
     if len(rows) != 1:
         raise SchemaError(f"columns of {sorted(rows)} rows cannot be hashed together; expected equal lengths")
     parts = [string_parts(column) for column in columns]
+    starts = [offsets[:-1] for offsets, _ in parts]
     sizes = [_value_sizes(column, offsets) for column, (offsets, _) in zip(columns, parts, strict=True)]
+    if taken is not None:
+        starts, sizes = [start[taken] for start in starts], [size[taken] for size in sizes]
     written = sum(np.where(size == NULL_SIZE, 0, size) + HEADER for size in sizes)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(written)])
     joined = np.empty(int(ends[-1]), np.uint8)
     positions = ends[:-1].copy()  # where the next column of each row goes
-    for (offsets, data), size in zip(parts, sizes, strict=True):
-        _put_values(offsets, size, data, joined, positions)
+    for start, size, (_, data) in zip(starts, sizes, parts, strict=True):
+        _put_values(for_kernel(start), size, data, joined, positions)
     return joined, ends
 
 

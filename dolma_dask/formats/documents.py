@@ -84,9 +84,10 @@ def with_text_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(position, pa.field("id", texts.type), texts)
 
 
-def text_bytes(text: pa.LargeStringArray) -> int:
-    """Return the UTF-8 bytes of a text column."""
-    return int(pc.sum(pc.binary_length(text)).as_py() or 0)
+def text_bytes(text: pa.LargeStringArray, taken: Bools | None = None) -> int:
+    """Return the UTF-8 bytes of a text column, or of the rows that are taken."""
+    sizes = pc.binary_length(text)
+    return int(pc.sum(sizes if taken is None else sizes.filter(pa.array(taken))).as_py() or 0)
 
 
 EXTRA = "extra"

@@ -1,7 +1,7 @@
 """Read a document file into blocks of columns, strict and streaming.
 
 Lines: the newline scan defines rows. Only the requested columns are made; ``raw`` is a view of the block. Lines are checked in full
-(strict JSON, valid UTF-8, required strings); an invalid line comes as `BadRecord` beside its null row. Memory: a few blocks of 2 MB,
+(strict JSON, valid UTF-8, required strings); an invalid line comes as `BadRecord` beside its null row. Memory: a few blocks of 4 MB,
 whatever the file.
 
 Tables: which columns they have stands in `dolma_dask.formats.documents`. Strings are checked for UTF-8, which Parquet does not do.

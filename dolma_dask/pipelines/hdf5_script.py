@@ -34,7 +34,7 @@ class IdleOptions(Options):
     auth_token: Annotated[str | None, Opt("take the variable HF_TOKEN, or hf auth login")] = None
     dataset_processor: Annotated[str | None, Opt("the mode says how texts are processed")] = None
     max_chunk_size: Annotated[
-        int | None, Opt("documents are read in blocks of 2 MiB, and rows do not depend on them")
+        int | None, Opt("documents are read in blocks of 4 MiB, and rows do not depend on them")
     ] = None
 
 

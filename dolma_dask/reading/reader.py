@@ -81,6 +81,7 @@ class AlignedShard(Struct, frozen=True):
     default_source: str | None = None  # of documents that lack the field
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
+    undigested: bool = False  # nobody asks for digests: they are made where a proof needs them
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
@@ -170,7 +171,7 @@ class AlignedReader(Struct):
                     self.quarantine.admit(block)
                 yield block
         except AlignmentError as error:
-            if not self.work.digests:
+            if not (self.work.digests or self.work.undigested):
                 self._raise_if_unreadable(error)
             raise
         except (CorruptFileError, BadRecordError, SchemaError) as error:
@@ -189,13 +190,16 @@ class AlignedReader(Struct):
     def _all_rows(self) -> Iterator[Block]:
         work = self.work
         settled = [] if work.digests else [source for source in work.sources if self._is_settled(source)]
+        unsettled = [source for source in work.sources if source not in settled]
         try:
             yield from self._side_by_side(
-                self._columns([source for source in work.sources if source not in settled])
+                self._columns(unsettled), are_digested=bool(unsettled) or not work.undigested
             )
         except AlignmentError:
             self._compare(settled)  # by rows: the error may not be about the first difference
             raise
+        if work.undigested:
+            self._compare([source for source in settled if not self._was_made_from_these(source)])
 
     def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:
         """Return the document columns to read: those requested, and those that a proof needs."""
@@ -213,6 +217,11 @@ class AlignedReader(Struct):
     def _is_settled(self, source: AttributeSource) -> bool:
         """Tell whether the journal knows the attribute file to be made from the document file as it is now."""
         return self.work.default_source is None and _is_made_from(source.proof, self.work.url)
+
+    def _was_made_from_these(self, source: AttributeSource) -> bool:
+        """Tell whether an attribute file was made from the very bytes that have been read."""
+        known = source.proof.documents if source.proof else None
+        return known is not None and known.checksum == self.state.inputs[0].checksum
 
     def _compare(self, sources: Sequence[AttributeSource]) -> None:
         """Compare attribute files with the ids and texts of the documents."""
@@ -243,7 +252,7 @@ class AlignedReader(Struct):
         if self.state.rows != part.rows:
             raise self._changed(part, f"has {self.state.rows} rows")
 
-    def _side_by_side(self, columns: Sequence[str]) -> Iterator[Block]:
+    def _side_by_side(self, columns: Sequence[str], *, are_digested: bool = True) -> Iterator[Block]:
         """Yield the rows of all files; without columns, those of the attribute files alone."""
         part, state = self.work.range, self.state
         digests = DocumentDigests()
@@ -254,7 +263,7 @@ class AlignedReader(Struct):
             followers = [self._follower(source, stack) for source in self.work.sources]
             for block, taken in self._blocks(documents, followers):
                 state.rows += block.num_rows
-                if part is None and documents is not None:
+                if part is None and documents is not None and are_digested:
                     digests.update(block.batch)
                 self.first_unreadable = _first_unreadable(block)
                 yield self._joined(block, taken)
@@ -265,8 +274,9 @@ class AlignedReader(Struct):
                     item.name for item in self.work.sources if not (item.proof and item.proof.ids_digest)
                 )
                 return
-            state.ids_digest = digests.ids if {"id", "source"} <= set(columns) else ""
-            state.content_digest = digests.content if set(_DIGESTED) <= set(columns) else ""
+            digested = set(columns) if are_digested else set()
+            state.ids_digest = digests.ids if {*IDENTITY} <= digested else ""
+            state.content_digest = digests.content if {*_DIGESTED} <= digested else ""
             proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
         path = layout.document_path(self.work.shard.path)
         read = self._known_input() if documents is None else documents.stored.record(path)

@@ -2,7 +2,7 @@
 
 For each group, such as a source, there are documents and bytes of text: of all, of those that no condition drops, of those that each drops, and of
 those that it drops alone. All are sums over documents, so that counts of blocks and shards add up in any order. The sets of conditions that drop
-a document are not kept: forty thresholds drop nearly every document by a set of its own. Cost: 0.1 to 0.4 ms for each block of 2 MB.
+a document are not kept: forty thresholds drop nearly every document by a set of its own. Cost: 0.1 to 0.4 ms for each block of 4 MB.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,6 +14,7 @@ from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.base import TableFile
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
+from dolma_dask.text.kernels import Bools
 
 ROW_GROUP_BYTES = 64_000_000
 """Bytes of JSON per row group, about; cut at a record, so that it does not depend on batches."""
@@ -41,9 +42,9 @@ class ParquetWriter(TableFile):
         self._end_chunk()
         self._end_group()
 
-    def write(self, rows: pa.LargeBinaryArray) -> None:
-        """Append rows, each a complete JSON line; no nulls."""
-        for line in rows.to_pylist():
+    def write(self, rows: pa.LargeBinaryArray, taken: Bools | None = None) -> None:
+        """Append rows, each a complete JSON line, or those of them that are taken; no nulls."""
+        for line in (rows if taken is None else rows.filter(pa.array(taken))).to_pylist():
             self._lines.append(line)
             self._line_bytes += len(line)
             if self._line_bytes >= CHUNK_BYTES:
@@ -91,8 +92,8 @@ class DocumentSink(WriterSink[RowWriter]):
 
     def write(self, rows: DocumentRows) -> None:
         """See `dolma_dask.sinks.sink.Sink`."""
-        assert rows.lines is not None
-        self.writer.write(rows.lines)
+        assert rows.block_lines is not None
+        self.writer.write(rows.block_lines, rows.taken)
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""

@@ -10,7 +10,6 @@ import lzma
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from isal import igzip_lib
@@ -19,6 +18,8 @@ from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
 from dolma_dask.io.publish import publish
 from dolma_dask.sinks.base import FileWriter, Publish
+from dolma_dask.text.columns import copy_pieces, for_kernel
+from dolma_dask.text.kernels import Bools, Bytes, Counts
 
 MEMBER_BYTES = 8 << 20
 """Text bytes after which a member ends, at the next end of a record."""
@@ -100,48 +101,58 @@ class JsonlWriter(FileWriter):
         if self._waiting_rows or not self._members:
             self._end_member()
 
-    def write(self, rows: pa.LargeBinaryArray) -> None:
-        """Append rows, each with its final newline; no nulls.
+    def write(self, rows: pa.LargeBinaryArray, taken: Bools | None = None) -> None:
+        """Append rows, each with its final newline, or those of them that are taken; no nulls.
 
         Raises `DataError`: a row is null or lacks its newline: it would be lost, or run into the next.
         """
         if len(rows) == 0:
             return
         _, offsets, data = rows.buffers()
-        ends = np.frombuffer(offsets, np.int64)[rows.offset : rows.offset + len(rows) + 1]
-        self._check_rows(rows, ends)
-        text = np.frombuffer(data, np.uint8)
-        done = 0
-        while done < len(rows):
-            target = ends[done] + self._member_bytes - self._size
-            stop = min(int(np.searchsorted(ends[done + 1 :], target)) + done + 1, len(rows))
-            self._add(text[ends[done] : ends[stop]], stop - done)
-            done = stop
+        cut = np.frombuffer(offsets, np.int64, len(rows) + 1, 8 * rows.offset)
+        starts, sizes = cut[:-1], np.diff(cut)
+        if taken is not None:
+            starts, sizes = starts[taken], sizes[taken]
+        text = np.frombuffer(b"" if data is None else data, np.uint8)
+        self._check_rows(text, starts, sizes)
+        ends = np.cumsum(sizes)
+        done = written = 0
+        while done < len(sizes):
+            target = written + self._member_bytes - self._size
+            stop = min(int(np.searchsorted(ends, target)) + 1, len(sizes))
+            self._add(text, starts[done:stop], sizes[done:stop])
+            done, written = stop, int(ends[stop - 1])
 
-    def _add(self, text: npt.NDArray[np.uint8], rows: int) -> None:
+    def _add(self, text: Bytes, starts: Counts, sizes: Counts) -> None:
         """Append the next rows of a member, and end it when it is full; a long row that makes one alone is not copied."""
-        self._waiting_rows += rows
-        if not self._size and len(text) >= self._member_bytes:
-            self._write_member(text)
+        self._waiting_rows += len(sizes)
+        first, total = int(starts[0]), int(sizes.sum())
+        is_one_piece = int(starts[-1] + sizes[-1]) - first == total
+        if is_one_piece and not self._size and total >= self._member_bytes:
+            self._write_member(text[first : first + total])
             return
-        self._append(text)
+        room = self._room(total)
+        if is_one_piece:
+            room[:] = text[first : first + total]  # without the GIL
+        else:
+            copy_pieces(for_kernel(text), for_kernel(starts), for_kernel(sizes), room)
         if self._size >= self._member_bytes:
             self._end_member()
 
-    def _append(self, text: npt.NDArray[np.uint8]) -> None:
-        """Copy text behind what waits, without the GIL; the room grows up to a member and stays for the next one."""
-        size = self._size + len(text)
-        if size > len(self._waiting):
-            larger = np.empty(max(size, min(4 * len(self._waiting), self._member_bytes * 9 // 8)), np.uint8)
-            larger[: self._size] = self._waiting[: self._size]
+    def _room(self, count: int) -> Bytes:
+        """Return room for bytes behind those that wait; it grows up to a member and stays for the next one."""
+        start, self._size = self._size, self._size + count
+        if self._size > len(self._waiting):
+            larger = np.empty(
+                max(self._size, min(4 * len(self._waiting), self._member_bytes * 9 // 8)), np.uint8
+            )
+            larger[:start] = self._waiting[:start]
             self._waiting = larger
-        self._waiting[self._size : size] = text
-        self._size = size
+        return self._waiting[start : self._size]
 
-    def _check_rows(self, rows: pa.LargeBinaryArray, ends: np.ndarray) -> None:
-        data = np.frombuffer(rows.buffers()[2], np.uint8)
-        is_line = np.diff(ends) > 0
-        is_line[is_line] = data[ends[1:][is_line] - 1] == _NEWLINE
+    def _check_rows(self, text: Bytes, starts: Counts, sizes: Counts) -> None:
+        is_line = sizes > 0
+        is_line[is_line] = text[(starts + sizes)[is_line] - 1] == _NEWLINE
         if not is_line.all():
             row = self._rows + self._waiting_rows + int(is_line.argmin())
             raise DataError(
@@ -157,7 +168,7 @@ class JsonlWriter(FileWriter):
         if len(self._waiting) > 2 * MEMBER_BYTES:  # a long row was in it
             self._waiting = np.empty(_FIRST_ROOM, np.uint8)
 
-    def _write_member(self, text: npt.NDArray[np.uint8]) -> None:
+    def _write_member(self, text: Bytes) -> None:
         self._members.append((self._out.bytes, self._rows, self._text_bytes))
         for part in self._compress(text.data):
             self._out.write(part)

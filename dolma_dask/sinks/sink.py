@@ -6,6 +6,7 @@ A new kind of file is an output: ``columns`` that it takes, ``open``, ``write`` 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from dolma_dask.io.records import BadRecord, FileRecord, InputRecord, RuleCount
 from dolma_dask.journal import Record, Unit
+from dolma_dask.text.kernels import Bools
 
 Writer = TypeVar("Writer", bound=AbstractContextManager[Any])
 Rows = TypeVar("Rows", contravariant=True)
@@ -39,14 +41,28 @@ class DroppedRows(Struct, frozen=True):
     reasons: pa.LargeStringArray  # (m,) names of the conditions that dropped each, as a list in JSON
 
 
-class DocumentRows(Struct, frozen=True):
-    """Some documents of a shard, as they are to be written."""
+class DocumentRows(Struct, frozen=True, dict=True):
+    """Some documents of a shard, as they are to be written: all of a block, or those that are taken of it, which are not copied before somebody asks."""
 
-    batch: pa.RecordBatch  # (n,) the columns that outputs take, but the lines
+    block: pa.RecordBatch  # (m,) the columns that outputs take, but the lines
     # (n,) rows in the shard or raw file; empty where nobody needs them
     numbers: npt.NDArray[np.int64] = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
-    lines: pa.LargeBinaryArray | None = None  # (n,) with their final newlines; None: no output takes them
+    # (m,) with their final newlines; None: no output takes them
+    block_lines: pa.LargeBinaryArray | None = None
     dropped: DroppedRows | None = None  # the other rows of the block; None: no output takes them
+    taken: Bools | None = None  # (m,) which rows of the block these are; None: all
+
+    @cached_property
+    def batch(self) -> pa.RecordBatch:
+        """The columns (n,)."""
+        return self.block if self.taken is None else self.block.filter(pa.array(self.taken))
+
+    @cached_property
+    def lines(self) -> pa.LargeBinaryArray | None:
+        """The lines (n,)."""
+        if self.taken is None or self.block_lines is None:
+            return self.block_lines
+        return self.block_lines.filter(pa.array(self.taken))
 
 
 class ShardFacts(Struct):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.text.bits import WINDOW, count_bits, low_bits, range_bits
+from dolma_dask.text.bits import WINDOW, address_of, count_bits, low_bits, memcpy, range_bits
 from dolma_dask.text.kernels import Bools, Bytes, Counts, kernel
 
 MANY_BYTES = 1 << 18
@@ -94,6 +94,15 @@ def large_strings(
 def large_bytes(offsets: Counts, data: Bytes | pa.Buffer) -> pa.LargeBinaryArray:
     """Return the same as a column of bytes."""
     return large_strings(offsets, data).view(pa.large_binary())
+
+
+@kernel
+def copy_pieces(data: Bytes, starts: Counts, sizes: Counts, out: Bytes) -> None:
+    """Write pieces of `data` one after another."""
+    source, target = address_of(data), address_of(out)
+    for i in range(sizes.size):
+        memcpy(target, source + starts[i], sizes[i])
+        target += sizes[i]
 
 
 def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:

@@ -30,6 +30,7 @@ from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Journal, Record
+from dolma_dask.reading import reader
 from dolma_dask.reading.catalog import open_attributes
 from dolma_dask.reading.reader import AlignedReader, AlignedShard, ReadState, RowRange
 from dolma_dask.reading.sets import shard_inputs
@@ -53,6 +54,7 @@ class World:
 
     root: str
     shard: str = "x/en_00.jsonl.gz"
+    undigested: bool = False  # documents are digested only where a proof needs it
 
     def documents(self, rows: Sequence[bytes], shard: str | None = None) -> None:
         with open_writer(self.root, f"documents/{shard or self.shard}") as writer:
@@ -75,7 +77,8 @@ class World:
     def record(self, file: FileRecord, verb: str = "tag", finished: float = 1.0, **info: Any) -> None:
         """Journal that `file` was made from the documents as they are now."""
         digests, rows = DocumentDigests(), 0
-        for block in DocumentFile(files.join(self.root, f"documents/{self.shard}")):
+        file_read = DocumentFile(files.join(self.root, f"documents/{self.shard}"))
+        for block in file_read:
             digests.update(block.batch)
             rows += block.num_rows
         writer = Journal(self.root, verb).start({}, ["attributes/"], "")
@@ -84,6 +87,7 @@ class World:
                 unit=file.path,
                 shard=self.shard,
                 key="k",
+                inputs=(file_read.stored.record(f"documents/{self.shard}"),),
                 files=(file,),
                 rows=rows,
                 ids_digest=digests.ids,
@@ -106,7 +110,8 @@ class World:
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
         sources = sets.sources(shard, once_each(sets.columns))
         columns = ("id", "text", "source", "raw")
-        work = AlignedShard(self.root, shard, columns, sources, digests=True, **options)
+        how = {"undigested": True} if self.undigested else {"digests": True}
+        work = AlignedShard(self.root, shard, columns, sources, **how, **options)
         return work.open(block_bytes=block_bytes, **limits)
 
     def read(
@@ -122,9 +127,9 @@ class World:
 GOOD: list[Row] = [(f"a{i}", "s", float(i)) for i in range(ROWS)]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(str(tmp_path))
+@pytest.fixture(params=[False, True], ids=["digested", "undigested"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    world = World(str(tmp_path), undigested=request.param)
     world.documents([document(i) for i in range(ROWS)])
     return world
 
@@ -335,6 +340,16 @@ def test_stale_attributes(world: World, block_bytes: int) -> None:
         "(content_digest "
     )
     assert message.endswith("). Re-run: dolma-dask tag ... --only x/en_00 (attribute set g)")
+
+
+def test_stale_attributes_of_documents_that_look_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read counts, not what the listing says of it."""
+    world.record(world.attributes(GOOD))
+    world.documents([document(i, "text" if i != 77 else "new") for i in range(ROWS)])
+    monkeypatch.setattr(reader, "is_still", lambda record, url: True)
+    assert "same ids but other text" in error_of(world, StaleAttributesError)
 
 
 @pytest.mark.parametrize("reads", [["id"], ["source", "metadata"], ["created", "added"], []])

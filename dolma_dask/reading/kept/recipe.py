@@ -208,6 +208,13 @@ class Recipe(Struct, frozen=True):
         return any(item.is_slow for item in self.filters.values()) or any(span.is_slow for span in self.spans)
 
     @property
+    def changes_nothing(self) -> bool:
+        """True if documents that are taken stay as they are."""
+        options = self.options
+        changes = options.replace, options.min_text_length, options.discard_fields, options.provenance
+        return not any((*changes, options.merge_attributes))
+
+    @property
     def conditions(self) -> tuple[str, ...]:
         """Names of the conditions that drop documents, as the summary has them: of bad records, parts of the rule that do not hold, filters none of which
         lets a document in, and filters that match.

@@ -18,7 +18,7 @@ from dolma_dask import clusters
 from dolma_dask.clusters import Placement, local, open_placement, places
 from dolma_dask.errors import UsageError
 from dolma_dask.options.groups import RunOptions
-from dolma_dask.placement import choose
+from dolma_dask.placement import Cost, choose
 from dolma_dask.processes import interrupts_held_back
 
 REAL = {name: getattr(places, name) for name in ("active_client", "local_client", "remote_client")}
@@ -91,6 +91,12 @@ def test_placement_by_the_size_of_the_work(verb):
     sizes = [chosen(1.3**power) for power in range(60)]
     order = ["synchronous", "threads", "processes"]
     assert sizes == sorted(sizes, key=order.index), "more work never runs in fewer processes"
+
+
+def test_threads_are_not_started_to_save_a_blink():
+    halves, cost = [50 * MB] * 2, Cost(cpu=0.008, locked=0.3)  # 0.8 seconds of work, in threads 0.62
+    assert choose(cost, halves, 2, may_start=False) == "synchronous"
+    assert choose(cost, halves * 2, 2, may_start=False) == "threads"
 
 
 def test_what_waits_for_others_runs_in_threads():

@@ -1,6 +1,7 @@
 import math
 import sys
 from bisect import bisect_right
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from dolma_dask.figures.histogram import (
     Histogram,
     display_edges,
     signal_histogram,
+    sum_by_key,
 )
 
 any_value = st.one_of(
@@ -48,6 +50,16 @@ def oracle(values: list[float], edges: list[float]) -> list[int]:
             assert edges[0] <= value <= edges[-1]
             counts[min(bisect_right(edges, value) - 1, len(counts) - 1)] += 1
     return counts
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 1 << 40))), st.booleans())
+def test_sums_by_key(pairs, are_counted):
+    keys, counts = np.array(pairs, np.int64).reshape(-1, 2).T
+    wanted = Counter()
+    for key, count in pairs:
+        wanted[key] += count if are_counted else 1
+    found = sum_by_key(keys, counts if are_counted else None)
+    assert [part.tolist() for part in found] == [sorted(wanted), [wanted[key] for key in sorted(wanted)]]
 
 
 @given(st.lists(any_values, max_size=6), st.randoms())

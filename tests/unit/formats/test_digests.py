@@ -2,7 +2,9 @@
 
 import struct
 
+import numpy as np
 import pyarrow as pa
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,16 @@ def test_equal_the_oracle_however_they_are_cut(data, rows, offset):
         digests.update(batch_of(part, offset=offset))
     assert digests.ids == oracle(row[:2] for row in rows)
     assert digests.content == oracle(rows)
+
+
+@given(st.lists(st.tuples(values, values, values, st.booleans()), max_size=30), st.booleans())
+def test_rows_that_are_not_taken_do_not_count(rows, are_long):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dolma_dask.formats.digests._LONG_BYTES", 0 if are_long else 1 << 30)
+        digests = DocumentDigests()
+        digests.update(batch_of([row[:3] for row in rows]), np.array([row[3] for row in rows], np.bool_))
+    assert digests.ids == oracle(row[:2] for row in rows if row[3])
+    assert digests.content == oracle(row[:3] for row in rows if row[3])
 
 
 def test_values_cannot_move_between_columns():

@@ -7,6 +7,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -59,6 +60,24 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     )
     (block,) = DocumentFile(str(path), ("raw",))
     assert block.batch.column("raw").to_pylist() == ROWS
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a.parquet"])
+@pytest.mark.parametrize("every", [1, 2, 7, 1000])
+def test_rows_that_are_taken_have_the_bytes_of_these_alone(
+    tmp_path: Path, name: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members end in the middle of a batch, and a long row makes one alone."""
+    monkeypatch.setattr("dolma_dask.sinks.jsonl.MEMBER_BYTES", 1000)
+    rows = [*ROWS, b'{"id":"long","text":"%s","source":"s"}\n' % (b"x" * 5000), *ROWS]
+    taken = np.arange(len(rows)) % every == 0
+    batches = [(lines(b"no\n", *rows).slice(1), taken), (lines(*rows[:3]), np.zeros(3, np.bool_))]
+    with open_writer(str(tmp_path / "parts"), name) as writer:
+        for batch, mask in batches:
+            writer.write(batch, mask)
+    with open_writer(str(tmp_path / "alone"), name) as alone:
+        alone.write(lines(*[row for row, is_taken in zip(rows, taken, strict=True) if is_taken]))
+    assert writer.record == alone.record
 
 
 def test_members_have_8_mib(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from dolma_dask.verbs.dedupe.fuzzy.signatures import (
 )
 
 CHECKED = 8
-"""Documents of a block (2 MiB) whose text is signed, to be compared with the signature that was found."""
+"""Documents of a block (4 MiB) whose text is signed, to be compared with the signature that was found."""
 
 _KEY = ("hi", "lo", "location")
 _COLUMNS = ["id", "source", "bytes", "kind", "signature"]
