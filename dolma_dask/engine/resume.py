@@ -7,7 +7,7 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -123,6 +123,14 @@ def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
 def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
     """Tell whether the outputs of a record are there, by the sizes of the files that are."""
     return all(existing.get(file.path) == file.bytes for file in _outputs(record))
+
+
+def unseen(plan: Plan, records: Iterable[Record]) -> list[str]:
+    """Return the outputs of records that are not listed below the folders of a plan, or with other sizes."""
+    existing = _existing(plan.root, plan.writes)
+    return [
+        file.path for record in records for file in _outputs(record) if existing.get(file.path) != file.bytes
+    ]
 
 
 def _outputs(record: Record) -> list[FileRecord]:

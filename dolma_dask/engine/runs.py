@@ -14,6 +14,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome
 from dolma_dask.engine.indexes import remove_indexes, write_index
@@ -29,13 +30,10 @@ from dolma_dask.engine.outcome import (
 )
 from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
-from dolma_dask.errors import (
-    Failure,
-    InterruptedStageError,
-)
+from dolma_dask.errors import Failure, InterruptedStageError, StoreAccessError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, JournalWriter, Record
@@ -178,6 +176,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
                 files.remove(files.join(each.plan.root, each.plan.index.path))
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
+            for each in working:
+                _wait_for_outputs(each)
         for each in running:
             if each.surplus.orphans and not each.failures:
                 _remove_orphans(each)
@@ -326,6 +326,24 @@ def _swept(plan: Plan) -> Iterator[None]:
     finally:
         for url in urls:
             sweep(url)
+
+
+def _wait_for_outputs(each: _Running) -> None:
+    """Wait until all that workers have reported is listed here: whoever lists these folders next would take what is late for what was never made.
+
+    Raises `StoreAccessError`: some of it is not listed in time.
+    """
+    plan = each.plan
+    if not late.may_be_late(plan.root):
+        return
+    made = [each.records[name] for name in sorted(each.units & each.records.keys())]
+    if not late.wait_until(lambda: not resume.unseen(plan, made)):
+        missing = resume.unseen(plan, made)
+        raise StoreAccessError(
+            f"{plan.root}: {counted(len(missing), 'file')} of {len(made):,} finished shards are not seen here after {late.SECONDS:.0f} s, first {missing[0]}; expected a "
+            "folder that all machines see. Look at how it is mounted here and on the workers, then run the same command again: what is finished is kept.",
+            url=plan.root,
+        )
 
 
 def _missing(each: _Running) -> int:

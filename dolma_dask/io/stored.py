@@ -11,6 +11,7 @@ import xxhash
 from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
+from dolma_dask.io import late
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
 from dolma_dask.io.records import InputRecord
 
@@ -56,6 +57,8 @@ class StoredFile:
         """Start again, with the file as it is now."""
         self.close()
         handle, info = open_with_info(self.url)
+        if info is None and late.is_seen(self.url):
+            handle, info = open_with_info(self.url)
         if info is None:
             raise _missing(self.url)
         self.info: FileInfo = info
@@ -135,7 +138,7 @@ class StoredFile:
 
 def _missing(url: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.",
+        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.{late.waited(url)}",
         url=url,
     )
 
