@@ -65,7 +65,7 @@ class Node:
 
     def __init__(self, name: str, folder: Path, shared: Sequence[Path], late: Path | None = None) -> None:
         self.name, self.folder, self._shared, self._late = name, folder, shared, late
-        self._space = 0
+        self._space = self._held = 0
 
     def start(self, *program: str) -> None:
         """Start a daemon on it, which makes it a node; wait until it is in the background."""
@@ -77,6 +77,8 @@ class Node:
         )
         assert done.returncode == 0, f"{self.name}: {done.stdout}{done.stderr}"
         self._space = int(done.stdout.split()[0])
+        # else its number would be given to the next namespace of this machine once it is dead
+        self._held = os.open(f"/proc/{self.processes()[0].pid}/ns/uts", os.O_RDONLY)
 
     def _mounts(self) -> list[str]:
         temporary = Path(tempfile.gettempdir())
@@ -115,6 +117,8 @@ class Node:
         """Let it lose power."""
         if self._space:
             self.send(signal.SIGKILL)
+            os.close(self._held)
+            self._space = 0
 
 
 def shared_with_nodes(*folders: Path) -> list[Path]:
