@@ -14,7 +14,6 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.display import counted
 from dolma_dask.engine import lease, resume
 from dolma_dask.engine.attempts import Outcome
 from dolma_dask.engine.indexes import remove_indexes, write_index
@@ -30,7 +29,7 @@ from dolma_dask.engine.outcome import (
 )
 from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
-from dolma_dask.errors import Failure, InterruptedStageError, StoreAccessError
+from dolma_dask.errors import Failure, InterruptedStageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files, late
@@ -329,21 +328,9 @@ def _swept(plan: Plan) -> Iterator[None]:
 
 
 def _wait_for_outputs(each: _Running) -> None:
-    """Wait until all that workers have reported is listed here: whoever lists these folders next would take what is late for what was never made.
-
-    Raises `StoreAccessError`: some of it is not listed in time.
-    """
-    plan = each.plan
-    if not late.may_be_late(plan.root):
-        return
+    """Wait until this process lists what its workers have made; see `dolma_dask.io.late.wait_for_all`."""
     made = [each.records[name] for name in sorted(each.units & each.records.keys())]
-    if not late.wait_until(lambda: not resume.unseen(plan, made)):
-        missing = resume.unseen(plan, made)
-        raise StoreAccessError(
-            f"{plan.root}: {counted(len(missing), 'file')} of {len(made):,} finished shards are not seen here after {late.SECONDS:.0f} s, first {missing[0]}; expected a "
-            "folder that all machines see. Look at how it is mounted here and on the workers, then run the same command again: what is finished is kept.",
-            url=plan.root,
-        )
+    late.wait_for_all(each.plan.root, lambda: resume.unseen(each.plan, made))
 
 
 def _missing(each: _Running) -> int:

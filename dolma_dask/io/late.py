@@ -6,11 +6,13 @@ leads a run waits until it lists all that its workers have reported. On file sys
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from dolma_dask.display import counted
+from dolma_dask.errors import StoreAccessError
 from dolma_dask.io.files import is_local, local_path
 
 T = TypeVar("T")
@@ -81,6 +83,20 @@ def wait_until(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(POLL_SECONDS)
     return True
+
+
+def wait_for_all(root: str, missing: Callable[[], Sequence[str]]) -> None:
+    """Wait until nothing is missing of what workers have written below a root: whoever lists it next would take what is late for what was never made.
+
+    Raises `StoreAccessError`: something still is after `SECONDS`.
+    """
+    if not may_be_late(root) or wait_until(lambda: not missing()) or not (left := missing()):
+        return
+    raise StoreAccessError(
+        f"{root}: {counted(len(left), 'file')} that workers have written are not seen on {os.uname().nodename} after {SECONDS:.0f} s, first {left[0]}; expected a folder that all "
+        "machines see. Look at how it is mounted here and there, then run the same command again: what is finished is kept.",
+        url=root,
+    )
 
 
 def waited(url: str) -> str:
