@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-LATE_SECONDS = 2.0
+LATE_SECONDS = 1.0
 """So late nodes see in `Node.late` what others have done."""
 
 HERE = Path(__file__).resolve().parent

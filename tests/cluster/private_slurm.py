@@ -134,10 +134,13 @@ class Slurm:
         """Start the nodes again that were stopped."""
         for node in self.nodes:
             if not node.processes():
-                self.call("scontrol", "update", f"nodename={node.name}", "state=down", "reason=stopped")
+                self.down(node)
                 self.start_node(node)
-                self.call("scontrol", "update", f"nodename={node.name}", "state=resume")
         self.wait_for_nodes()
+
+    def down(self, node: Node) -> None:
+        """Say that a node does not answer any more, as SLURM finds out by itself after `SlurmdTimeout`."""
+        self.call("scontrol", "update", f"nodename={node.name}", "state=down", "reason=stopped")
 
     def wait_for_nodes(self) -> None:
         """Wait until all nodes take jobs."""

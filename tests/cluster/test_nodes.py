@@ -1,16 +1,23 @@
 """A pipeline on a SLURM of several nodes, each with its own host name, its own /tmp and its own scratch: the same bytes as in one process."""
 
 import json
+import signal
 import socket
+import time
 from pathlib import Path
 
-from private_slurm import Slurm
+import psutil
+import pytest
+from nodes import LATE_SECONDS, Node
+from private_slurm import Slurm, wait_for
 from small_pipeline import Pipeline, logs_of_jobs, store_profile
 from small_world import run_here
 
 import dolma_dask as dk
+from dolma_dask.testing.commands import Command, held_at
+from dolma_dask.testing.disturbance import RELEASED, mark_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ALLOCATION = Path(__file__).resolve().parents[2] / "configs/slurm/allocation.sbatch"
 NAMES = {"n1", "n2", "n3"}
 
 A_NODE_EACH = {"jobs": 3, "cores": 3, "local_directory": "/tmp"}
@@ -73,4 +80,83 @@ def test_one_job_has_workers_on_all_of_its_nodes(nodes: Slurm, pipeline: Pipelin
     assert nodes.end_states()[job] == "COMPLETED", said
     hosts = json.loads(next(line for line in said.splitlines() if line.startswith("[")))
     assert sorted(hosts) == sorted([*NAMES, *NAMES])
+    pipeline.check()
+
+
+def hold(place: Path, monkeypatch: pytest.MonkeyPatch, text: str, at: int) -> Path:
+    """Let the first worker wait before its operation number `at` on files whose path holds a text; return the folder of marks."""
+    marks = place / "marks"
+    marks.mkdir()
+    for name, value in held_at(at, marks, text, workers=True).items():
+        monkeypatch.setenv(name, value)
+    return marks
+
+
+def node_of_held(nodes: Slurm, mark: Path) -> Node:
+    """Return the node whose worker waits, once it does."""
+    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), "a worker to come to its file")
+    worker = psutil.Process(int(mark.read_text()))
+    (node,) = (node for node in nodes.nodes if worker in node.processes())
+    return node
+
+
+def test_a_node_that_loses_power_is_replaced(nodes: Slurm, pipeline: Pipeline, tmp_path, monkeypatch):
+    """In the middle of a file, whose half it leaves on shared storage; its job is submitted again, to another node."""
+    text = pipeline.phases()["map"]
+    marks = hold(tmp_path, monkeypatch, text, at=2)  # before the file that it has written appears
+    profile = store_profile(tmp_path, **{**A_NODE_EACH, "jobs": 2})
+    with Command(pipeline.words("--cluster", str(profile), "--no-progress"), tmp_path / "log") as command:
+        lost = node_of_held(nodes, mark_of(marks, text))
+        lost.stop()
+        nodes.down(lost)
+        assert command.wait() == 0, command.output + logs_of_jobs(tmp_path)
+    pipeline.check()
+    nodes.wait_for_end()
+    assert len(nodes.end_states()) >= 3
+    assert "NODE_FAIL" in nodes.end_states().values()
+
+
+def test_one_job_goes_on_without_a_node_that_loses_power(
+    nodes: Slurm, pipeline: Pipeline, tmp_path, monkeypatch
+):
+    text = pipeline.phases()["exchange"]
+    marks = hold(tmp_path, monkeypatch, text, at=2)
+    monkeypatch.setenv("PROFILE", str(store_allocation(tmp_path)))
+    options = ["--nodes=3", "--cpus-per-task=1", "--mem=2G", "-o", f"{tmp_path}/log"]
+    job = nodes.submit(*options, str(ALLOCATION), *pipeline.words())
+    lost = node_of_held(nodes, mark_of(marks, text))
+    if lost is nodes.nodes[0]:  # the command runs there
+        (marks / RELEASED).mkdir()
+        lost = nodes.nodes[1]
+    lost.stop()
+    nodes.down(lost)
+    nodes.wait_for_end()
+    assert nodes.end_states()[job] == "COMPLETED", (tmp_path / "log").read_text()
+    pipeline.check()
+
+
+def test_a_node_that_freezes_is_given_up(nodes: Slurm, pipeline: Pipeline, tmp_path, monkeypatch):
+    """By Dask, whose limit is shorter here than the five minutes that it has else, and by SLURM."""
+    text = pipeline.phases()["map"]
+    marks = hold(tmp_path, monkeypatch, text, at=2)
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "5s")
+    profile = store_profile(tmp_path, **{**A_NODE_EACH, "jobs": 2})
+    with Command(pipeline.words("--cluster", str(profile), "--no-progress"), tmp_path / "log") as command:
+        lost = node_of_held(nodes, mark_of(marks, text))
+        lost.send(signal.SIGSTOP)
+        assert command.wait() == 0, command.output + logs_of_jobs(tmp_path)
+    pipeline.check()
+    lost.stop()
+    nodes.down(lost)
+
+
+def test_the_same_bytes_where_nodes_see_files_late(nodes: Slurm, late: Path, before: Pipeline, monkeypatch):
+    """Workers, and the process that leads them."""
+    pipeline = before.copy(late)
+    monkeypatch.setenv("PROFILE", str(store_allocation(late)))
+    options = ["--nodes=3", "--cpus-per-task=1", "--mem=2G", "-o", f"{late}/log"]
+    time.sleep(LATE_SECONDS)  # until all nodes see the pipeline itself
+    job = nodes.submit(*options, str(ALLOCATION), *pipeline.words())
+    nodes.wait_for_end()
+    assert nodes.end_states()[job] == "COMPLETED", (late / "log").read_text()
     pipeline.check()
