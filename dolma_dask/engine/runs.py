@@ -85,6 +85,9 @@ class _Running(Struct, eq=False, dict=True):
             return
         assert self.writer is not None
         records = [record for record in outcome if record.unit in self.units]
+        late.check_shared(
+            self.plan.root, [file.path for record in records for file in resume.outputs(record)]
+        )
         kept = {file.path for record in records for file in record.files}
         for record in records:
             _remove_outdated(self.plan, self.state.journal, record.unit, kept)

@@ -5,15 +5,16 @@ leads a run waits until it lists all that its workers have reported. On file sys
 """
 
 import os
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from dolma_dask.display import counted
 from dolma_dask.errors import StoreAccessError
-from dolma_dask.io.files import is_local, local_path
+from dolma_dask.io.files import is_local, join, local_path
 
 T = TypeVar("T")
 
@@ -24,27 +25,9 @@ POLL_SECONDS = 0.2
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
-_OF_ONE_MACHINE = frozenset(
-    [
-        "bcachefs",
-        "btrfs",
-        "exfat",
-        "ext2",
-        "ext3",
-        "ext4",
-        "f2fs",
-        "jfs",
-        "overlay",
-        "ramfs",
-        "reiserfs",
-        "rootfs",
-        "squashfs",
-        "tmpfs",
-        "vfat",
-        "xfs",
-        "zfs",
-    ]
-)
+_OF_ONE_MACHINE = {
+    "bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
+}  # fmt: skip
 """File systems that no other machine writes to."""
 
 _in_vain: set[Path] = set()
@@ -93,22 +76,38 @@ def wait_for_all(root: str, missing: Callable[[], Sequence[str]]) -> None:
     if not may_be_late(root) or wait_until(lambda: not missing()) or not (left := missing()):
         return
     raise StoreAccessError(
-        f"{root}: {counted(len(left), 'file')} that workers have written are not seen on {os.uname().nodename} after {SECONDS:.0f} s, first {left[0]}; expected a folder that all "
+        f"{root}: {counted(len(left), 'file')} that workers have written are not seen on {socket.gethostname()} after {SECONDS:.0f} s, first {left[0]}; expected a folder that all "
         "machines see. Look at how it is mounted here and there, then run the same command again: what is finished is kept.",
         url=root,
     )
+
+
+def check_shared(root: str, paths: Iterable[str]) -> None:
+    """Check that files below a root are here, as a worker says that has written them; those that may be late are checked by `wait_for_all`.
+
+    Raises `StoreAccessError`: the worker has written them into a folder that this machine does not see.
+    """
+    if not is_local(root):
+        return
+    lost = next((path for path in paths if not local_path(join(root, path)).exists()), None)
+    if lost is not None and not may_be_late(root):
+        raise StoreAccessError(
+            f"{root}: {lost} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see. Work on shared storage, not in /tmp or "
+            "on a node's own disk; `dolma-dask cluster check --folder` tells whether a folder is shared.",
+            url=root,
+        )
 
 
 def waited(url: str) -> str:
     """Return a sentence for the message about a file that is not there: that it was waited for; empty where it was not."""
     if not may_be_late(url):
         return ""
-    return f" {os.uname().nodename} has waited {SECONDS:.0f} s for it, since other machines may have written it ({_kind_of(local_path(url))})."
+    return f" {socket.gethostname()} has waited {SECONDS:.0f} s for it, since other machines may have written it ({_kind_of(local_path(url))})."
 
 
 def may_be_late(url: str) -> bool:
     """Tell whether this machine may see late what others write at a place."""
-    return is_local(url) and _kind_of(local_path(url)) not in ("", *_OF_ONE_MACHINE)
+    return is_local(url) and _kind_of(local_path(url)) not in {"", *_OF_ONE_MACHINE}
 
 
 def _kind_of(path: Path) -> str:
@@ -118,8 +117,6 @@ def _kind_of(path: Path) -> str:
         for line in _MOUNTS.read_text().splitlines():
             fields, _, system = line.partition(" - ")
             place = fields.split()[4].replace("\\040", " ").rstrip("/")
-            if (
-                real.startswith(f"{place}/") and len(place) >= longest
-            ):  # the last one hides others at its place
+            if real.startswith(f"{place}/") and len(place) >= longest:  # of two at a place, the last
                 longest, kind = len(place), system.split()[0]
     return kind

@@ -3,6 +3,7 @@
 xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is detected by its size and stamp at the end.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -138,7 +139,7 @@ class StoredFile:
 
 def _missing(url: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.{late.waited(url)}",
+        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again. Does {socket.gethostname()} see this folder, as all machines must?{late.waited(url)}",
         url=url,
     )
 

@@ -1,9 +1,12 @@
 """A pipeline on a SLURM of several nodes, each with its own host name, its own /tmp and its own scratch: the same bytes as in one process."""
 
 import json
+import shutil
 import signal
 import socket
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -11,11 +14,13 @@ import pytest
 from nodes import LATE_SECONDS, Node
 from private_slurm import Slurm, wait_for
 from small_pipeline import Pipeline, logs_of_jobs, store_profile
-from small_world import run_here
+from small_world import ORDINARY, WILD, make_documents
 
 import dolma_dask as dk
+from dolma_dask import cli
 from dolma_dask.testing.commands import Command, held_at
 from dolma_dask.testing.disturbance import RELEASED, mark_of
+from dolma_dask.testing.tokenizer import train_tokenizer
 
 ALLOCATION = Path(__file__).resolve().parents[2] / "configs/slurm/allocation.sbatch"
 NAMES = {"n1", "n2", "n3"}
@@ -31,7 +36,7 @@ def store_allocation(place: Path) -> Path:
     return path
 
 
-def test_jobs_land_on_all_nodes(nodes: Slurm, pipeline: Pipeline, tmp_path):
+def test_jobs_land_on_all_nodes(nodes: Slurm, pipeline: Pipeline, tmp_path, monkeypatch):
     def look(dask_worker) -> tuple[str, str, set[str]]:
         """Return the host of a worker, its scratch, and those that it sees."""
         scratch = Path(dask_worker.local_directory)
@@ -41,11 +46,12 @@ def test_jobs_land_on_all_nodes(nodes: Slurm, pipeline: Pipeline, tmp_path):
             {str(path) for path in scratch.parent.glob("worker-????????")},
         )
 
+    monkeypatch.setenv("XDG_CACHE_HOME", "/tmp/cache")  # of each node
     with dk.cluster(str(store_profile(tmp_path, **A_NODE_EACH))) as client:
         client.wait_for_workers(3, timeout=60)
         seen = list(client.run(look).values())
         assert not any(Path(scratch).exists() for _, scratch, _ in seen)
-        assert run_here(pipeline.words()) == 0, logs_of_jobs(tmp_path)
+        assert cli.main(pipeline.words()) == 0, logs_of_jobs(tmp_path)
     assert {host for host, _, _ in seen} == NAMES
     assert all(scratch.startswith("/tmp/") and {scratch} == found for _, scratch, found in seen), (
         "nobody sees that of another"
@@ -53,6 +59,40 @@ def test_jobs_land_on_all_nodes(nodes: Slurm, pipeline: Pipeline, tmp_path):
     pipeline.check()
     nodes.wait_for_end()
     assert set(nodes.nodes_of_jobs().values()) == NAMES
+
+
+@pytest.fixture
+def private() -> Iterator[Path]:
+    """A folder that no node sees."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+ONLY_HERE = """
+from dolma_dask import tagger
+
+@tagger(name="twice_v1", types="share")
+def twice(text: str) -> float:
+    return 2.0 * len(text)
+"""
+
+
+def test_what_no_node_sees_is_sent_or_named(nodes: Slurm, tmp_path, private, capsys):
+    """Functions are sent; data has to lie where all nodes see it: nothing ends well whose outputs are on the disk of some node."""
+    make_documents(tmp_path / "v0", 8)
+    shutil.copytree(tmp_path / "v0", private / "v0")
+    (private / "mine.py").write_text(ONLY_HERE)
+    train_tokenizer(ORDINARY + WILD, private / "tokenizer.json", 300)
+    named = {
+        f"mix {tmp_path}/v0 --to {private}/v1": "is not here",
+        f"tag {private}/v0 --taggers char_length_v1": "see this folder, as all machines must?",
+        f"ragged {tmp_path}/v0 {tmp_path}/tokens --tokenizer {private}/tokenizer.json": "Where workers cannot see the path",
+    }
+    with dk.cluster(str(store_profile(tmp_path, **A_NODE_EACH))):
+        assert cli.main(f"tag {tmp_path}/v0 --taggers {private}/mine.py:twice".split()) == 0
+        for words, said in named.items():
+            assert cli.main(words.split()) == 1, words
+            assert said in "".join(capsys.readouterr()), words
 
 
 IN_ALLOCATION = """

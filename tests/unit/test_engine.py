@@ -165,6 +165,16 @@ def test_outputs_that_are_never_seen_are_an_error_and_not_made_again(root, seen_
     assert run(root)[1] == []
 
 
+@pytest.mark.parametrize("options", [HERE, THREADS])
+def test_what_a_worker_wrote_where_nobody_sees_it_ends_the_run(root, options):
+    """As on the disk of a node: the shard is not finished, whatever the worker says."""
+    plan, stage = plan_of(root)
+    stage.root = str(root / "of a node")
+    with pytest.raises(StoreAccessError, match=r"out/. was written by a worker, and is not here, on "):
+        engine.run(plan, options)
+    assert sorted(run(root)[1]) == list("abcde"), "nothing of it is believed"
+
+
 def test_an_input_that_is_late_is_read_as_soon_as_it_is_seen(root, monkeypatch):
     plan, stage = plan_of(root)
     (root / "in/c").rename(root / "hidden")
