@@ -33,7 +33,7 @@ test-services: .venv/dev.stamp  ## every verb on a real S3 server, all notebooks
 test-torch: .venv/torch.stamp  ## rows for training in torch's DataLoader, which is installed for it (900 MB)
 	.venv/torch/bin/python -m pytest -q tests/unit/loaders/test_torch.py tests/e2e/test_docs.py -k torch
 
-test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge; skipped without them)
+test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge, and for several nodes root and python3-fuse; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
 
 test-fast: .venv/dev.stamp  ## the quick unit tests of all but the verbs, under a minute; of those: pytest tests/unit/verbs -k NAME

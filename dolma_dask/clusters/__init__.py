@@ -25,6 +25,7 @@ from dolma_dask.clusters.workers import (
     check_workers_come,
     deaths_of,
     memory_setting,
+    note_lost_writers,
 )
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "deaths_of",
     "local_client",
     "memory_setting",
+    "note_lost_writers",
     "open_placement",
     "process_pool",
     "remote_client",

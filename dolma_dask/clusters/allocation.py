@@ -2,7 +2,8 @@
 
 dask-jobqueue's SLURMRunner would need ``srun`` before the command, so that every task of the job runs the whole program and two of them do no work.
 With srun from inside, an ordinary line of a batch script is enough, and the same line works anywhere else with another profile. The scheduler
-lives in this process, on the first node. When srun ends before the command does (a node is lost, SLURM kills a step), it is started again.
+lives in this process, on the first node. A node that is lost takes its own workers with it where the job may go on without it (``--no-kill``). When srun ends before
+the command does, it is started again on the nodes that are left.
 """
 
 import os
@@ -16,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.clusters.jobs import MIN_WORKER_MIB, PARENT_MIB, exports
 from dolma_dask.clusters.local import check_has_threads
@@ -86,6 +88,7 @@ class Allocation(Struct, frozen=True):
         return [
             *("srun", "--overlap", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node", "1"),
             *(
+                "--no-kill",
                 "--kill-on-bad-exit=0",
                 "--wait=0",
                 "bash",
@@ -120,6 +123,16 @@ def allocation_client(profile: Profile, *, dashboard: bool = False) -> Iterator[
                     stack.close()
 
 
+def nodes_left(job_id: str, otherwise: int) -> int:
+    """Return the number of nodes that a job has now: fewer than at its start where one was lost; `otherwise` if SLURM does not tell."""
+    words = ["squeue", "-h", "-j", job_id, "-o", "%D"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return otherwise
+
+
 def _start(
     profile: Profile, allocation: Allocation, stack: ExitStack, dashboard: bool
 ) -> tuple["Client", "_Steps"]:
@@ -131,9 +144,7 @@ def _start(
     host = get_ip_interface(interface) if interface else get_ip()
     cluster = LocalCluster(n_workers=0, host=host, dashboard_address=":0", silence_logs=SILENT)
     client = client_of(cluster, stack, setting_of_user(), dashboard=dashboard)
-    steps = _Steps(
-        profile, allocation, allocation.command(cluster.scheduler.address, profile.over({}).jobqueue), client
-    )
+    steps = _Steps(profile, allocation, cluster.scheduler.address, client)
     stack.callback(steps.end)
     of_client[client] = steps
     total = counted(allocation.nodes * allocation.processes, "worker")
@@ -147,17 +158,21 @@ def _start(
 class _Steps:
     """Keeps srun running, and ends it."""
 
-    def __init__(
-        self, profile: Profile, allocation: Allocation, command: list[str], client: "Client"
-    ) -> None:
-        self._profile, self._allocation, self._command, self._client = profile, allocation, command, client
+    def __init__(self, profile: Profile, allocation: Allocation, address: str, client: "Client") -> None:
+        self._profile, self._allocation, self._address, self._client = profile, allocation, address, client
         self._ended = False
         self._lost = ""
-        self._step = self._call()
+        self._step = self._call(allocation)
         threading.Thread(target=self._keep, name="srun", daemon=True).start()
 
-    def _call(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)
+    def _call(self, allocation: Allocation) -> "subprocess.Popen[bytes]":
+        command = allocation.command(self._address, self._profile.over({}).jobqueue)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def _left(self) -> Allocation:
+        """Return the allocation without the nodes that were lost, for which srun would wait."""
+        nodes = nodes_left(os.environ["SLURM_JOB_ID"], self._allocation.nodes)
+        return replace(self._allocation, nodes=nodes)
 
     def _keep(self) -> None:
         failed = 0
@@ -170,7 +185,7 @@ class _Steps:
             failed = 0 if time.monotonic() - begun > 60 else failed + 1
             if failed < STARTS:
                 time.sleep(2**failed)
-                self._step = self._call()
+                self._step = self._call(self._left())
         self._lost = f"srun ended {STARTS} times in a row with status {self._step.returncode}"
 
     def check(self) -> None:

@@ -73,7 +73,11 @@ class SlurmJob(Struct, frozen=True):
                 "--no-dashboard",
                 *self._lifetime(),
             ],
-            "job_extra_directives": [*(self.options.get("job_extra_directives") or ()), *self._logs()],
+            "job_extra_directives": [
+                "--no-requeue",  # of a lost node: SLURM would let it wait for minutes, while it counts as one that is held
+                *(self.options.get("job_extra_directives") or ()),
+                *self._logs(),
+            ],
             "job_script_prologue": [*(self.options.get("job_script_prologue") or ()), *self._prologue()],
         }
 

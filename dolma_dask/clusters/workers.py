@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from dolma_dask.io import publish
 from dolma_dask.processes import WORKER_ENVIRONMENT, Setting
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SILENT = 50
 """Level of what Dask logs."""
+
+WRITERS = "dolma-dask-writers"
+"""Topic of events in which workers say which writer they are (`dolma_dask.io.publish.writer`)."""
 
 CONFIG = {
     "distributed.worker.memory.target": False,
@@ -36,12 +40,13 @@ CONFIG = {
 
 
 def taking_over(setting: Setting) -> Any:
-    """Return a plugin of workers, also of those that are started again, with which they take over the setting of this process."""
+    """Return a plugin of workers, also of those that are started again, with which they take over the setting of this process, and say which writer they are."""
     from distributed import WorkerPlugin
 
     class TakingOver(WorkerPlugin):
         def setup(self, worker: Any) -> None:
             setting.take_over()
+            worker.log_event(WRITERS, {"writer": publish.writer()})
 
     return TakingOver()
 
@@ -51,6 +56,15 @@ def setting_of_user() -> Setting:
     here = Setting.here()
     own = {name: os.environ[name] for name in WORKER_ENVIRONMENT if name in os.environ}
     return Setting(own, (), here.umask, here.stores)
+
+
+def note_lost_writers(client: "Client") -> None:
+    """Let this process know which workers of jobs are dead, so that it removes what they have left half written on shared storage."""
+    if client not in of_client:
+        return  # they are of this host, where one looks
+    alive = client.scheduler_info(n_workers=-1)["workers"].keys()
+    writers = {event["writer"]: event["worker"] in alive for _, event in client.get_events(WRITERS)}
+    publish.gone.update(name for name, is_alive in writers.items() if not is_alive)
 
 
 class Held:

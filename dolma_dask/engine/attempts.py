@@ -20,7 +20,7 @@ from dolma_dask.errors import (
     StoreError,
     StoreUnreachableError,
 )
-from dolma_dask.io import stores
+from dolma_dask.io import late, stores
 from dolma_dask.journal import Record
 from dolma_dask.metering import process_name, thread_cpu
 
@@ -76,17 +76,29 @@ def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
 
 
 def attempt(stage: Stage, task: Task) -> Outcome:
-    """Do one task, at most ``1 + RETRIES`` times, and return its records or its failure."""
-    for number in range(RETRIES + 1):
+    """Do one task, at most ``1 + RETRIES`` times, and once more for each file that was late; return its records or its failure."""
+    number, were_late = 0, set[str]()
+    while True:
         try:
             return _timed(stage, task)
         except BaseException as error:  # every failure is reported with its shard at the end
             if _is_ctrl_c(error):
                 raise
+            if _was_late(error, were_late):
+                continue
             if number == RETRIES or not is_transient(error):
                 return failure(task, error)
             time.sleep(RETRY_SECONDS * 2**number)
-    raise AssertionError("the last attempt returns")
+            number += 1
+
+
+def _was_late(error: BaseException, before: set[str]) -> bool:
+    """Tell whether a file that was missing is there now, for the first time."""
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or name in before:
+        return False
+    before.add(name)
+    return late.may_be_late(name) and late.is_seen(name)
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

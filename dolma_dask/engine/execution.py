@@ -369,6 +369,9 @@ class _Flight:
             with suppress(Exception):
                 self._client.cancel(list(self._running), force=True)
             raise
+        finally:
+            with suppress(Exception):
+                clusters.note_lost_writers(self._client)
 
     def _count_threads(self) -> int:
         if time.monotonic() - self._counted > COUNT_THREADS_SECONDS:

@@ -7,7 +7,7 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -122,17 +122,25 @@ def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
 
 def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
     """Tell whether the outputs of a record are there, by the sizes of the files that are."""
-    return all(existing.get(file.path) == file.bytes for file in _outputs(record))
+    return all(existing.get(file.path) == file.bytes for file in outputs(record))
 
 
-def _outputs(record: Record) -> list[FileRecord]:
+def unseen(plan: Plan, records: Iterable[Record]) -> list[str]:
+    """Return the outputs of records that are not listed below the folders of a plan, or with other sizes."""
+    existing = _existing(plan.root, plan.writes)
+    return [
+        file.path for record in records for file in outputs(record) if existing.get(file.path) != file.bytes
+    ]
+
+
+def outputs(record: Record) -> list[FileRecord]:
     """Return the files of a record that must be there; those of ours below ``_quarantine/`` may be cleared away."""
     return [file for file in record.files if not layout.is_set_aside(file.path)]
 
 
 def _replaced(root: str, records: Sequence[Record]) -> set[str]:
     """Return the units of stale records whose outputs do not hold the recorded bytes."""
-    written = [(record.unit, file) for record in records for file in _outputs(record) if file.checksum]
+    written = [(record.unit, file) for record in records for file in outputs(record) if file.checksum]
     if not written:
         return set()
     with ThreadPoolExecutor(min(HASHING_THREADS, len(written))) as pool:

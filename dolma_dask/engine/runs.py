@@ -29,13 +29,10 @@ from dolma_dask.engine.outcome import (
 )
 from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.resume import RunState, Surplus
-from dolma_dask.errors import (
-    Failure,
-    InterruptedStageError,
-)
+from dolma_dask.errors import Failure, InterruptedStageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules
 from dolma_dask.journal import Journal, JournalWriter, Record
@@ -88,6 +85,9 @@ class _Running(Struct, eq=False, dict=True):
             return
         assert self.writer is not None
         records = [record for record in outcome if record.unit in self.units]
+        late.check_shared(
+            self.plan.root, [file.path for record in records for file in resume.outputs(record)]
+        )
         kept = {file.path for record in records for file in record.files}
         for record in records:
             _remove_outdated(self.plan, self.state.journal, record.unit, kept)
@@ -178,6 +178,8 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
                 files.remove(files.join(each.plan.root, each.plan.index.path))
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
+            for each in working:
+                _wait_for_outputs(each)
         for each in running:
             if each.surplus.orphans and not each.failures:
                 _remove_orphans(each)
@@ -326,6 +328,12 @@ def _swept(plan: Plan) -> Iterator[None]:
     finally:
         for url in urls:
             sweep(url)
+
+
+def _wait_for_outputs(each: _Running) -> None:
+    """Wait until this process lists what its workers have made; see `dolma_dask.io.late.wait_for_all`."""
+    made = [each.records[name] for name in sorted(each.units & each.records.keys())]
+    late.wait_for_all(each.plan.root, lambda: resume.unseen(each.plan, made))
 
 
 def _missing(each: _Running) -> int:

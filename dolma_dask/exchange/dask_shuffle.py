@@ -24,7 +24,7 @@ from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_re
 from dolma_dask.exchange.ordering import chunks_of, sort_grouped
 from dolma_dask.exchange.passes import staged_files, write_records
 from dolma_dask.exchange.staged import Limits, Reduced, file_of
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import publish
 from dolma_dask.journal import Record
 from dolma_dask.options.groups import RunOptions
@@ -118,7 +118,8 @@ class _Shuffle(Struct, frozen=True):
 
     def emitted(self, number: int) -> Record:
         """Return the record of a task."""
-        return msgspec.json.decode(files.read_bytes(self.record_url(number)), type=Record)
+        url = self.record_url(number)
+        return msgspec.json.decode(late.opened(url, lambda: files.read_bytes(url)), type=Record)
 
     def emit(self, numbered: Quoted) -> "pd.DataFrame":
         """Return the records of a task as a frame, and write what the emitter tells."""

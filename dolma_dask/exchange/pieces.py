@@ -6,12 +6,13 @@ request that fails is made again alone, patiently.
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
 from dolma_dask.errors import CorruptFileError
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.stores import filesystem
 
 REQUESTS = 64
@@ -47,7 +48,7 @@ def _read_local(pieces: Sequence[Piece], room: memoryview) -> Iterator[memoryvie
     for url, group in groupby(pieces, attrgetter("url")):
         path = files.local_path(url) if "://" in url else url  # making paths costs as much as opening files
         try:
-            handle = os.open(path, os.O_RDONLY)
+            handle = late.opened(url, partial(os.open, path, os.O_RDONLY))
         except FileNotFoundError:
             raise _gone(url) from None
         try:
@@ -88,5 +89,6 @@ def _read_again(piece: Piece, view: memoryview) -> None:
 
 def _gone(url: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url} is gone; expected a staging file. Run the same command again: it is made anew.", url=url
+        f"{url} is gone; expected a staging file. Run the same command again: it is made anew.{late.waited(url)}",
+        url=url,
     )

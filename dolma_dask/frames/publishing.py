@@ -20,7 +20,7 @@ from dolma_dask.engine import Plan, Task, Unit, WorkDir, lease, run
 from dolma_dask.errors import CorruptFileError, InterruptedStageError
 from dolma_dask.formats import layout
 from dolma_dask.frames.options import CollectionOptions
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import move
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.staging import StagingReader
@@ -117,7 +117,11 @@ class MoveStage(Struct, frozen=True):
         try:
             move(source, target)
         except FileNotFoundError:
-            if not self._holds(target, file):  # else an earlier attempt of this very task has moved it
+            if self._holds(target, file):
+                pass  # an earlier attempt of this very task has moved it
+            elif late.is_seen(source):
+                move(source, target)
+            else:
                 raise CorruptFileError(
                     f"{source} is gone; expected what a task of this call had written. Did another call write to {self.root} at the same time? "
                     "Call it again: all of it is computed anew.",

@@ -5,6 +5,7 @@ Local paths never go through fsspec: `os.stat` gives nanoseconds, and the comman
 What cannot be listed is an error: a folder without permission or a dangling link would be documents lost in silence.
 """
 
+import errno
 import os
 import posixpath
 import re
@@ -447,7 +448,7 @@ def remove_tree(url: str) -> None:
     if is_local(url):
         folder = local_path(url)
         with suppress(FileNotFoundError):
-            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+            folder.unlink() if folder.is_symlink() else _remove_folder(folder)
         return
     fs, path = filesystem(url)
 
@@ -457,6 +458,22 @@ def remove_tree(url: str) -> None:
 
     with suppress(FileNotFoundError):
         patiently(url, delete)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Delete a folder; where what others have written or removed in it is seen late, again until it is gone."""
+    from dolma_dask.io import late
+
+    def is_gone() -> bool:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or not late.may_be_late(str(folder)):
+                raise
+        return not folder.exists()
+
+    if not late.wait_until(is_gone):
+        shutil.rmtree(folder)
 
 
 def remove_empty(url: str) -> None:

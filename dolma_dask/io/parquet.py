@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dolma_dask.errors import CorruptFileError, DataError
+from dolma_dask.io import late
 from dolma_dask.io.files import is_local, local_path, open_read
 from dolma_dask.io.parquet_pages import HEADER_BYTES, ColumnPages, column_pages
 from dolma_dask.io.stored import WHOLE, Member, Section
@@ -33,10 +34,14 @@ def open_parquet(url: str) -> "pq.ParquetFile":
     Raises `CorruptFileError`: it is truncated, no Parquet file, or not there.
     """
     try:
-        file = _open(local_path(url) if is_local(url) else open_read(url, scattered=True))
+        file = late.opened(
+            url, lambda: _open(local_path(url) if is_local(url) else open_read(url, scattered=True))
+        )
         schema = file.schema_arrow.to_string(show_schema_metadata=False)
     except FileNotFoundError:
-        raise CorruptFileError(f"{url}: no such file; expected the table that was listed.", url=url) from None
+        raise CorruptFileError(
+            f"{url}: no such file; expected the table that was listed.{late.waited(url)}", url=url
+        ) from None
     except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         if getattr(error, "errno", None):
             raise

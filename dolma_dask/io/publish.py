@@ -3,7 +3,7 @@
 Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object that
 becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other
 stores: a hidden object that is moved to its final name. A killed local writer leaves only a hidden ``.tmp`` file, which `sweep` removes
-once the process that made it is gone (or after a day, if that was on another host). Cost: one fsync per file; staging files, which are made again if the power fails, go without.
+once the process that made it is gone (if that was on another host: once it is known to be, as a worker is that a run has lost, else after a day). Cost: one fsync per file; staging files, which are made again if the power fails, go without.
 """
 
 import errno
@@ -30,6 +30,9 @@ _TEMPORARY = re.compile(
 
 EXPIRE_SECONDS = 86400.0
 """After so long without a byte a writer of another host counts as dead; slow functions of users fill a block of 8 MiB for hours."""
+
+gone: set[str] = set()
+"""Writers of other hosts that this process knows to be dead, by their `writer`."""
 
 _COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
 """Stores whose files stay invisible until ``commit``."""
@@ -293,7 +296,7 @@ def move(url: str, target: str) -> None:
 def _temporary_name(name: str) -> str:
     """Return a name that names the writing process; file systems allow 255 bytes."""
     short = os.fsencode(name)[:100].decode(errors="ignore")
-    return f".{short}.{writer_space()}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+    return f".{short}.{writer()}-{os.urandom(4).hex()}{_SUFFIX}"
 
 
 def process_space() -> tuple[str, int]:
@@ -311,10 +314,15 @@ def writer_space() -> str:
     return f"{re.sub(r'[^A-Za-z0-9]', '_', host)}_{space}"
 
 
+def writer() -> str:
+    """Return the name of this process among all that may write to shared folders, as temporary files have it."""
+    return f"{writer_space()}-{os.getpid()}"
+
+
 def sweep(root: str, name: str | None = None) -> int:
     """Remove temporary files below a local `root`, or of one file in it, whose writers are gone; return their number.
 
-    Those of other hosts count as gone when nothing was written for `EXPIRE_SECONDS`.
+    Those of other hosts count as gone when they are in `gone`, or nothing was written for `EXPIRE_SECONDS`.
     """
     if not is_local(root):
         return 0  # an upload that was not completed is not visible
@@ -331,6 +339,8 @@ def _is_orphan(path: Path) -> bool:
         return False
     if match["space"] == writer_space():
         return not is_running(int(match["pid"]))
+    if f"{match['space']}-{match['pid']}" in gone:
+        return True
     try:
         return time.time() - path.stat().st_mtime > EXPIRE_SECONDS
     except OSError:

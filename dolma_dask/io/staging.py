@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import xxhash
 
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import PublishedFile, publish
 
 BLOCK = 1 << 17
@@ -95,7 +95,7 @@ class StagingReader:
 
     def __init__(self, url: str, checksum: str, *, scattered: bool = False) -> None:
         self._url = url
-        self._file = files.open_read(url, scattered=scattered)
+        self._file = late.opened(url, lambda: files.open_read(url, scattered=scattered))
         stored = self._file.seek(0, os.SEEK_END)
         self.bytes = max(content_bytes(stored), 0)
         table = self._stored(self.bytes, stored)

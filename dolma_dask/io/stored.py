@@ -3,6 +3,7 @@
 xxh3-128 costs about 10 GB/s. A file that another writer changes meanwhile is detected by its size and stamp at the end.
 """
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -11,6 +12,7 @@ import xxhash
 from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, SourceChangedError
+from dolma_dask.io import late
 from dolma_dask.io.files import READ_BYTES, FileInfo, open_read, open_with_info, stat
 from dolma_dask.io.records import InputRecord
 
@@ -56,6 +58,8 @@ class StoredFile:
         """Start again, with the file as it is now."""
         self.close()
         handle, info = open_with_info(self.url)
+        if info is None and late.is_seen(self.url):
+            handle, info = open_with_info(self.url)
         if info is None:
             raise _missing(self.url)
         self.info: FileInfo = info
@@ -135,7 +139,7 @@ class StoredFile:
 
 def _missing(url: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again.",
+        f"{url}: no such file; expected the file that was listed. Was it moved or deleted? Put it back, or list again. Does {socket.gethostname()} see this folder, as all machines must?{late.waited(url)}",
         url=url,
     )
 

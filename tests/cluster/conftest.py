@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
+from nodes import Node, shared_with_nodes, why_no_nodes, why_not_late  # noqa: E402
 from private_slurm import Slurm, missing_programs  # noqa: E402
 from small_pipeline import Pipeline  # noqa: E402
 
@@ -28,11 +30,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=REASON))
 
 
-@pytest.fixture(scope="session")
-def running_slurm() -> Iterator[Slurm]:
-    """A SLURM that runs as long as the tests."""
-    with tempfile.TemporaryDirectory(prefix="slurm-tests-", ignore_cleanup_errors=True) as folder:
-        slurm = Slurm(Path(folder))
+@contextmanager
+def started(nodes: int, *shared: Path) -> Iterator[Slurm]:
+    """Run a SLURM on some nodes, or on this machine where there are none, for a block; ``late/`` of its folder is what nodes see late, as far as that can be had."""
+    with tempfile.TemporaryDirectory(prefix="slurm-tests-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        late = None if why_not_late() else folder / "late"
+        (folder / "late").mkdir()
+        seen = shared_with_nodes(folder, *shared)
+        slurm = Slurm(
+            folder, [Node(f"n{each}", folder / f"n{each}", seen, late) for each in range(1, 1 + nodes)]
+        )
         try:
             slurm.start()
             yield slurm
@@ -40,12 +48,50 @@ def running_slurm() -> Iterator[Slurm]:
             slurm.stop()
 
 
+@pytest.fixture(scope="session")
+def running_slurm() -> Iterator[Slurm]:
+    """A SLURM that runs as long as the tests."""
+    with started(0) as slurm:
+        yield slurm
+
+
+@pytest.fixture(scope="session")
+def running_nodes(tmp_path_factory) -> Iterator[Slurm]:
+    """A SLURM of three nodes that runs as long as the tests."""
+    if reason := why_no_nodes():
+        pytest.skip(reason)
+    with started(3, tmp_path_factory.getbasetemp()) as slurm:
+        yield slurm
+
+
+def used(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    """Yield a SLURM as that of this process, without jobs before and after."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    slurm.begin()
+    yield slurm
+    slurm.cancel_all()
+
+
 @pytest.fixture
-def slurm(running_slurm) -> Iterator[Slurm]:
-    """The SLURM, without jobs before and after the test."""
-    running_slurm.begin()
-    yield running_slurm
-    running_slurm.cancel_all()
+def slurm(running_slurm, monkeypatch) -> Iterator[Slurm]:
+    """The SLURM of one node, this machine."""
+    yield from used(running_slurm, monkeypatch)
+
+
+@pytest.fixture
+def nodes(running_nodes, monkeypatch) -> Iterator[Slurm]:
+    """The SLURM of three nodes, n1 to n3; those that a test has stopped are started again after it."""
+    yield from used(running_nodes, monkeypatch)
+    running_nodes.mend_nodes()
+
+
+@pytest.fixture
+def late(running_nodes) -> Path:
+    """A folder that nodes see late."""
+    if reason := why_not_late():
+        pytest.skip(reason)
+    return Path(tempfile.mkdtemp(dir=running_nodes.folder / "late"))
 
 
 @pytest.fixture(autouse=True)

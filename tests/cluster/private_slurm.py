@@ -1,6 +1,6 @@
 """A SLURM of one's own: slurmctld, slurmd and munge in a folder, on free ports, as the current user; nothing of the machine is touched.
 
-One node, this machine, with `CPUS` processors whatever it has. Jobs are killed when they outgrow their memory (looked at every second), and at their
+One node, this machine, or several (`nodes`), each with `CPUS` processors whatever it has. Jobs are killed when they outgrow their memory (looked at every second), and at their
 walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds). Jobs have numbers that no other such SLURM of this machine
 gives: `processes_of` finds them by these.
 """
@@ -12,10 +12,12 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from nodes import Node
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "sinfo", "squeue")
 CPUS = 4
@@ -34,13 +36,12 @@ CredType=cred/munge
 AuthInfo=socket={folder}/munge/socket
 SlurmctldPort={controller_port}
 FirstJobId={controller_port}000
-SlurmdPort={node_port}
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd.log
+SlurmdLogFile={folder}/log/slurmd.%n.log
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -57,10 +58,11 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 KillWait=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
-PartitionName=small Nodes={host} Default=NO MaxTime=10 State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=small Nodes=ALL Default=NO MaxTime=10 State=UP
 """
+
+NODE = "NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory} State=UNKNOWN\n"
 
 
 def program(name: str) -> str | None:
@@ -98,12 +100,14 @@ class Slurm:
     ----------
     folder : Path
         Holds all of its files; short, since sockets lie in it.
+    nodes : sequence of Node
+        Its nodes; none: this machine is the only one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, nodes: Sequence[Node] = ()) -> None:
+        self.folder, self.nodes = folder, nodes
         self.configuration = folder / "slurm.conf"
-        self._variables = os.environ.get("SLURM_CONF")
+        self.environment = {"SLURM_CONF": str(self.configuration)}
         self._earlier: set[int] = set()  # jobs of tests before
 
     def start(self) -> None:
@@ -113,10 +117,37 @@ class Slurm:
         self.folder.chmod(0o711)
         self._start_munge()
         self.configuration.write_text(self._configuration())
-        os.environ["SLURM_CONF"] = str(self.configuration)
         self.call("slurmctld", "-c")
-        self.call("slurmd")
-        wait_for(lambda: self.call("sinfo", "-h", "-o", "%T", check=False) == "idle", self.logs)
+        for node in self.nodes:
+            self.start_node(node)
+        if not self.nodes:
+            self.call("slurmd")
+        self.wait_for_nodes()
+
+    def start_node(self, node: Node) -> None:
+        """Start a node, or start it again after it was stopped."""
+        (self.folder / f"spool/{node.name}").mkdir(exist_ok=True)
+        variables = (f"{name}={value}" for name, value in self.environment.items())
+        node.start("env", *variables, program("slurmd") or "slurmd")
+
+    def mend_nodes(self) -> None:
+        """Start the nodes again that were stopped."""
+        for node in self.nodes:
+            if not node.processes():
+                self.down(node)
+                self.start_node(node)
+        self.wait_for_nodes()
+
+    def down(self, node: Node) -> None:
+        """Say that a node does not answer any more, as SLURM finds out by itself after `SlurmdTimeout`."""
+        self.call("scontrol", "update", f"nodename={node.name}", "state=down", "reason=stopped")
+
+    def wait_for_nodes(self) -> None:
+        """Wait until all nodes take jobs."""
+        wait_for(
+            lambda: set(self.call("sinfo", "-h", "-N", "-o", "%T", check=False).split()) == {"idle"},
+            self.logs,
+        )
 
     def _start_munge(self) -> None:
         place = self.folder / "munge"
@@ -128,38 +159,39 @@ class Slurm:
 
     def _configuration(self) -> str:
         (memory,) = re.findall(r"RealMemory=(\d+)", self.call("slurmd", "-C"))
-        controller_port, node_port = free_ports(2)
-        return CONFIGURATION.format(
-            host=socket.gethostname().partition(".")[0],
-            user=psutil.Process().username(),
-            folder=self.folder,
-            cpus=CPUS,
-            memory=int(memory) - 1024,
-            controller_port=controller_port,
-            node_port=node_port,
-        )
+        host = socket.gethostname().partition(".")[0]
+        names = [node.name for node in self.nodes] or [host]
+        controller_port, *ports = free_ports(1 + len(names))
+        user, cpus, memory = psutil.Process().username(), CPUS, int(memory) - 1024
+        text = CONFIGURATION.format(host=host, user=user, folder=self.folder, controller_port=controller_port)
+        lines = [
+            NODE.format(name=name, port=port, cpus=cpus, memory=memory)
+            for name, port in zip(names, ports, strict=True)
+        ]
+        return text + "".join(lines)
 
     def stop(self) -> None:
         """Cancel all jobs and stop the daemons, those of this folder alone."""
         self.cancel_all()
+        for node in self.nodes:
+            node.stop()
         processes = [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
         for process in processes:
             process.terminate()
         for process in psutil.wait_procs(processes, timeout=10)[1]:
             process.kill()
-        if self._variables is None:
-            os.environ.pop("SLURM_CONF", None)
-        else:
-            os.environ["SLURM_CONF"] = self._variables
 
     def _pids(self) -> list[int]:
-        files = [self.folder / name for name in ("slurmd.pid", "slurmctld.pid", "munge/pid")]
-        return [int(file.read_text()) for file in files if file.exists()]
+        files = [*self.folder.glob("slurm*.pid"), *self.folder.glob("munge/pid")]
+        return [int(file.read_text()) for file in files]
 
     def call(self, name: str, *words: str, check: bool = True) -> str:
         """Run one of SLURM's programs and return what it prints."""
         command = [program(name) or name, *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env=environment
+        )
         assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}{self.logs()}"
         return done.stdout.strip()
 
@@ -207,10 +239,17 @@ class Slurm:
 
     def end_states(self) -> dict[int, str]:
         """Return how jobs of this test have ended, by number: COMPLETED, FAILED, CANCELLED, TIMEOUT."""
+        return self._ended("JobState")
+
+    def nodes_of_jobs(self) -> dict[int, str]:
+        """Return the nodes of jobs of this test that have ended, by number."""
+        return self._ended("NodeList")
+
+    def _ended(self, what: str) -> dict[int, str]:
         log = self.folder / "log/ended_jobs.log"
         lines = log.read_text() if log.exists() else ""
-        found = re.findall(r"JobId=(\d+) .*?JobState=(\w+)", lines)
-        return {int(job): state for job, state in found if int(job) not in self._earlier}
+        found = re.findall(rf"JobId=(\d+) .*?{what}=(\S+)", lines)
+        return {int(job): value for job, value in found if int(job) not in self._earlier}
 
 
 def job_of(process: psutil.Process) -> int:

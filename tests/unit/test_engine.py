@@ -31,7 +31,7 @@ from dolma_dask.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord, InputRecord
@@ -125,6 +125,63 @@ def test_nothing_is_done_twice(root):
     summary = engine.run(plan, RunOptions(scheduler="tcp://127.0.0.1:1")).summary
     assert (summary.done, summary.skipped, stage.seen) == (0, 5, [])
     assert len(list((root / "_journal/copy").iterdir())) == 1
+
+
+@pytest.fixture
+def seen_late(root, monkeypatch):
+    """Outputs are listed after some looks, as where workers of other machines have made them; the number of looks is returned with None for never."""
+    looks = {"left": 3}
+    listed = files.list_files
+
+    def list_files(url):
+        found = listed(url)
+        if url.endswith("/out") and looks["left"]:
+            found = [info for info in found if info.path not in ("b", "d")]
+        return found
+
+    def sleep(seconds):
+        looks["left"] -= 1
+
+    monkeypatch.setattr(files, "list_files", list_files)
+    monkeypatch.setattr(late, "may_be_late", lambda url: True)
+    monkeypatch.setattr(late.time, "sleep", sleep)
+    return looks
+
+
+def test_a_run_ends_when_it_lists_what_its_workers_have_made(root, seen_late):
+    """Else the next verb would read a part, and end well."""
+    assert run(root)[0].done == 5
+    assert seen_late["left"] == 0
+    assert [info.path for info in files.list_files(f"{root}/out")] == list("abcde")
+
+
+def test_outputs_that_are_never_seen_are_an_error_and_not_made_again(root, seen_late, monkeypatch):
+    monkeypatch.setattr(late, "SECONDS", 0.0)
+    with pytest.raises(
+        StoreAccessError, match=r"2 files that workers have written are not seen on .* after 0 s, first out/b"
+    ):
+        run(root)
+    seen_late["left"] = 0
+    assert run(root)[1] == []
+
+
+@pytest.mark.parametrize("options", [HERE, THREADS])
+def test_what_a_worker_wrote_where_nobody_sees_it_ends_the_run(root, options):
+    """As on the disk of a node: the shard is not finished, whatever the worker says."""
+    plan, stage = plan_of(root)
+    stage.root = str(root / "of a node")
+    with pytest.raises(StoreAccessError, match=r"out/. was written by a worker, and is not here, on "):
+        engine.run(plan, options)
+    assert sorted(run(root)[1]) == list("abcde"), "nothing of it is believed"
+
+
+def test_an_input_that_is_late_is_read_as_soon_as_it_is_seen(root, monkeypatch):
+    plan, stage = plan_of(root)
+    (root / "in/c").rename(root / "hidden")
+    monkeypatch.setattr(late, "may_be_late", lambda url: True)
+    monkeypatch.setattr(late.time, "sleep", lambda seconds: (root / "hidden").rename(root / "in/c"))
+    assert engine.run(plan, HERE).summary.done == 5
+    assert sorted(stage.seen) == list("abccde")
 
 
 def test_changed_inputs_keys_and_outputs_are_redone(root):

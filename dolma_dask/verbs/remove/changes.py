@@ -4,7 +4,7 @@ So whoever goes on after a kill finds for each file whether it is still as befor
 read twice and written once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import xxhash
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
-from dolma_dask.io import files
+from dolma_dask.io import files, late
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import FileRecord
 
@@ -106,6 +106,16 @@ class Work(Struct, frozen=True):
         found = [files.read_bytes(files.join(self._folder, name)) for name in names]
         paths = sorted(msgspec.json.decode(data, type=Change).path for data in found)
         return [change for path in paths if (change := self.done(path)) is not None]
+
+    def wait_for(self, changes: Sequence[Change]) -> None:
+        """Wait until this process sees what workers have changed; see `dolma_dask.io.late.wait_for_all`."""
+        late.wait_for_all(self.root, lambda: [change.path for change in changes if not self._is_seen(change)])
+
+    def _is_seen(self, change: Change) -> bool:
+        return (
+            self.announced(change.path) is not None
+            and size_of(files.join(self.root, change.path)) == change.after.bytes
+        )
 
     def clear(self) -> None:
         """Forget all changes."""

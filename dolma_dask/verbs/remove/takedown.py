@@ -152,6 +152,8 @@ class Takedown:
 
     def _do(self, stage: Any, tasks: Sequence[Task], anew: bool = False) -> None:
         outcomes: list[Outcome] = self.search.run(stage, tasks, anew=anew)
+        if not self.options.dry_run:
+            Work(self.root).wait_for([change for outcome in outcomes for change in outcome.changes])
         self.outcomes += outcomes
         self.identities |= {one for outcome in outcomes for one in outcome.identities}
         self._learn(())

@@ -7,6 +7,7 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --mem=7630M
 #SBATCH -t 01:00:00
+#SBATCH --no-requeue
 #SBATCH --qos=normal
 #SBATCH -o logs/dolma-dask-%j.log
 module load python

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dolma_dask.clusters import slurm
-from dolma_dask.clusters.allocation import Allocation
+from dolma_dask.clusters.allocation import Allocation, nodes_left
 from dolma_dask.clusters.jobs import (
     ENDED,
     LOST_SECONDS,
@@ -21,8 +21,9 @@ from dolma_dask.clusters.jobs import (
 )
 from dolma_dask.clusters.profiles import read_profile
 from dolma_dask.clusters.refill import PATIENCE_SECONDS, Refill
-from dolma_dask.clusters.workers import PREEMPTIONS, Deaths, deaths_of, of_client
+from dolma_dask.clusters.workers import PREEMPTIONS, Deaths, deaths_of, note_lost_writers, of_client
 from dolma_dask.errors import ClusterError, UsageError
+from dolma_dask.io import publish
 
 RUNNING = {"11": "RUNNING", "12": "RUNNING"}
 
@@ -204,6 +205,30 @@ def test_an_allocation_is_what_slurm_says_of_the_job():
     per_cpu = Allocation.of({**given, "SLURM_MEM_PER_CPU": "2000"}, None)
     assert per_cpu.memory_mib == 16000
     assert 1900 < int(per_cpu.worker_memory.removesuffix("MiB")) < 2000
+
+
+@pytest.mark.parametrize(("said", "nodes"), [("echo 2", 2), ("echo", 3), ("exit 1", 3)])
+def test_an_allocation_without_the_nodes_that_were_lost(said, nodes, tmp_path, monkeypatch):
+    """srun would wait for these for ever; it is started on those that SLURM says are left."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\n{said}\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert nodes_left("7", otherwise=3) == nodes
+
+
+def test_workers_that_died_are_known_as_writers(monkeypatch):
+    """With them what they have left half written goes; those that live, and those of this host, are asked for nothing."""
+    monkeypatch.setattr(publish, "gone", set())
+    client = Client()
+    events = [(0.0, {"writer": f"n{node}_1-7", "worker": f"tcp://{node}"}) for node in (1, 2)]
+    client.scheduler_info = lambda n_workers: {"workers": {"tcp://2": {}}}
+    client.get_events = lambda topic: events
+    note_lost_writers(client)
+    assert publish.gone == set(), "of a cluster that no watcher belongs to"
+    of_client[client] = SimpleNamespace()
+    note_lost_writers(client)
+    assert publish.gone == {"n1_1-7"}
 
 
 def test_why_workers_died_decides_how_many_a_task_may_lose():

@@ -259,6 +259,17 @@ def test_writers_of_other_hosts_are_gone_after_a_day_without_a_byte(tmp_path: Pa
     assert everything(str(tmp_path)) == sorted(names[1:])
 
 
+def test_writers_of_other_hosts_that_are_known_to_be_dead_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [".a.node7_4026531836-12-01234567.tmp", ".a.node7_4026531836-13-01234567.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(module, "gone", {"node7_4026531836-12"})
+    assert sweep(str(tmp_path)) == 1
+    assert everything(str(tmp_path)) == names[1:]
+
+
 def test_nothing_to_sweep(root: str) -> None:
     assert sweep(files.join(root, "nowhere")) == 0
 
