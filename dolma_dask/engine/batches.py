@@ -1,8 +1,8 @@
 """Tasks done one after another where they run: while the files of some wait for the disk, the next one works.
 
 The thread of the caller works on tasks; a few others wait for the files of those before (`dolma_dask.io.waiting`). An outcome is handed over when its files are
-there, in the order of the tasks, so that the journal never names one that is not. Bounded: `MAX_WAITING` tasks, and `MAX_WAITING_BYTES` unless one task has
-more. Cost: a task and its disk take the longer of the two times; 0.1 ms for each task.
+there, in the order of the tasks, so that the journal never names one that is not. Bounded by `MAX_WAITING_FILES` and `MAX_WAITING_BYTES`, unless one task has
+more. Cost: work and disk take the longer of the two times; 0.1 ms for each task.
 """
 
 import time
@@ -24,13 +24,13 @@ from dolma_dask.metering import count_helper, process_name, thread_cpu
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
 
-MAX_WAITING = 8
-"""Tasks whose files wait; with a disk of 30 ms for each sync a task of one file waits for 60 to 90."""
+MAX_WAITING_FILES = 64
+"""Files that wait, each of them open, after which the next task does not begin, unless they are of one task."""
 
 MAX_WAITING_BYTES = 256 << 20
-"""Bytes of files that wait, after which the next task does not begin: the system keeps as much in memory until they are on disk."""
+"""Likewise their bytes, which the system may keep in memory until they are on disk."""
 
-AT_ONCE = 4
+AT_ONCE = 8
 """Tasks whose files appear at once: disks and stores do several syncs in the time of one."""
 
 
@@ -100,9 +100,9 @@ def run_all(stage: Stage, tasks: Iterable[Task], take: Take) -> None:
 
 
 def _are_too_many(begun: "Sequence[_Begun]") -> bool:
-    return len(begun) > MAX_WAITING or (
-        len(begun) > 1 and sum(one.waiting.bytes for one in begun) > MAX_WAITING_BYTES
-    )
+    waiting = [one.waiting for one in begun]
+    are_many = sum(map(len, waiting)) > MAX_WAITING_FILES
+    return len(begun) > 1 and (are_many or sum(one.bytes for one in waiting) > MAX_WAITING_BYTES)
 
 
 class _Begun:
