@@ -162,7 +162,7 @@ class _LocalFile:
         with _explained(self.url):
             self._temporary.replace(self._target)
             if self._synced:
-                _sync_names(self._target.parent)
+                sync_names(self._target.parent)
 
     def discard(self) -> None:
         """Remove the hidden file."""
@@ -209,11 +209,11 @@ def _make_folders(folder: Path) -> None:
         _made.add(folder)
 
 
-def _sync_names(folder: Path) -> None:
+def sync_names(folder: Path) -> None:
     """Wait until the names in a folder are on disk, and that of the folder, if this process has made it."""
     fsync_folder(folder)
     if folder in _made:
-        _sync_names(folder.parent)
+        sync_names(folder.parent)
         _made.discard(folder)
 
 
@@ -278,7 +278,15 @@ def move(url: str, target: str) -> None:
     with _explained(target):
         _make_folders(place.parent)
         source.replace(place)
-        _sync_names(place.parent)
+        sync_names(place.parent)
+
+
+def remove_for_good(url: str) -> None:
+    """Delete a folder with its content, so that no power failure brings it back."""
+    files.remove_tree(url)
+    if is_local(url):
+        with suppress(FileNotFoundError):
+            fsync_folder(local_path(url).parent)
 
 
 def stamp_of(url: str) -> str:

@@ -95,6 +95,9 @@ def _fail_power(within: Path, operation: int, seed: str) -> None:
     """Let the power fail before an operation, or at the end."""
     disk = Disk(within, operation, seed, partial(os.killpg, 0, signal.SIGKILL))
     disk.install()
+    from dolma_dask.io import partial as partial_files
+
+    partial_files.machine_start = lambda: "before the power failed"
     for at_end in (atexit.register, partial(Finalize, None, exitpriority=0)):  # of a command, and of a fork
         at_end(disk.end)
 

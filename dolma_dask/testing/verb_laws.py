@@ -465,7 +465,6 @@ class VerbLaws:
             ended = self.lose_power(name, world, moment, tmp_path / "log")
             if not self.cases[name].in_place or ended:
                 assert not (false := false_records(world)), f"records name what is not there: {false}"
-        self.check(name, world, worlds)
         assert self.go_on(name, world, worlds)["done"] == 0
 
     def disturbed(self, name: str, scheduler: str, world: Path, worlds: Worlds, log: Path) -> None:
