@@ -48,7 +48,9 @@ class Disk:
         self.count = 0
         self._draw = random.Random(seed)
         self._unsafe: list[_Operation] = []
-        self._unsynced: set[Path] = set()  # files whose bytes are not safe
+        self._safe: dict[
+            Path, int
+        ] = {}  # files that were opened for writing, and how many of their bytes are safe
         self._kept = Path(tempfile.mkdtemp(prefix="kept-", dir=within.parent))
         self._lock = threading.RLock()
         self._own = threading.local()
@@ -89,10 +91,13 @@ class Disk:
             return
         if not path.exists():
             self._note(path.parent, lambda: path.unlink(missing_ok=True))
-        elif path not in self._unsynced:
+        elif path not in self._safe:
             old = shutil.copyfile(path, self._place())
             self._note(path, lambda: path.write_bytes(old.read_bytes()))
-        self._unsynced.add(path)
+        if arguments[2] & os.O_APPEND and path.exists():
+            self._safe.setdefault(path, path.stat().st_size)
+        else:
+            self._safe[path] = 0
 
     def _renamed(self, path: Path, arguments: tuple[Any, ...]) -> None:
         target = _path(arguments[1])
@@ -112,7 +117,7 @@ class Disk:
         if path.parent != target.parent and path.is_file():
             self._note(path.parent, stay)
         self._note(target.parent, undo)
-        self._unsynced = {_moved(one, path, target) for one in self._unsynced}
+        self._safe = {_moved(one, path, target): safe for one, safe in self._safe.items()}
 
     def _removed(self, path: Path, arguments: tuple[Any, ...]) -> None:
         old = self._keep(path)
@@ -142,8 +147,8 @@ class Disk:
             return None
         kept = self._place()
         os.link(path, kept)
-        if path in self._unsynced:
-            self._unsynced = {kept if one == path else one for one in self._unsynced}
+        if path in self._safe:
+            self._safe[kept] = self._safe.pop(path)
         return kept
 
     def _place(self) -> Path:
@@ -161,8 +166,9 @@ class Disk:
             self._own.is_at_work = True
             try:
                 self._step()
-                if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-                    self._unsynced.discard(path)
+                status = os.fstat(descriptor)
+                if not stat.S_ISDIR(status.st_mode):
+                    self._safe[path] = status.st_size
                 self._unsafe = [one for one in self._unsafe if one.path != path]
             finally:
                 self._own.is_at_work = False
@@ -172,9 +178,9 @@ class Disk:
     def fail(self) -> None:
         """Take back all, none or some of what is not safe."""
         names, content = self._draw.choice((0.0, 0.3, 0.7, 1.0)), self._draw.choice((0.0, 0.5, 1.0))
-        for path in sorted(self._unsynced):
-            if path.is_file() and self._draw.random() < content:
-                self._lose_bytes(path)
+        for path, safe in sorted(self._safe.items()):
+            if path.is_file() and path.stat().st_size > safe and self._draw.random() < content:
+                self._lose_bytes(path, safe)
         for operation in reversed(self._unsafe):
             if self._draw.random() < names:
                 with suppress(OSError):  # what it stood on is lost too
@@ -187,10 +193,11 @@ class Disk:
             self._own.is_at_work = True
             self.fail()
 
-    def _lose_bytes(self, path: Path) -> None:
+    def _lose_bytes(self, path: Path, safe: int) -> None:
         """Leave a part of the bytes, alone or with zeros in place of the others."""
         size = path.stat().st_size
-        kept, length = self._draw.choice(((0, 0), (0, size), (size // 2, size // 2), (size // 2, size)))
+        half = (safe + size) // 2
+        kept, length = self._draw.choice(((safe, safe), (safe, size), (half, half), (half, size)))
         os.truncate(path, kept)
         os.truncate(path, length)
 
