@@ -66,6 +66,7 @@ def test_names_that_are_not_synced_may_be_the_old_ones(tmp_path: Path) -> None:
         (place / "folder").mkdir()
         with (place / "folder/new").open("wb") as file:
             file.write(b"whole")
+            file.flush()
             os.fsync(file.fileno())
 
     ended = {content(place / "folder/new") for place, is_done in moments(tmp_path, 20, careless) if is_done}
