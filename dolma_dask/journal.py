@@ -424,9 +424,9 @@ class JournalWriter:
     def close(self) -> None:
         """Flush, and merge all segments that were read or written into one."""
         with self._lock:
-            self.flush()
-            if len(self._journal._segments) > 1:
+            if len(self._journal._segments) + bool(self._waiting) > 1:
                 self._compact()
+            self.flush()
 
     def _compact(self) -> None:
         journal = self._journal
@@ -434,6 +434,7 @@ class JournalWriter:
         lines = [*journal._run_lines.values(), *journal._lines.values()]
         _write_lines(files.join(journal.folder, merged), lines)
         self._written += 1
+        self._waiting = []  # these are among the lines
         for name in sorted(journal._segments):
             files.remove(files.join(journal.folder, name))
         journal._segments = {merged}

@@ -21,11 +21,8 @@ from dolma_dask.errors import (
     StoreUnreachableError,
 )
 from dolma_dask.io import late, stores
+from dolma_dask.io.waiting import Waiting
 from dolma_dask.journal import Record
-from dolma_dask.metering import process_name, thread_cpu
-
-BATCH_SECONDS = 5.0
-"""After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
 
 RETRIES = 2
 RETRY_SECONDS = 0.5
@@ -44,52 +41,35 @@ class Stopped(KeyboardInterrupt):
     """Ctrl-C as threads get it that work for the one that got it."""
 
 
-class Quoted:
-    """Hides a value from Dask, which would look for its own collections in lists and dataclasses."""
+def attempt(stage: Stage, task: Task, waiting: Waiting) -> Outcome:
+    """Do one task; return its records, whose files may wait to appear, or its failure."""
 
-    __slots__ = ("value",)
+    def once(number: int) -> Outcome:
+        with waiting:
+            return _timed(stage, task)
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Quoted, (self.value,)
+    return retried(task, once)
 
 
-class Outcomes(list[Outcome]):
-    """Outcomes of a batch, and the CPU-seconds that it took in a process."""
+def retried(task: Task, work: Callable[[int], Outcome]) -> Outcome:
+    """Return what comes of some work on a task, called with the number of tries before; its failure if it does not help to try again.
 
-    process = ""
-    cpu = 0.0
-
-
-def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
-    """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
-    begun, cpu = time.monotonic(), thread_cpu()
-    outcomes = Outcomes()
-    for task in tasks.value:
-        outcomes.append(attempt(stage.value, task))
-        if time.monotonic() - begun > BATCH_SECONDS:
-            break
-    outcomes.process, outcomes.cpu = process_name(), thread_cpu() - cpu
-    return outcomes
-
-
-def attempt(stage: Stage, task: Task) -> Outcome:
-    """Do one task, at most ``1 + RETRIES`` times, and once more for each file that was late; return its records or its failure."""
-    number, were_late = 0, set[str]()
+    It is tried at most ``1 + RETRIES`` times, and once more for each file that was late.
+    """
+    tries, retries, were_late = 0, 0, set[str]()
     while True:
         try:
-            return _timed(stage, task)
+            return work(tries)
         except BaseException as error:  # every failure is reported with its shard at the end
             if _is_ctrl_c(error):
                 raise
+            tries += 1
             if _was_late(error, were_late):
                 continue
-            if number == RETRIES or not is_transient(error):
+            if retries == RETRIES or not is_transient(error):
                 return failure(task, error)
-            time.sleep(RETRY_SECONDS * 2**number)
-            number += 1
+            time.sleep(RETRY_SECONDS * 2**retries)
+            retries += 1
 
 
 def _was_late(error: BaseException, before: set[str]) -> bool:

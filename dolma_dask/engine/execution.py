@@ -22,14 +22,8 @@ from msgspec import Struct
 
 from dolma_dask import clusters, placement
 from dolma_dask.clusters import OUTLIVED, OWN, Deaths, Placement
-from dolma_dask.engine.attempts import (
-    BATCH_SECONDS,
-    Outcomes,
-    Quoted,
-    Stopped,
-    Take,
-    run_batch,
-)
+from dolma_dask.engine.attempts import Outcome, Stopped, Take
+from dolma_dask.engine.batches import BATCH_SECONDS, Outcomes, Quoted, run_all, run_batch
 from dolma_dask.engine.plan import Stage, Task, group_name
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.functions.calls import is_imported
@@ -189,8 +183,15 @@ class _Local:
         for task in tasks:
             self._take(task, Failure(task.shard, "WorkerDied", message))
 
+    def _deliver(self, task: Task, outcome: Outcome) -> None:
+        self._delivered += 1
+        self._take(task, outcome)
+
     def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
         """Run batches; return those that ran when a process died, and what is left of the others."""
+        if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
+            run_all(self._stage.value, [task for batch in waiting for task in batch], self._deliver)
+            return [], []
         run = uuid.uuid4().hex[:8]
         names = (
             f"{self._verb}-{run}-{index:08d}" for index in reversed(range(len(waiting)))
@@ -208,13 +209,7 @@ class _Local:
             batch = left.pop(key)
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
             for task, outcome in zip(batch, outcomes, strict=False):
-                self._delivered += 1
-                self._take(task, outcome)
-
-        if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
-            for key, batch in list(left.items()):
-                end(key, run_batch(self._stage, Quoted(batch)))
-            return [], cut
+                self._deliver(task, outcome)
 
         from dask.callbacks import Callback
 

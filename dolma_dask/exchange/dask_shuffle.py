@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from dolma_dask import clusters
 from dolma_dask.engine import Step, Task, WorkDir
-from dolma_dask.engine.attempts import Quoted, failure
+from dolma_dask.engine.attempts import failure
+from dolma_dask.engine.batches import Quoted
 from dolma_dask.errors import StageError
 from dolma_dask.exchange.buckets import Bucketing
 from dolma_dask.exchange.contract import Emitter, Records, Reducer, Words, to_records, to_words, word_count

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io.stores import RemoteFile, at_once, check_bucket, check_url, filesystem, is_s3, patiently
+from dolma_dask.io.waiting import let_appear
 
 Item = TypeVar("Item")
 
@@ -413,9 +414,13 @@ def read_bytes(url: str) -> bytes:
 def remove(url: str) -> None:
     """Delete a file, if it is there."""
     if is_local(url):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            local_path(url).unlink()
+        file = local_path(url)
+        if os.path.lexists(file):  # mostly it is not, and there is nothing to wait for
+            let_appear()
+            with suppress(FileNotFoundError, NotADirectoryError):
+                file.unlink()
         return
+    let_appear()
     fs, path = filesystem(url)
     with suppress(FileNotFoundError):
         patiently(url, lambda: fs.rm_file(path))
@@ -445,6 +450,7 @@ def read_into(handle: BinaryIO, offset: int, view: memoryview, url: str) -> None
 
 def remove_tree(url: str) -> None:
     """Delete a folder with its content, if it is there."""
+    let_appear()
     if is_local(url):
         folder = local_path(url)
         with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
 """Partial files: what was received of an object so far, in a hidden folder beside its place, until it is whole.
 
 ``.<name>.part`` belongs to nobody; who works on it renames it to ``.<name>.<host>-<process>-<random>.part``, which only one can. In it are ``data``, and
-``version.json``, which says of what: it is written first, after older data are gone, so that the two belong together whenever a process is killed. What a killed
-process held is set free by `set_free`. On a store, which cannot append, the folder lies among this machine's temporary files.
+``version.json``, which says of what: it is written first, after older data are gone, so that the two belong together whenever a process is killed. It also says how
+many bytes are on disk for sure, which are all that is believed once the machine has started again. What a killed process held is set free by `set_free`. On a store, which cannot append, the folder lies among this machine's temporary files.
 """
 
 import os
@@ -21,7 +21,7 @@ import msgspec
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
 from dolma_dask.io.objects import BrokenOffError, ObjectSource, Version
-from dolma_dask.io.publish import explained, fsync_folder, is_running, open_new, publish, writer_space
+from dolma_dask.io.publish import explained, is_running, publish, sync_names, writer_space
 
 _SUFFIX = ".part"
 _DATA, _VERSION = "data", "version.json"
@@ -32,7 +32,18 @@ _NAME_BYTES = 120
 EXPIRE_SECONDS = 3600.0
 """After so long without a byte a process of another host counts as dead."""
 
+_SAFE_BYTES = 256 << 20
+"""After so many bytes more they are synced: a power failure costs no more than that."""
+
 _HELD = re.compile(r"(?P<free>\..*)\.(?P<space>\w+)-(?P<pid>\d+)-[0-9a-f]{8}\.part", re.DOTALL)
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What ``version.json`` says."""
+
+    version: Version
+    start: str  # of the machine
+    safe: int = 0  # bytes that are on disk
 
 
 class Partial:
@@ -44,8 +55,10 @@ class Partial:
         self._handle: BinaryIO | None = None
         self.is_proved = True
         self.host = ""
-        self.version = _read_version(folder)
-        self.bytes = _data_bytes(folder) if self.version else 0
+        note = _read_note(folder)
+        self.version = note.version if note else None
+        self._safe = note.safe if note else 0
+        self.bytes = _believed(folder, note) if note else 0
 
     @property
     def url(self) -> str:
@@ -76,10 +89,15 @@ class Partial:
     def begin(self, version: Version) -> None:
         """Start anew with an object of this version."""
         self.discard()
-        with self._on_disk(), open_new(self._folder / _VERSION) as out:
-            out.write(msgspec.json.encode(version))
         self.version = version
+        self._write_note(synced=False)
         self.write(memoryview(b""))
+
+    def _write_note(self, *, synced: bool) -> None:
+        assert self.version is not None
+        note = _Note(self.version, machine_start(), self._safe)
+        with publish(str(self._folder / _VERSION), synced=synced) as out:
+            out.write(msgspec.json.encode(note))
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
@@ -90,6 +108,10 @@ class Partial:
                 count = self._handle.write(data)
                 self.bytes += count
                 data = data[count:]
+            if self.bytes - self._safe >= _SAFE_BYTES:
+                os.fsync(self._handle.fileno())
+                self._safe = self.bytes
+                self._write_note(synced=True)
 
     def publish(self) -> None:
         """Let the file appear in its place."""
@@ -104,7 +126,7 @@ class Partial:
             with data_file.open("ab") as handle:
                 os.fsync(handle.fileno())
             data_file.replace(target)
-            fsync_folder(target.parent)
+            sync_names(target.parent)
         self.discard()
 
     def discard(self) -> None:
@@ -112,7 +134,7 @@ class Partial:
         self.close()
         with suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
-        self.version, self.bytes = None, 0
+        self.version, self.bytes, self._safe = None, 0, 0
 
     def close(self) -> None:
         """Close the file of bytes; `write` opens it again."""
@@ -220,8 +242,25 @@ def _data_bytes(folder: Path) -> int:
         return 0
 
 
-def _read_version(folder: Path) -> Version | None:
+def _read_note(folder: Path) -> _Note | None:
     try:
-        return msgspec.json.decode((folder / _VERSION).read_bytes(), type=Version)
+        return msgspec.json.decode((folder / _VERSION).read_bytes(), type=_Note)
     except (OSError, *NOT_JSON):
         return None
+
+
+def _believed(folder: Path, note: _Note) -> int:
+    """Return how many bytes of the data are as they were written, and drop the others."""
+    count = _data_bytes(folder)
+    if note.start == machine_start() or count <= note.safe:
+        return count
+    os.truncate(folder / _DATA, note.safe)
+    return note.safe
+
+
+def machine_start() -> str:
+    """Return what tells this start of this machine from all others, as Linux has it; elsewhere what was not synced is not believed."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"unknown {os.getpid()}"

@@ -3,7 +3,8 @@
 Locally: a hidden temporary file beside the target, fsync, rename, fsync of the folder. On S3 and Google Cloud Storage: one object that
 becomes visible when it is completed: a single request up to 16 MiB, else an upload in parts that is aborted if it fails. On other
 stores: a hidden object that is moved to its final name. A killed local writer leaves only a hidden ``.tmp`` file, which `sweep` removes
-once the process that made it is gone (if that was on another host: once it is known to be, as a worker is that a run has lost, else after a day). Cost: one fsync per file; staging files, which are made again if the power fails, go without.
+once the process that made it is gone (if that was on another host: once it is known to be, as a worker is that a run has lost, else after a day). Cost: one fsync per file and
+folder, for which tasks do not wait (`dolma_dask.io.waiting`); staging files, which are made again if the power fails, go without.
 """
 
 import errno
@@ -13,15 +14,18 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import xxhash
 
 from dolma_dask.errors import DiskFullError, StoreAccessError, StoreError
-from dolma_dask.io.files import is_local, local_path, remove
+from dolma_dask.io import files
+from dolma_dask.io.files import is_local, local_path
 from dolma_dask.io.stores import FULL, filesystem, patiently
+from dolma_dask.io.uploads import begin_upload, rename
+from dolma_dask.io.waiting import WrittenFile, let_appear, waiting_here
 
 _SUFFIX = ".tmp"
 _TEMPORARY = re.compile(
@@ -34,12 +38,6 @@ EXPIRE_SECONDS = 86400.0
 gone: set[str] = set()
 """Writers of other hosts that this process knows to be dead, by their `writer`."""
 
-_COMPLETES_UPLOADS = {"s3", "s3a", "gs", "gcs"}
-"""Stores whose files stay invisible until ``commit``."""
-
-_PART_BYTES = 16 << 20
-"""Bytes of one part of an upload, held in memory; stores allow 10,000 parts."""
-
 _AT_ONCE = 1 << 17
 """Bytes that are written at once: they stay in the cache for their digest, and the system finds room for so many at half the cost of 16 MiB."""
 
@@ -49,14 +47,24 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
 """Errors of file systems that cannot sync a folder; the rename is as durable there as they make it."""
 
+_LATER = "later:"
+"""Begins what stands in a record for the stamp of a file that has not appeared."""
+
+
+class _Unfinished(WrittenFile, Protocol):
+    """A file that is being written."""
+
+    def write(self, view: memoryview) -> None: ...
+    def finish(self) -> None: ...
+
 
 class PublishedFile:
     """A file that will appear at `url`; sequential, ``bytes`` counts what was written."""
 
-    def __init__(self, url: str, handle: BinaryIO) -> None:
+    def __init__(self, url: str, unfinished: _Unfinished) -> None:
         self.url = url
         self.bytes = 0
-        self.handle = handle
+        self.unfinished = unfinished
         self._digest = xxhash.xxh3_128()
 
     def write(self, data: Any) -> None:
@@ -64,7 +72,7 @@ class PublishedFile:
         view = memoryview(data).cast("B")
         for at in range(0, len(view), _AT_ONCE):
             piece = view[at : at + _AT_ONCE]
-            self.handle.write(piece)
+            self.unfinished.write(piece)
             self._digest.update(piece)
         self.bytes += len(view)
 
@@ -84,30 +92,89 @@ def publish(url: str, *, synced: bool = True) -> Iterator[PublishedFile]:
 
     Raises `StoreAccessError`: no file can be made there.
     """
-    opened = _publish_local(local_path(url), synced) if is_local(url) else _publish_remote(url)
-    with opened as handle:
-        yield PublishedFile(url, handle)
+    with _written(url, synced) as out:
+        yield out
+        out.unfinished.finish()
+        if synced:
+            let_appear()
+        out.unfinished.sync()
+        out.unfinished.appear()
 
 
 @contextmanager
-def _publish_local(target: Path, synced: bool) -> Iterator[BinaryIO]:
-    temporary = target.with_name(_temporary_name(target.name))
-    try:
-        with open_new(temporary) as handle:
-            yield handle
-            handle.flush()
-            if synced:
-                os.fsync(handle.fileno())
-        temporary.replace(target)
-    except BaseException as error:
-        # a file system that became read-only says so, whether the file is there or not
-        with suppress(OSError):
-            remove(str(temporary))
-        if isinstance(error, OSError) and (explanation := explained(target, error)):
-            raise explanation from error
-        raise
-    if synced:
-        fsync_folder(target.parent)
+def publish_later(url: str) -> Iterator[PublishedFile]:
+    """Write a file as `publish` does, which appears when the task that writes it has ended; outside of tasks of the engine it does at once.
+
+    Its writer must not look for it.
+    """
+    if (waiting := waiting_here()) is None:
+        with publish(url) as out:
+            yield out
+    else:
+        with _written(url) as out:
+            yield out
+            out.unfinished.finish()
+            waiting.add(out.unfinished)
+
+
+@contextmanager
+def _written(url: str, synced: bool = True) -> Iterator[PublishedFile]:
+    """Yield a file that is being written, of which nothing is left if the block raises."""
+    temporary = _temporary_name(url.rpartition("/")[2])
+    with _explained(url):
+        unfinished = _LocalFile(url, temporary, synced) if is_local(url) else begin_upload(url, temporary)
+        try:
+            unfinished.begin()
+            yield PublishedFile(url, unfinished)
+        except BaseException:
+            unfinished.discard()
+            raise
+
+
+class _LocalFile:
+    """A hidden file beside the target, whose place it takes."""
+
+    def __init__(self, url: str, temporary: str, synced: bool) -> None:
+        self.url = url
+        self.bytes = 0
+        self._target = local_path(url)
+        self._temporary = self._target.with_name(temporary)
+        self._synced = synced
+
+    def begin(self) -> None:
+        """Make the hidden file."""
+        self._handle = open_new(self._temporary)
+
+    def write(self, view: memoryview) -> None:
+        """Append bytes."""
+        self._handle.write(view)
+        self.bytes += len(view)
+
+    def finish(self) -> None:
+        """Give all bytes to the system."""
+        self._handle.flush()
+
+    def sync(self) -> None:
+        """Wait until the bytes are on disk, and close the file."""
+        with self._handle, _explained(self.url):
+            if self._synced:
+                os.fsync(self._handle.fileno())
+
+    def appear(self) -> None:
+        """Take the place of the target, and wait until that is on disk."""
+        with _explained(self.url):
+            self._temporary.replace(self._target)
+            if self._synced:
+                sync_names(self._target.parent)
+
+    def discard(self) -> None:
+        """Remove the hidden file."""
+        with suppress(OSError, AttributeError):
+            self._handle.close()
+        with suppress(
+            OSError
+        ):  # a file system that became read-only says so, whether the file is there or not
+            self._temporary.unlink()
 
 
 def open_new(path: Path) -> BinaryIO:
@@ -116,7 +183,7 @@ def open_new(path: Path) -> BinaryIO:
     Raises `StoreAccessError`: no file can be made there.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path.parent)
         return path.open("wb", buffering=1 << 16)
     except OSError as error:
         found = [
@@ -131,6 +198,37 @@ def open_new(path: Path) -> BinaryIO:
             "target or change its permissions, then run the same command again: it does only what is left.",
             url=str(path.parent),
         ) from error
+
+
+_made: set[Path] = set()
+"""Folders that this process has made and whose names may not be on disk."""
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _made.add(folder)
+
+
+def sync_names(folder: Path) -> None:
+    """Wait until the names in a folder are on disk, and that of the folder, if this process has made it."""
+    fsync_folder(folder)
+    if folder in _made:
+        sync_names(folder.parent)
+        _made.discard(folder)
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Raise what the system says of a local file with its place and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if explanation := explained(local_path(url), error) if is_local(url) else None:
+            raise explanation from error
+        raise
 
 
 def explained(target: Path, error: OSError) -> StoreError | None:
@@ -169,128 +267,43 @@ def fsync_folder(folder: Path) -> None:
             raise
 
 
-def _publish_remote(url: str) -> AbstractContextManager[Any]:
-    fs, path = filesystem(url)
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    return _upload(url, fs, path) if protocols & _COMPLETES_UPLOADS else _move_into_place(fs, path)
-
-
-@contextmanager
-def _upload(url: str, fs: Any, path: str) -> Iterator["_Upload"]:
-    upload = _Upload(url, fs, path)
-    try:
-        yield upload
-        upload.complete()
-    except BaseException:
-        upload.discard()
-        raise
-
-
-class _Upload:
-    """An object that appears when it is complete: put at once if it is small, else in parts; each request is made again if it fails."""
-
-    def __init__(self, url: str, fs: Any, path: str) -> None:
-        self._url = url
-        self._fs = fs
-        self._path = path
-        self._held = bytearray()
-        self._parts: Any = None
-
-    def write(self, view: memoryview) -> None:
-        self._held += view
-        while len(self._held) > _PART_BYTES:
-            part = bytes(memoryview(self._held)[:_PART_BYTES])
-            del self._held[:_PART_BYTES]
-            self._send(part)
-
-    def complete(self) -> None:
-        """Send what is held, and make the object appear."""
-        last = bytes(self._held)
-        if self._parts is None:
-            patiently(self._url, lambda: self._fs.pipe_file(self._path, last))
-            return
-        self._send(last, is_last=True)
-        parts = self._parts
-        patiently(self._url, parts.commit)
-        self._parts = None
-        parts.closed = True  # or its end would begin the upload again
-
-    def discard(self) -> None:
-        """Abort an upload in parts; if the store is away now, its parts stay invisible until the store clears them."""
-        parts, self._parts = self._parts, None
-        if parts is not None:
-            with suppress(Exception):
-                parts.discard()
-            parts.closed = True
-
-    def _send(self, part: bytes, is_last: bool = False) -> None:
-        """Send a part; nothing is visible before all are committed."""
-        given = False
-
-        def once() -> None:
-            nonlocal given
-            if self._parts is None:
-                self._begin(part)
-            elif not given:
-                given = True  # from here on the handle holds the part, also if it could not be sent
-                self._parts.write(part)
-            self._parts.forced = False
-            self._parts.flush(force=is_last)
-
-        patiently(self._url, once)
-
-    def _begin(self, part: bytes) -> None:
-        self._parts = self._fs.open(self._path, "wb", autocommit=False, block_size=_PART_BYTES)
-        try:
-            self._parts.write(part)
-        except BaseException:
-            self.discard()
-            raise
-
-
-@contextmanager
-def _move_into_place(fs: Any, path: str) -> Iterator[BinaryIO]:
-    folder, _, name = path.rpartition("/")
-    temporary = f"{folder}/{_temporary_name(name)}"
-    fs.makedirs(folder, exist_ok=True)
-    try:
-        with fs.open(temporary, "wb") as handle:
-            yield handle
-        _rename(fs, temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            fs.rm_file(temporary)
-        raise
-
-
-def _rename(fs: Any, old: str, new: str) -> None:
-    from fsspec import AbstractFileSystem
-
-    if type(fs).mv is not AbstractFileSystem.mv:
-        fs.mv(old, new)
-        return
-    fs.cp_file(old, new)  # the general mv takes brackets in a name for a pattern
-    fs.rm_file(old)
-
-
 def move(url: str, target: str) -> None:
     """Let a published file appear under another name of the same root, whole, in place of an older one; folders are made.
 
     Raises `FileNotFoundError`: there is no such file. Raises `StoreAccessError`: no file can be made there.
     """
+    let_appear()
     if not is_local(url):
         fs, path = filesystem(url)
-        patiently(target, lambda: _rename(fs, path, filesystem(target)[1]))
+        patiently(target, lambda: rename(fs, path, filesystem(target)[1]))
         return
     source, place = local_path(url), local_path(target)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+    with _explained(target):
+        _make_folders(place.parent)
         source.replace(place)
-    except OSError as error:
-        if explanation := None if isinstance(error, FileNotFoundError) else explained(place, error):
-            raise explanation from error
-        raise
-    fsync_folder(place.parent)
+        sync_names(place.parent)
+
+
+def remove_for_good(url: str) -> None:
+    """Delete a folder with its content, so that no power failure brings it back."""
+    files.remove_tree(url)
+    if is_local(url):
+        with suppress(FileNotFoundError):
+            fsync_folder(local_path(url).parent)
+
+
+def stamp_of(url: str) -> str:
+    """Return the stamp of a file that was published, for its record; of one that waits, what `settled_stamp` replaces."""
+    waiting = waiting_here()
+    if waiting is not None and url in waiting.urls:
+        return _LATER + url
+    info = files.stat(url)
+    return info.stamp if info else ""
+
+
+def settled_stamp(stamp: str) -> str:
+    """Return what a stamp by `stamp_of` is when the file has appeared."""
+    return stamp_of(stamp.removeprefix(_LATER)) if stamp.startswith(_LATER) else stamp
 
 
 def _temporary_name(name: str) -> str:

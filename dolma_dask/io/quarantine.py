@@ -15,7 +15,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io.files import READ_BYTES, join, open_read, remove
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish_later
 from dolma_dask.io.records import OF_FUNCTIONS, BadRecord, Block, FileRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 
@@ -176,7 +176,7 @@ class Quarantine:
 
 def _publish(root: str, path: str, waiting: Sequence[IO[bytes]]) -> tuple[FileRecord, ...]:
     rows = 0
-    with publish(join(root, path)) as out:
+    with publish_later(join(root, path)) as out:
         for each in waiting:
             each.seek(0)
             while piece := each.read(READ_BYTES):

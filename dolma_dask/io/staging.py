@@ -43,7 +43,7 @@ class _StagingFile(PublishedFile):
     """A staging file that is being written."""
 
     def __init__(self, out: PublishedFile) -> None:
-        super().__init__(out.url, out.handle)
+        super().__init__(out.url, out.unfinished)
         self._digests: list[int] = []
         self._block = xxhash.xxh3_64()
 

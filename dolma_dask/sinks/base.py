@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
-from dolma_dask.io.files import join, stat
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.files import join
+from dolma_dask.io.publish import PublishedFile, publish_later, stamp_of
 from dolma_dask.io.records import FileRecord
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMPRESSION_LEVEL = 1
 
 Publish = Callable[[str], AbstractContextManager[PublishedFile]]
-"""Opens a file that appears when it is whole: `publish`, or `dolma_dask.io.staging.stage`."""
+"""Opens a file that appears when it is whole: `publish_later`, or `dolma_dask.io.staging.stage`."""
 
 
 class FileWriter:
@@ -31,7 +31,7 @@ class FileWriter:
     What comes before the first rows, such as a header, is written by ``_begin``, what waits at the end by ``_finish``.
     """
 
-    def __init__(self, root: str, path: str, publish: Publish = publish) -> None:
+    def __init__(self, root: str, path: str, publish: Publish = publish_later) -> None:
         self._root, self._path, self._url = root, path, join(root, path)
         self._publish = publish
         self._rows = 0
@@ -73,12 +73,11 @@ class FileWriter:
         return FileRecord(self._path, out.bytes, out.checksum, self._rows, members, self._stamp())
 
     def _stamp(self) -> str:
-        """Return the stamp of a file of documents or attributes that has just appeared; none of others, since it costs a request and no reader
+        """Return the stamp of a file of documents or attributes; none of others, since it costs a request and no reader
         needs it.
         """
         is_read = self._path.startswith((f"{layout.DOCUMENTS}/", f"{layout.ATTRIBUTES}/"))
-        info = stat(self._url) if is_read else None
-        return info.stamp if info else ""
+        return stamp_of(self._url) if is_read else ""
 
 
 class ArrowSink:
@@ -109,7 +108,7 @@ class TableFile(FileWriter):
         self,
         root: str,
         path: str,
-        publish: Publish = publish,
+        publish: Publish = publish_later,
         *,
         use_dictionary: bool | list[str],
         random: Sequence[str] = (),
@@ -158,7 +157,7 @@ class GroupedTable(TableFile):
         path: str,
         schema: pa.Schema,
         group_rows: int,
-        publish: Publish = publish,
+        publish: Publish = publish_later,
         *,
         use_dictionary: bool | list[str],
         random: Sequence[str] = (),

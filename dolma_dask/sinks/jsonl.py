@@ -16,7 +16,7 @@ from isal import igzip_lib
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.layout import FileFormat, format_of
-from dolma_dask.io.publish import publish
+from dolma_dask.io.publish import publish_later
 from dolma_dask.sinks.base import FileWriter, Publish
 from dolma_dask.text.columns import copy_pieces, for_kernel
 from dolma_dask.text.kernels import Bools, Bytes, Counts
@@ -84,7 +84,7 @@ class JsonlWriter(FileWriter):
         root: str,
         path: str,
         member_bytes: int | None = None,
-        publish: Publish = publish,
+        publish: Publish = publish_later,
         *,
         whole: bool = False,
     ) -> None:

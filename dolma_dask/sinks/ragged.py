@@ -38,7 +38,7 @@ from dolma_dask.formats.ragged import (
 )
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, part_of
 from dolma_dask.io.files import join, read_bytes, remove, stat
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.publish import PublishedFile, publish_later
 from dolma_dask.io.records import FileRecord
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.tokens.encoding import Tokens
@@ -156,14 +156,14 @@ class StagedWriter:
         written: dict[str, PublishedFile] = {}
         for suffix in suffixes.beside:
             if suffix != SIDECAR:
-                with publish(url + suffix) as written[suffix]:
+                with publish_later(url + suffix) as written[suffix]:
                     self.beside(suffix, written[suffix])
-        with publish(url + suffixes.data) as data:  # appears when this block ends: after the record
+        with publish_later(url + suffixes.data) as data:  # appears when this block ends: after the record
             self.write_ids(data)
             written = {suffixes.data: data, **written}
             checksums = {part_of(suffix): out.checksum for suffix, out in written.items()}
             self.sidecar = shard_record(self, self.format, checksums)
-            with publish(url + SIDECAR) as written[SIDECAR]:
+            with publish_later(url + SIDECAR) as written[SIDECAR]:
                 written[SIDECAR].write(self.sidecar.to_json())
         self.files = tuple(
             FileRecord(self._stem + suffix, out.bytes, out.checksum, self.documents)

@@ -46,6 +46,16 @@ def held_at(operation: int, marks: Path, *within: str | Path, workers: bool = Fa
     }
 
 
+def powerless_at(operation: int, within: str | Path, seed: str) -> dict[str, str]:
+    """Return the environment of a process under which the power fails before an operation below a folder, or at its end if it does not come to that; `seed` decides what is lost."""
+    return {
+        "PYTHONPATH": DISTURBED,
+        "POWER_FAILS_AT": str(operation),
+        "POWER_IN": str(within),
+        "POWER_SEED": seed,
+    }
+
+
 class Command:
     """A running command.
 

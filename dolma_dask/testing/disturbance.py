@@ -5,9 +5,11 @@ so that there are moments worth killing at; with ``KILL_AT`` it and its whole pr
 whose path holds ``KILL_IN``. An operation is a file opened for writing, renamed or removed, so that n counts through all states a disk can be
 left in; in one thread it counts the same every time. With ``HOLD_AT`` the first process that comes to its n-th operation on files whose path holds one
 of the texts in ``HOLD_IN`` writes its number to a file of that name in the folder ``HOLD_MARKS`` and waits there to be killed, or for the name ``released`` in that folder, so that a test need not
-be fast to catch it; with ``HOLD_WORKERS`` the leader of the group is not meant.
+be fast to catch it; with ``HOLD_WORKERS`` the leader of the group is not meant. With ``POWER_FAILS_AT`` the power fails before the n-th operation below the folder
+``POWER_IN``, or at the end of the process if it does not come to that (`dolma_dask.testing.power`).
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -15,8 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
+
+from dolma_dask.testing.power import Disk
 
 HOLD_S = 600.0
 """Longer than any test waits for a process that is held."""
@@ -78,10 +83,23 @@ def disturb() -> None:
         os.fsync = slow  # type: ignore[assignment]
     if operation := int(os.environ.get("KILL_AT", "0")):
         sys.addaudithook(Operations(os.environ["KILL_IN"], operation, partial(os.killpg, 0, signal.SIGKILL)))
+    if operation := int(os.environ.get("POWER_FAILS_AT", "0")):
+        _fail_power(Path(os.environ["POWER_IN"]), operation, os.environ["POWER_SEED"])
     if operation := int(os.environ.get("HOLD_AT", "0")):
         for within in os.environ["HOLD_IN"].split(os.pathsep):
             mark = mark_of(Path(os.environ["HOLD_MARKS"]), within)
             sys.addaudithook(Operations(within, operation, partial(_hold, mark)))
+
+
+def _fail_power(within: Path, operation: int, seed: str) -> None:
+    """Let the power fail before an operation, or at the end."""
+    disk = Disk(within, operation, seed, partial(os.killpg, 0, signal.SIGKILL))
+    disk.install()
+    from dolma_dask.io import partial as partial_files
+
+    partial_files.machine_start = lambda: "before the power failed"
+    for at_end in (atexit.register, partial(Finalize, None, exitpriority=0)):  # of a command, and of a fork
+        at_end(disk.end)
 
 
 def mark_of(marks: Path, within: str) -> Path:

@@ -43,7 +43,16 @@ from dolma_dask.formats.token_files import FORMATS, SIDECAR
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
 from dolma_dask.registry import load
-from dolma_dask.testing.commands import SLOW_DISK, Command, WatchedFiles, held, held_at, killed_at, wait_until
+from dolma_dask.testing.commands import (
+    SLOW_DISK,
+    Command,
+    WatchedFiles,
+    held,
+    held_at,
+    killed_at,
+    powerless_at,
+    wait_until,
+)
 from dolma_dask.testing.disturbance import RELEASED, counting
 
 PLACES = ("threads", "processes", "config", "cluster of 2", "active client")
@@ -54,6 +63,12 @@ SEED = os.environ.get("KILL_SEED", "20")
 
 THOROUGH = os.environ.get("THOROUGH") == "1"
 """True if cases that repeat the stages of another are killed and watched too."""
+
+POWER_FAILURES = 3 if THOROUGH else 1
+"""Power failures in the middle of a command, before one at its end."""
+
+NEVER = 1 << 60
+"""Number of an operation to which no command comes."""
 
 NOWHERE = "tcp://127.0.0.1:1"
 """No scheduler answers there: a run with something to do fails."""
@@ -148,6 +163,26 @@ def staged_files(folder: Path) -> list[Path]:
     return sorted(
         path for work in folder.rglob("_work") for path in _files(work, "._") if path.stat().st_size
     )
+
+
+def false_records(world: Path) -> list[str]:
+    """Return the files that records of journals name, except those of work folders, and that are not there with their content."""
+    roots = (path for path in world.rglob("_journal/*") if "_work" not in path.parts)
+    named = [
+        (path.parent.parent, record)
+        for path in roots
+        for record in Journal(str(path.parent.parent), path.name).records.values()
+    ]
+    return [
+        str(root / file.path)
+        for root, record in named
+        for file in record.files
+        if not record.stale and not _is_whole(root / file.path, file.checksum)
+    ]
+
+
+def _is_whole(path: Path, checksum: str) -> bool:
+    return path.is_file() and files.checksum(str(path)) == checksum
 
 
 def damage(paths: Sequence[Path], draw: random.Random, ways: Sequence[str]) -> None:
@@ -409,6 +444,28 @@ class VerbLaws:
             monkeypatch.setattr(_Running, "_do", disturbed)
             self.run(self.cases[name].command(place))
             self.check(name, place, worlds)
+
+    def lose_power(self, name: str, world: Path, operation: int, log: Path) -> bool:
+        """Run a command under which the power fails before an operation on files, or at its end; tell whether it ended."""
+        words = [*self.cases[name].command(world), "--scheduler", "synchronous"]
+        with self.process(
+            words, log, **powerless_at(operation, world, f"{SEED} {name} {operation}")
+        ) as command:
+            status = command.wait()
+        assert status in (0, -9), command.output
+        return status == 0
+
+    @_cases(repeats=False)
+    def test_a_power_failure_loses_nothing_that_a_record_names(
+        self, name: str, world: Path, worlds: Worlds, tmp_path: Path
+    ) -> None:
+        """At any moment, again, and at the end; what was not on disk may be there in part. The same command then goes on."""
+        draw, count = random.Random(f"{SEED} {name} power"), worlds.operations[name]
+        for moment in [*(draw.randrange(1, 2 * count) for _ in range(POWER_FAILURES)), NEVER]:
+            ended = self.lose_power(name, world, moment, tmp_path / "log")
+            if not self.cases[name].in_place or ended:
+                assert not (false := false_records(world)), f"records name what is not there: {false}"
+        assert self.go_on(name, world, worlds)["done"] == 0
 
     def disturbed(self, name: str, scheduler: str, world: Path, worlds: Worlds, log: Path) -> None:
         """Run a command of which a worker is killed; or that is killed itself, alone or with its workers, and gone on with."""

@@ -18,7 +18,19 @@ from msgspec.structs import replace
 
 from dolma_dask import clusters, engine, journal
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Plan, Task, Unit, attempts, execution, grouped, mapping, resume, runs
+from dolma_dask.engine import (
+    Input,
+    Plan,
+    Task,
+    Unit,
+    attempts,
+    batches,
+    execution,
+    grouped,
+    mapping,
+    resume,
+    runs,
+)
 from dolma_dask.engine.attempts import is_transient
 from dolma_dask.errors import (
     BadRecordBudgetError,
@@ -659,16 +671,16 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
 def test_all_workers_get_tasks(sizes):
     """Whatever the sizes of inputs are, and where none are known."""
     tasks = [Task(str(n), (), (Input("", FileInfo("", size, "")),)) for n, size in enumerate(sizes)]
-    batches = execution._grouped(tasks, 2, "mix")
-    assert [task for batch in batches for task in batch] == tasks
-    assert max(map(len, batches)) <= len(tasks) / (2 * execution.BATCHES_PER_WORKER)
-    assert len(batches) <= 2 * 2 * execution.BATCHES_PER_WORKER
+    shares = execution._grouped(tasks, 2, "mix")
+    assert [task for batch in shares for task in batch] == tasks
+    assert max(map(len, shares)) <= len(tasks) / (2 * execution.BATCHES_PER_WORKER)
+    assert len(shares) <= 2 * 2 * execution.BATCHES_PER_WORKER
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
     """A kill costs a few seconds of work, however many shards share a batch."""
-    monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
+    monkeypatch.setattr(batches, "BATCH_SECONDS", -1.0)
     tasks = many_tasks(root, [f"shard-{number}" for number in range(20)])
     assert len(execution._grouped(tasks, 1, "lengths")) < 10, "several shards share a batch"
     done, taken, ahead = [], [], []
@@ -774,8 +786,8 @@ def test_threads_that_hold_locks_end_that_before_they_stop(tmp_path, monkeypatch
 
     running = execution._Stoppable()
     with ThreadPoolExecutor(2) as pool:
-        batch = attempts.Quoted([Task("a", (), ())])
-        work = pool.submit(running, attempts.Quoted(Importing()), batch)
+        batch = batches.Quoted([Task("a", (), ())])
+        work = pool.submit(running, batches.Quoted(Importing()), batch)
         started.wait()
         stopping = pool.submit(running.stop)
         while not running._stopped:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dolma_dask.formats import layout
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files, late
-from dolma_dask.io.publish import PublishedFile, publish
+from dolma_dask.io.publish import PublishedFile, publish, remove_for_good
 from dolma_dask.io.records import FileRecord
 
 WORK = f"{layout.WORK}/remove"
@@ -119,7 +119,7 @@ class Work(Struct, frozen=True):
 
     def clear(self) -> None:
         """Forget all changes."""
-        files.remove_tree(self._folder)
+        remove_for_good(self._folder)
 
     @property
     def _folder(self) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dolma_dask.formats.json import NOT_JSON
 from dolma_dask.io import files
-from dolma_dask.io.publish import move, publish
+from dolma_dask.io.publish import move, publish, remove_for_good
 from dolma_dask.verbs.remove.changes import WORK, Change, Work
 
 _STAGED = f"{WORK}/staged"
@@ -85,4 +85,4 @@ def _ready_in(folder: str) -> _Ready | None:
 
 def clear(root: str) -> None:
     """Remove all staged files."""
-    files.remove_tree(files.join(root, _STAGED))
+    remove_for_good(files.join(root, _STAGED))

@@ -115,8 +115,7 @@ class Takedown:
     def _clear(self, work: Work) -> None:
         staged.clear(self.root)
         work.clear()
-        for folder in (layout.TOMBSTONES, f"{layout.TOMBSTONES}/receipts", f"{layout.JOURNAL}/remove"):
-            sweep(files.join(self.root, folder))
+        sweep(self.root)
 
     def write_tombstones(self) -> int:
         """Write the tombstones that are not there yet; return how many."""

@@ -99,13 +99,13 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
 def test_ids_appear_last_and_old_ids_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, batch([1, 2]))
     seen: list[tuple[str, list[str]]] = []
-    original = writer_module.publish
+    original = writer_module.publish_later
 
     def watched(url: str) -> object:
         seen.append((Path(url).name, [name for name in names_in(tmp_path) if not name.startswith(".")]))
         return original(url)
 
-    monkeypatch.setattr(writer_module, "publish", watched)
+    monkeypatch.setattr(writer_module, "publish_later", watched)
     write(tmp_path, batch([3]))
     assert [name for name, _ in seen] == [NAMES.lengths, NAMES.data, NAMES.sidecar]
     assert all(NAMES.data not in visible for _, visible in seen)
@@ -115,14 +115,14 @@ def test_a_failure_before_the_last_file_leaves_no_ids(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, batch([1, 2]))
-    original = writer_module.publish
+    original = writer_module.publish_later
 
     def failing(url: str) -> object:
         if url.endswith(".json"):
             raise OSError("disk full")
         return original(url)
 
-    monkeypatch.setattr(writer_module, "publish", failing)
+    monkeypatch.setattr(writer_module, "publish_later", failing)
     with pytest.raises(OSError, match="disk full"):
         write(tmp_path, batch([3]))
     assert not (tmp_path / NAMES.data).exists()
