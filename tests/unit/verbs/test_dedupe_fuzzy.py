@@ -429,7 +429,7 @@ def test_a_rehearsal_tells_memory_and_disk(world):
 
 
 def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
-    monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
+    monkeypatch.setattr(edges, "memory_limit", lambda: 100)
     with pytest.raises(StageError, match="GB of memory in one worker"):
         dk.dedupe(str(world), how="fuzzy", **HERE)
 

@@ -10,7 +10,7 @@ of labels, as rows of a shard that does not exist. Memory grows with the new dat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +38,7 @@ from dolma_dask.verbs.dedupe.fuzzy.edges import (
     MATCHES,
     VERIFIED,
     BandEmitter,
+    DocumentLabels,
     bytes_needed,
     check_memory,
     edge_reducer,
@@ -45,6 +46,7 @@ from dolma_dask.verbs.dedupe.fuzzy.edges import (
     write_numbers,
 )
 from dolma_dask.verbs.dedupe.fuzzy.job import VERSION, FuzzyDeduplication
+from dolma_dask.verbs.dedupe.fuzzy.merging import ArrayMerger
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERSION as SIGNED_VERSION
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard
 from dolma_dask.verbs.dedupe.fuzzy.verification import PAIRS, shift_of
@@ -58,6 +60,18 @@ OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
 
 WAITING = 1 << 20
 """Documents that may wait to be put in order with those that are."""
+
+
+class KnownLabels(DocumentLabels, frozen=True, kw_only=True):
+    """Labels of new documents and, behind them, of those of the index that they touch."""
+
+    olds: FileRecord  # docnos of these
+
+    @classmethod
+    def of(cls, merged: Record) -> Self:
+        """See `DocumentLabels`."""
+        labels, *matches, olds = merged.files
+        return cls(labels.rows, max(labels.rows, 1), (labels,), tuple(matches), olds=olds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +88,7 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
     def _is_verified(self) -> bool:
         return self.comparison.least_matches > 0
 
-    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
+    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, KnownLabels]:
         """See `FuzzyDeduplication`: all bands at once, since those of the index are read where they are."""
         old, bands = self.index.first_document, self.comparison.bands
         new = [replace(shard, first=shard.first + old) for shard in shards]
@@ -88,7 +102,7 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
             known = [*self._known(), *new]
             pairs = KnownPairs(shift_of(sum(shard.rows for shard in known)), old)
             reduced = yield from reduce(work, pairs, every, name="pairs-0")
-            edges = yield from self._verified(work, known, _staged(reduced))
+            edges = yield from self._verified(work, known, _staged(reduced), ArrayMerger(work, 0))
         else:
             reducer = edge_reducer(bands.num_bands, every)
             edges = yield from reduce(work, reducer, every, name="edges-0")
@@ -103,13 +117,14 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
         ]
 
     def _members(
-        self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
+        self, work: WorkDir, shards: Sequence[SignedShard], labels: DocumentLabels
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """See `FuzzyDeduplication`."""
-        labels, *matches, olds = merged.files
+        assert isinstance(labels, KnownLabels)
+        olds = labels.olds
         count, new = len(shards), sum(shard.rows for shard in shards)
         old = SignedShard(count, work.url, "", new, olds.rows, olds)
-        emitter = KnownMembers(labels, matches[0] if matches else None, self.choice.keep, old=count)
+        emitter = KnownMembers(labels, self.choice.keep, old=count)
         tasks = [*self._tasks(work, shards), Task("documents of the index", (), (), (old,))]
         records = yield from scatter(work, emitter, tasks, name="members")
         cut = of_shards(count + 1)
@@ -265,7 +280,7 @@ class KnownMergeStage(Struct, frozen=True):
         return np.where(docnos < np.uint64(work.old), behind, docnos - np.uint64(work.old))
 
 
-def _merge(work: WorkDir, edges: Staged, documents: int, old: int) -> Generator[Step, Any, Record]:
+def _merge(work: WorkDir, edges: Staged, documents: int, old: int) -> Generator[Step, Any, KnownLabels]:
     """Merge all edges, as a step of a job; frees what was read."""
     name, span = "parents-000.bin", edges.all
     key = work_key("merge", 1, {"documents": documents, "old": old, "edges": edges.content})
@@ -279,7 +294,7 @@ def _merge(work: WorkDir, edges: Staged, documents: int, old: int) -> Generator[
     stage = KnownMergeStage(f"{work.verb}-merge", work.url)
     ran: Ran = yield Pass(stage, [task], reads=edges.records)
     yield edges.free()
-    return ran.records[name]
+    return KnownLabels.of(ran.records[name])
 
 
 class KnownMembers(MemberEmitter, frozen=True, kw_only=True):
