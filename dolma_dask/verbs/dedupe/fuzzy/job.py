@@ -45,7 +45,7 @@ from dolma_dask.verbs.dedupe.fuzzy.clusters import (
 )
 from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, DocumentLabels, edge_reducer
-from dolma_dask.verbs.dedupe.fuzzy.merging import Merger, merger_of
+from dolma_dask.verbs.dedupe.fuzzy.merging import Merger, described_ranges, merger_of, ranges_notes
 from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.fuzzy.signatures import (
@@ -141,7 +141,8 @@ class FuzzyDeduplication(Deduplication):
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
-        return replace(super().summarize(ran, known), comparison=self.comparison)
+        summary = replace(super().summarize(ran, known), comparison=self.comparison)
+        return replace(summary, notes=(*summary.notes, *ranges_notes(known.info if known else {})))
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """Sign all documents, and find their clusters."""
@@ -172,7 +173,8 @@ class FuzzyDeduplication(Deduplication):
             part.sources(read, first, partial(SignedSource, folder=part.root, records=members))
             for part, first in self.numbered()
         ]
-        found = Found(sources, infos, members, files=(table,), info=self._described(infos))
+        described = {**self._described(infos), **described_ranges(labels)}
+        found = Found(sources, infos, members, files=(table,), info=described)
         return (yield from self._kept(work, found, shards))
 
     def _kept(

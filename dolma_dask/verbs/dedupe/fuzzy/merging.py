@@ -4,7 +4,7 @@ One array takes no exchange besides that of the bands, and the least CPU; but on
 documents. The rule: one array while it takes at most half of the memory of a worker, ranges otherwise. Clusters are the same.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -149,3 +149,19 @@ def memory_note(documents: int, is_verified: bool, merge_bytes: int | None) -> s
     if merge_bytes is not None:
         return in_ranges
     return f"{in_array}, if that is at most half of the worker's memory; else {in_ranges}"
+
+
+def described_ranges(labels: DocumentLabels) -> dict[str, Any]:
+    """Return for readers of the dataset-wide record how documents were joined, if not in one array."""
+    count = len(labels.labels)
+    return {"ranges": [count, labels.each]} if count > 1 else {}
+
+
+def ranges_notes(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say what `described_ranges` tells."""
+    if "ranges" not in info:
+        return ()
+    count, each = info["ranges"]
+    return (
+        f"documents were joined to clusters in {count:,} ranges of {each:,}, since one array of all would have taken more memory of a worker than it may",
+    )

@@ -295,12 +295,15 @@ class RangeMerger:
 
     def labels(self) -> Generator[Step, Any, DocumentLabels]:
         """See `Merger`."""
-        before = None
+        patience, waited = self.cut.count.bit_length() + 1, 0
         while self.sent is not None and self._count(self.sent):
-            count = self._count(self.sent)
-            if before is not None and 2 * count > before:  # a long way from range to range: it becomes short
+            if (
+                waited == patience
+            ):  # edges that follow a tree from range to range: after this each hangs right below its root
                 yield from self._label()
-            before, self.sent = count, (yield from self._round(Join(False), self.sent))
+                waited = 0
+            self.sent = yield from self._round(Join(False), self.sent)
+            waited += 1
         yield from self._label()
         return self._labels
 
@@ -348,10 +351,10 @@ class RangeMerger:
         before = _file_of(self.made.get(number))
         made = f"{folder_of(self.ranges.bits)}/{self.rounds:03d}-{number:06d}.bin"
         sent = file_of(name, at)
-        size = (before.bytes if before else 0) + (span.records * read.dtype.itemsize if read else 0)
-        source = FileInfo(f"range {number}", size, self.key)
+        source = FileInfo(f"range {number}", span.records * read.dtype.itemsize if read else 0, self.key)
         units = tuple(Unit(path, self.key) for path in (made, sent))
-        return Task(source.path, units, (Input(source.path, source),), Range(span, made, sent, before))
+        work = Range(span, made, sent, before)
+        return Task(source.path, units, (Input(source.path, source),), work, before.bytes if before else 0)
 
     def _take(self, ran: Ran, tasks: Sequence[Task]) -> None:
         """Keep what a round has made of ranges."""
