@@ -162,7 +162,7 @@ class Verbs(VerbLaws):
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "ranged": Case("dedupe WORLD/near --how fuzzy --verify none --merge-bytes 1000", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b --merge-bytes 500", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
-        "indexed": Case("dedupe WORLD/indexed/b --how fuzzy --index WORLD/indexed/index", ["indexed/b/attributes", "indexed/b/clusters", "indexed/index"], others=["--keep longest"], passes=True),
+        "indexed": Case("dedupe WORLD/indexed/b --how fuzzy --index WORLD/indexed/index --merge-bytes 500", ["indexed/b/attributes", "indexed/b/clusters", "indexed/index"], others=["--keep longest"], passes=True),
         "known": Case("dedupe WORLD/known/b --index WORLD/known/index", ["known/b/attributes", "known/index"], others=["--keep longest"], passes=True, repeats=True),
         "chosen": Case(f"dedupe WORLD/chosen --how fuzzy {CHOICE}", ["chosen/attributes/fuzzy", "chosen/clusters"], others=["--within id"], passes=True, repeats=True),
         "sign": Case("""sign WORLD/published WORLD/signed --where 'source != "web"'""", ["signed"], others=["""--where 'source == "web"'"""], asks=True, redone=2),

@@ -93,22 +93,18 @@ class ByRange(Struct, frozen=True):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the records that it gives out."""
-        return VERIFIED_LINKS if self._is_verified else LINKS
-
-    @property
-    def _is_verified(self) -> bool:
-        return self.edges.dtype == VERIFIED
+        return VERIFIED_LINKS if self.edges.dtype == VERIFIED else LINKS
 
     def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
         """See `dolma_dask.exchange.Reducer`."""
-        return self.edges.reduce(runs, lambda edges: out(self._turned(edges)))
+        return self.edges.reduce(runs, lambda edges: out(to_links(to_words(edges, edges.dtype))))
 
-    def _turned(self, edges: Records) -> Records:
-        words = to_words(edges, edges.dtype)
-        turned = words[:, [1, 0, *range(2, words.shape[1])]]
-        if self._is_verified:  # the smaller end learns its matches by an edge with itself
-            turned = np.concatenate([turned, words[:, [0, 0, 2]]])
-        return to_records(turned, self.dtype)
+
+def to_links(words: Words) -> Records:
+    """Return edges (low, high), or with their matches, as links; the smaller end learns its matches by a link with itself."""
+    if words.shape[1] == 2:
+        return to_records(words[:, ::-1], LINKS)
+    return to_records(np.concatenate([words[:, [1, 0, 2]], words[:, [0, 0, 2]]]), VERIFIED_LINKS)
 
 
 # ------------------------------------------------------------------------------------------------ what a task does with its range
