@@ -8,7 +8,7 @@ leave as there are documents in it, less one. In a large dataset there are more 
 sorting it, and saves one edge in fifty. Memory does not depend on how many documents share a key.
 
 `MergeStage` joins the edges of all tasks in one array with a number per document, 4 bytes each (8 from 2**31 documents on; verified ones 2 more): the memory of one
-worker, and the only thing here that grows with the dataset. Roots are always the smallest docno, so that no order of the edges matters.
+worker. Where it has not as much, `fuzzy.ranges` joins them. Roots are always the smallest docno, so that no order of the edges matters. What either leaves is `DocumentLabels`.
 """
 
 import os

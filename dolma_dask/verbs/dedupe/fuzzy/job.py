@@ -2,7 +2,7 @@
 
 1. Each document gets a signature, in files that stay beside the documents (`signatures`): other bands need no text.
 2. Bands go through the exchange in groups, one after another, so that disk holds the keys of one group: 16 bytes per document and band (`bands`), 4 GiB or an
-   eighth of what the signatures take. Each range of keys becomes edges, and those of a group are merged into one array with 4 bytes per document (`edges`).
+   eighth of what the signatures take. Each range of keys becomes edges (`edges`), and those of a group are joined in one array with 4 bytes per document, or range by range (`merging`).
 3. Members of clusters meet once more: who survives, and how large is the cluster (`clusters`).
 4. The table of clusters and the flags of every shard are written.
 """
