@@ -9,57 +9,36 @@ disk holds the edges of a round, and parents twice while they are written.
 An edge is the record (high, low): ranges are buckets of the exchange, of 2**bits neighbouring docnos each.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine import Free, Input, Pass, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.exchange import Reducer
 from dolma_dask.exchange.buckets import Bucketing, BucketRange, Rooms
-from dolma_dask.exchange.contract import Records, to_records, to_words
 from dolma_dask.exchange.passes import Part, staged_files, write_records
 from dolma_dask.exchange.staged import DEFAULT, Staged, file_of
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
-from dolma_dask.minhash import ranges as kernels
-from dolma_dask.minhash.edges import root_bit
-from dolma_dask.text.columns import for_kernel
-from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.fuzzy.edges import (
-    MATCHES,
-    VERIFIED,
     DocumentLabels,
     Labels,
     label_type,
     read_numbers,
     write_numbers,
 )
+from dolma_dask.verbs.dedupe.fuzzy.range_steps import Answer, ByRange, Follow, Join, Label, RangeStep
 
 VERSION = 1
 """Raised when the staging files change for the same edges."""
 
-LINKS = np.dtype([("high", "<u8"), ("low", "<u8")])
-"""Two documents of one cluster, for the range of the larger docno."""
-
-VERIFIED_LINKS = np.dtype([*LINKS.descr, ("matches", "<u8")])
-"""A link of which it is known in how many values the signatures agree; of a document with itself it tells this alone."""
-
-ASKS = np.dtype([("document", "<u8"), ("other", "<u8"), ("size", "<u8")])
-"""Question for the root of a document, by the top of a tree of so many that hangs there; or the answer to a top: its root, or with a size where it asks next."""
-
 MOST_RANGES = 4096
 """Ranges at most: each file of edges has a table of them."""
-
-ASKED = 1 << 16
-"""Questions that are given to the exchange at once."""
-
-Numbers = npt.NDArray[Any]
 
 
 class Ranges(Struct, frozen=True):
@@ -83,123 +62,6 @@ def ranges_of(documents: int, most_bytes: int, bits: int) -> Ranges:
     fitting = max(most_bytes // label_type(documents).itemsize, 1).bit_length() - 1
     few = max(documents - 1, 1).bit_length() - (MOST_RANGES.bit_length() - 1)
     return Ranges(documents, max(min(bits, fitting), few, 0))
-
-
-class ByRange(Struct, frozen=True):
-    """Gives out the edges of another reducer for the ranges of their larger ends."""
-
-    edges: Reducer
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the records that it gives out."""
-        return VERIFIED_LINKS if self.edges.dtype == VERIFIED else LINKS
-
-    def reduce(self, runs: Iterable[Records], out: Callable[[Records], None]) -> dict[str, Any]:
-        """See `dolma_dask.exchange.Reducer`."""
-        return self.edges.reduce(runs, lambda edges: out(to_links(to_words(edges, edges.dtype))))
-
-
-def to_links(words: Words) -> Records:
-    """Return edges (low, high), or with their matches, as links; the smaller end learns its matches by a link with itself."""
-    if words.shape[1] == 2:
-        return to_records(words[:, ::-1], LINKS)
-    return to_records(np.concatenate([words[:, [1, 0, 2]], words[:, [0, 0, 2]]]), VERIFIED_LINKS)
-
-
-# ------------------------------------------------------------------------------------------------ what a task does with its range
-
-
-class RangeStep(Protocol):
-    """Work of a round on the numbers of a range, which it changes."""
-
-    dtype: ClassVar[np.dtype[Any]]  # of what it sends
-
-    def run(
-        self, numbers: Labels, first: int, read: Iterable[Words], out: Callable[[Records], None]
-    ) -> Mapping[str, Numbers]:
-        """Take what was sent to a range that begins with document `first`; return further numbers of its documents, by the ending of their file."""
-        ...
-
-
-class Join(Struct, frozen=True):
-    """Joins edges in parents, or in labels, which become parents again."""
-
-    is_verified: bool
-    dtype: ClassVar[np.dtype[Any]] = LINKS
-
-    def run(
-        self, numbers: Labels, first: int, read: Iterable[Words], out: Callable[[Records], None]
-    ) -> Mapping[str, Numbers]:
-        """See `RangeStep`."""
-        hanging = kernels.Hanging(numbers, first)
-        matches = np.zeros(len(numbers) if self.is_verified else 0, MATCHES)
-        for rows in read:
-            links = for_kernel(rows)
-            out(to_records(hanging.add(links), LINKS))
-            if self.is_verified:
-                kernels.raise_own_matches(matches, first, links)
-        return {".matches": matches} if self.is_verified else {}
-
-
-class Label(Struct, frozen=True):
-    """Makes labels of parents, and asks for the roots of trees that hang outside."""
-
-    dtype: ClassVar[np.dtype[Any]] = ASKS
-
-    def run(
-        self, numbers: Labels, first: int, read: Iterable[Words], out: Callable[[Records], None]
-    ) -> Mapping[str, Numbers]:
-        """See `RangeStep`."""
-        sizes, asks = np.zeros(len(numbers), np.uint32), np.empty((ASKED, 3), np.uint64)
-        bit, node = root_bit(numbers), 0
-        kernels.unlabel(numbers, first, bit)
-        kernels.settle(numbers, first)
-        kernels.count_members(numbers, first, sizes)
-        while node < len(numbers):
-            end, count = kernels.ask(numbers, first, node, sizes, bit, asks)
-            out(to_records(asks[:count], ASKS))
-            node = int(end)
-        return {}
-
-
-class Answer(Struct, frozen=True):
-    """Answers questions, and counts those who ask into the clusters of their roots."""
-
-    dtype: ClassVar[np.dtype[Any]] = ASKS
-
-    def run(
-        self, numbers: Labels, first: int, read: Iterable[Words], out: Callable[[Records], None]
-    ) -> Mapping[str, Numbers]:
-        """See `RangeStep`."""
-        for asks in read:
-            answers = np.empty_like(asks)
-            kernels.answer(numbers, first, root_bit(numbers), for_kernel(asks), answers)
-            out(to_records(answers, ASKS))
-        return {}
-
-
-class Follow(Struct, frozen=True):
-    """Takes answers, and asks again where they are not the last."""
-
-    dtype: ClassVar[np.dtype[Any]] = ASKS
-
-    def run(
-        self, numbers: Labels, first: int, read: Iterable[Words], out: Callable[[Records], None]
-    ) -> Mapping[str, Numbers]:
-        """See `RangeStep`."""
-        open_tops = 0
-        for answers in read:
-            asks = np.empty_like(answers)
-            count = int(kernels.follow(numbers, first, for_kernel(answers), asks))
-            out(to_records(asks[:count], ASKS))
-            open_tops += count
-        if not open_tops:
-            kernels.hand_down(numbers, first, root_bit(numbers))
-        return {}
-
-
-# ------------------------------------------------------------------------------------------------ rounds
 
 
 class Range(Struct, frozen=True):
@@ -293,13 +155,11 @@ class RangeMerger:
         """See `Merger`."""
         patience, waited = self.cut.count.bit_length() + 1, 0
         while self.sent is not None and self._count(self.sent):
-            if (
-                waited == patience
-            ):  # edges that follow a tree from range to range: after this each hangs right below its root
+            # edges that follow a tree from range to range go on at its root once each of its documents hangs there
+            if waited == patience:
                 yield from self._label()
-                waited = 0
+            waited = waited % patience + 1
             self.sent = yield from self._round(Join(False), self.sent)
-            waited += 1
         yield from self._label()
         return self._labels
 

@@ -47,13 +47,8 @@ from dolma_dask.verbs.dedupe.fuzzy.edges import (
 )
 from dolma_dask.verbs.dedupe.fuzzy.job import VERSION, FuzzyDeduplication
 from dolma_dask.verbs.dedupe.fuzzy.merging import ArrayMerger, merger_of
-from dolma_dask.verbs.dedupe.fuzzy.ranges import (
-    LINKS,
-    VERIFIED_LINKS,
-    RangeMerger,
-    Ranges,
-    to_links,
-)
+from dolma_dask.verbs.dedupe.fuzzy.range_steps import LINKS, VERIFIED_LINKS, to_links
+from dolma_dask.verbs.dedupe.fuzzy.ranges import RangeMerger, Ranges
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERSION as SIGNED_VERSION
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard
 from dolma_dask.verbs.dedupe.fuzzy.verification import PAIRS, shift_of
