@@ -36,7 +36,6 @@ from dolma_dask.engine import Passes, Ran, Task, WorkDir, run_job
 from dolma_dask.exchange import Emitted
 from dolma_dask.exchange.contract import Records, to_records
 from dolma_dask.exchange.passes import reduce, scatter
-from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.minhash.edges import root_bit
 from dolma_dask.options.groups import RunOptions
@@ -44,8 +43,9 @@ from dolma_dask.processes import WORKER_ENVIRONMENT
 from dolma_dask.results.summary import Summary
 from dolma_dask.text.bits import mix
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
-from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, edge_reducer, merge, read_labels
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, DocumentLabels, edge_reducer, label_type
 from dolma_dask.verbs.dedupe.fuzzy.job import GROUP_BYTES, groups
+from dolma_dask.verbs.dedupe.fuzzy.merging import merger_of
 
 IN_CLUSTERS = 0.3
 """Share of the documents that have near copies."""
@@ -290,6 +290,7 @@ class ScaleJob:
     world: World
     bands: int
     group_bytes: int
+    merge_bytes: int | None = None
     name: str = "scale"
     key: str = "scale"
 
@@ -303,7 +304,8 @@ class ScaleJob:
 
     def passes(self, work: WorkDir, known: Record | None) -> Passes:
         """Exchange the keys of each group and merge their edges."""
-        world, merged = self.world, None
+        world = self.world
+        merger = yield from merger_of(work, world.documents, False, self.merge_bytes)
         bounds = np.linspace(0, world.documents, -(-world.documents // TASK) + 1).astype(int).tolist()
         tasks = [Task(f"documents {begin}", (), (), (begin, end)) for begin, end in pairwise(bounds)]
         for number, (first, last) in enumerate(groups(self.bands, world.documents, self.group_bytes)):
@@ -311,12 +313,13 @@ class ScaleJob:
             emitter = WorldEmitter(world, self.bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
             scattered = cpu_seconds(), time.perf_counter()
-            reducer = edge_reducer(last - first, keys)
-            found = yield from reduce(work, reducer, keys.shared, name=f"edges-{number}")
+            reducer = merger.taking(edge_reducer(last - first, keys))
+            named = merger.named(f"edges-{number}")
+            found = yield from reduce(work, reducer, keys.shared, name=named, cut=merger.cut)
             assert found.staged is not None
             reduced = cpu_seconds(), time.perf_counter()
             edges = found.staged.all.records
-            merged = yield from merge(work, found.staged, number, world.documents, merged, last == self.bands)
+            yield from merger.add(found.staged, last == self.bands)
             told = [f"{edges:,} edges"]
             for name, (cpu, wall), (cpu_then, wall_then) in (
                 ("scatter", before, scattered),
@@ -325,10 +328,13 @@ class ScaleJob:
             ):
                 told.append(f"{name} {cpu_then - cpu:.1f} CPU-s {wall_then - wall:.1f} s")
             print(f"bands {first} to {last - 1}: {', '.join(told)}", file=sys.stderr, flush=True)
-        assert merged is not None
-        labels = read_labels(files.join(work.url, merged.unit), world.documents, 0, world.documents)
+        before = cpu_seconds(), time.perf_counter()
+        labels = yield from merger.labels()
+        cpu, wall = cpu_seconds() - before[0], time.perf_counter() - before[1]
+        rounds = getattr(merger, "rounds", 1)
+        print(f"labels: {cpu:.1f} CPU-s {wall:.1f} s, {rounds} rounds", file=sys.stderr, flush=True)
         made = Path(self.root, "made.npy")
-        np.save(made, labels)
+        _write(made, labels, work.url)
         made.rename(made.with_name("labels.npy"))
         return Ran(Summary(self.verb, self.root), {})
 
@@ -337,18 +343,28 @@ class ScaleJob:
         return ran.summary
 
 
+def _write(path: Path, labels: DocumentLabels, folder: str) -> None:
+    """Write the labels of all documents into one file."""
+    kind = label_type(labels.documents)
+    every = np.lib.format.open_memmap(path, "w+", kind, (labels.documents,))
+    for first in range(0, labels.documents, 1 << 24):
+        count = min(1 << 24, labels.documents - first)
+        every[first : first + count] = labels.read(folder, first, count)
+    every.flush()
+
+
 def by_passes(
-    world: World, bands: int, group_bytes: int, options: RunOptions, root: Path
+    world: World, bands: int, group_bytes: int, merge_bytes: int | None, options: RunOptions, root: Path
 ) -> dict[str, float]:
     """Run the passes, check what they find, and return what they cost."""
     root.mkdir(parents=True, exist_ok=True)
     cpu, wall = cpu_seconds(), time.perf_counter()
     with most_on_disk(root) as disk:
         if not (root / "labels.npy").exists():  # a job without a record would begin anew
-            run_job(ScaleJob(str(root), world, bands, group_bytes), options)
+            run_job(ScaleJob(str(root), world, bands, group_bytes, merge_bytes), options)
     spent = {"cpu": cpu_seconds() - cpu, "wall": time.perf_counter() - wall, "disk": disk[0] / 1e6}
     spent["peak"] = peak_megabytes()
-    labels = np.load(root / "labels.npy")
+    labels = np.load(root / "labels.npy", mmap_mode="r+")
     for first in range(0, len(labels), 1 << 24):
         part = labels[first : first + (1 << 24)]
         is_root = (part & root_bit(labels)) != 0
@@ -387,7 +403,7 @@ def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, fl
         shutil.rmtree(root, ignore_errors=True)
     if not given.workers:
         options = RunOptions(scheduler="synchronous", progress=False)
-        return by_passes(world, given.bands, given.group_bytes, options, root)
+        return by_passes(world, given.bands, given.group_bytes, given.merge_bytes, options, root)
     import dask
     from distributed import Client, LocalCluster
 
@@ -400,7 +416,7 @@ def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, fl
         Client(cluster) as client,
     ):
         options = RunOptions(scheduler=client.scheduler.address, progress=False)
-        spent = by_passes(world, given.bands, given.group_bytes, options, root)
+        spent = by_passes(world, given.bands, given.group_bytes, given.merge_bytes, options, root)
     return {
         name: value for name, value in spent.items() if name not in ("cpu", "peak")
     }  # workers have ended now
@@ -423,6 +439,7 @@ def main() -> None:
     parser.add_argument("--documents", type=float, default=1e6)
     parser.add_argument("--bands", type=int, default=14)
     parser.add_argument("--group-bytes", type=int, default=GROUP_BYTES)
+    parser.add_argument("--merge-bytes", type=int, help="that one array may take; default: half of a worker")
     parser.add_argument("--workers", type=int, default=0, help="of a LocalCluster; 0: in this process")
     parser.add_argument("--memory", default="4GB", help="limit of a worker")
     parser.add_argument("--baseline", nargs="*", default=[], choices=BASELINES)

@@ -488,6 +488,7 @@ def dedupe(
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     attributes: Sequence[str] = (),
     shuffle: Literal["files", "dask"] = "files",
+    merge_bytes: int | None = None,
     separator: str = "\n",
     skip_empty: bool = False,
     min_length: int = 0,
@@ -603,6 +604,9 @@ def dedupe(
         Attribute sets to look for `by`, `rank`, `within` and the names in `where` in; by default all.
     shuffle : {"files", "dask"}
         How keys reach each other: through files beside the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+    merge_bytes : int, optional
+        Bytes of memory that joining similar documents to clusters may take in one worker; by default half of what a worker has. Where it takes
+        more, documents are joined range by range, by all workers, to the same clusters (fuzzy).
     separator : str
         What stands between paragraphs, of any length; by default a newline, for blank lines $'\\n\\n' in a shell.
     skip_empty : bool, optional

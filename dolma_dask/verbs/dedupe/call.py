@@ -23,8 +23,9 @@ from dolma_dask.verbs.dedupe.bloom.pieces import Ordered, check_no_folder
 from dolma_dask.verbs.dedupe.bloom.toolkit import open_filter
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
-from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, bytes_needed
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS
 from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication, groups
+from dolma_dask.verbs.dedupe.fuzzy.merging import memory_note
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
@@ -76,7 +77,9 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         if carried is None:
             paths = (shard.path for shard in dataset.shards)
             published = find_tables(dataset.root, url, comparison.minhash, paths)
-    return FuzzyDeduplication(**common, comparison=comparison, published=published, carried=carried)
+    return FuzzyDeduplication(
+        **common, comparison=comparison, published=published, carried=carried, merge_bytes=options.merge_bytes
+    )
 
 
 def _filters(
@@ -165,13 +168,13 @@ def needs_note(job: FuzzyDeduplication) -> str:
     documents, guessed = count_documents([part.dataset for part in job.parts])
     minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
     first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]
-    memory = byte_size(bytes_needed(documents, is_verified))
+    memory = memory_note(documents, is_verified, job.merge_bytes)
     signatures = byte_size(documents * 4 * minhash.num_perm)
     keys = byte_size(documents * KEYS.itemsize * (last - first))
     pairs = f", and {4 * minhash.num_perm + 16:,} bytes for each pair that is compared" if is_verified else ""
     source = f", {guessed:,} of them guessed: {STORED_BYTES:,} stored bytes each" if guessed else ""
     return (
-        f"{documents:,} documents{source}. They need {memory} of memory in one worker beside what every worker needs; on disk {signatures} of signatures, "
+        f"{documents:,} documents{source}. They need {memory}; on disk {signatures} of signatures, "
         f"which stay (those that are there included), and meanwhile {keys} of keys of {last - first} bands at a time{pairs}"
     )
 

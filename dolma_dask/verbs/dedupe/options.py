@@ -12,7 +12,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.exchange import Shuffle, check_shuffle
 from dolma_dask.formats import layout
 from dolma_dask.minhash.schemes import Scheme
-from dolma_dask.options.base import OUTPUT, WHAT, Opt
+from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt
 from dolma_dask.options.groups import DatasetLike, DatasetOptions, Format, same
 from dolma_dask.options.kept import RuleLike, rule_of
 from dolma_dask.options.records import RecordOptions
@@ -73,7 +73,7 @@ def _datasets(others: object) -> tuple[Any, ...]:
 class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOptions):
     """Options of `dedupe`."""
 
-    unrecorded = frozenset({"audit", "attributes", "shuffle", "others", "index"})
+    unrecorded = frozenset({"audit", "attributes", "shuffle", "others", "index", "merge_bytes"})
 
     how: Annotated[
         Literal["exact", "fuzzy"],
@@ -229,6 +229,16 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
         ),
     ] = "files"
 
+    merge_bytes: Annotated[
+        int | None,
+        Opt(
+            "Bytes of memory that joining similar documents to clusters may take in one worker; by default half of what a worker has. Where it takes more, documents are "
+            "joined range by range, by all workers, to the same clusters (fuzzy).",
+            min=1,
+            group=WHERE,
+        ),
+    ] = None
+
     def check(self) -> None:
         """Refuse options that do not go together."""
         super().check()
@@ -267,7 +277,9 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
         check_unit(self)
         check_bloom(self)
         given, of_paragraphs = self.given(), ("unit", "ngram") if self.is_by_paragraph else ("unit",)
-        names = (name for name in (*_COMPARED, "signatures", "audit") if name not in of_paragraphs)
+        names = (
+            name for name in (*_COMPARED, "signatures", "audit", "merge_bytes") if name not in of_paragraphs
+        )
         compared = [name for name in names if name in given]
         if self.how == "exact" and compared:
             raise UsageError(

@@ -30,7 +30,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, band_keys
 from dolma_dask.verbs.dedupe.fuzzy import edges, verification
 from dolma_dask.verbs.dedupe.fuzzy import job as fuzzy
-from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterOutput, ClusterReducer, ClusterTable
+from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterOutput, ClusterReducer, ClusterTable, MemberEmitter
 from dolma_dask.verbs.dedupe.fuzzy.edges import EdgeReducer, MergeStage
 from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignatureReader, SignedShard, read_signatures
@@ -335,13 +335,14 @@ STOPS = {
     "ngrams": (NgramReducer, "reduce"),
     "jaccard": (JaccardReducer, "reduce"),
     "merge": (MergeStage, "run_shard"),
+    "members": (MemberEmitter, "emit"),
     "clusters": (ClusterReducer, "reduce"),
     "table": (ClusterTable, "run_shard"),
     "flags": (ClusterOutput, "open"),
 }
 
 
-VERIFIED_BY = {"edges": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
+VERIFIED_BY = {"edges": "none", "members": "none", "ngrams": "ngrams", "jaccard": "ngrams"}
 
 
 @pytest.fixture(scope="module")
@@ -429,7 +430,7 @@ def test_a_rehearsal_tells_memory_and_disk(world):
 
 
 def test_what_does_not_fit_into_memory_is_refused(world, monkeypatch):
-    monkeypatch.setattr(edges, "_memory_limit", lambda: 100)
+    monkeypatch.setattr(edges, "memory_limit", lambda: 100)
     with pytest.raises(StageError, match="GB of memory in one worker"):
         dk.dedupe(str(world), how="fuzzy", **HERE)
 

@@ -164,6 +164,19 @@ def test_clusters_do_not_depend_on_how_keys_are_cut_into_ranges(world, monkeypat
     assert any(row["dataset"] == "../near-a" for row in tables[0])
 
 
+@pytest.mark.parametrize("call", ["verified", "bands", "chosen"])
+def test_documents_that_are_joined_in_ranges_make_the_same_clusters(world, call):
+    other = Path(shutil.copytree(world, world.parent / "other"))
+    for place, merge_bytes in ((world, None), (other, 300)):
+        for name in ("near-a", "near-b"):
+            told = add(place, name, how="fuzzy", merge_bytes=merge_bytes, **NEAR[call])
+        assert any("joined to clusters in" in note for note in told.notes) == bool(merge_bytes)
+    for path in ("attributes/fuzzy/0.jsonl", "clusters/fuzzy.parquet"):
+        assert (world / "near-b" / path).read_bytes() == (other / "near-b" / path).read_bytes()
+    tables = [pq.read_table(segments(place)[1] / "merges.parquet").to_pylist() for place in (world, other)]
+    assert tables[0] == tables[1] != []
+
+
 CALLS = {
     "text": {},
     "number": {"by": "metadata.number", "within": "metadata.lang"},

@@ -39,7 +39,7 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_of,
     largest_survivors,
 )
-from dolma_dask.verbs.dedupe.fuzzy.edges import MATCHES, Labels, read_labels, read_numbers
+from dolma_dask.verbs.dedupe.fuzzy.edges import DocumentLabels, Labels
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, read_lengths, read_rows
 
 MEMBERS = np.dtype(
@@ -59,8 +59,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 class MemberEmitter(Struct, frozen=True):
     """Sends the members of clusters with their ranks; a task is a tuple of `SignedShard`. See `dolma_dask.exchange.Emitter`."""
 
-    labels: FileRecord
-    matches: FileRecord | None  # None: pairs were not verified
+    labels: DocumentLabels
     keep: Keep
     dtype: np.dtype[Any] = np.dtype([*key_dtype("rank").descr, ("matches", "<u8")])
 
@@ -68,7 +67,7 @@ class MemberEmitter(Struct, frozen=True):
         """Send what the labels of some shards say."""
         shards: Sequence[SignedShard] = task.work
         for shard in shards:
-            labels = read_labels(folder, self.labels, shard.first, shard.rows)
+            labels = self.labels.read(folder, shard.first, shard.rows)
             out(self._headers(shard, labels))
             out(self._members(shard, labels, folder))
         inputs = tuple(item for shard in shards for item in shard.inputs)
@@ -89,13 +88,8 @@ class MemberEmitter(Struct, frozen=True):
         ranks = self._ranks(shard, folder)
         ranks = np.ones(len(rows), np.uint64) if ranks is None else np.maximum(ranks[rows], np.uint64(1))
         where = locations(shard.number, 0, shard.rows)[rows]
-        return self._records(roots, ranks, where, self._matches(shard, folder)[rows])
-
-    def _matches(self, shard: SignedShard, folder: str) -> npt.NDArray[np.integer]:
-        """Return the most matches of each row; without verification 0."""
-        if self.matches is None:
-            return np.zeros(shard.rows, MATCHES)
-        return read_numbers(folder, self.matches, MATCHES, shard.first, shard.rows)
+        matches = self.labels.read_matches(folder, shard.first, shard.rows)
+        return self._records(roots, ranks, where, matches[rows])
 
     def _records(
         self, clusters: npt.NDArray[np.int64], ranks: Words, location: Words, matches: Any = 0

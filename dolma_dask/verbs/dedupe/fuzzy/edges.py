@@ -8,7 +8,7 @@ leave as there are documents in it, less one. In a large dataset there are more 
 sorting it, and saves one edge in fifty. Memory does not depend on how many documents share a key.
 
 `MergeStage` joins the edges of all tasks in one array with a number per document, 4 bytes each (8 from 2**31 documents on; verified ones 2 more): the memory of one
-worker, and the only thing here that grows with the dataset. Roots are always the smallest docno, so that no order of the edges matters.
+worker. Where it has not as much, `fuzzy.ranges` joins them. Roots are always the smallest docno, so that no order of the edges matters. What either leaves is `DocumentLabels`.
 """
 
 import os
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +162,7 @@ class MergeStage(Struct, frozen=True):
     def _parents(self, work: Merge) -> Labels:
         if work.previous is None:
             return np.arange(work.documents, dtype=label_type(work.documents))
-        return read_labels(self.folder, work.previous, 0, work.documents)
+        return read_numbers(self.folder, work.previous, label_type(work.documents), 0, work.documents)
 
 
 def bytes_needed(documents: int, verified: bool) -> int:
@@ -175,7 +175,7 @@ def check_memory(needed: int) -> None:
 
     Raises `UsageError`: it does not.
     """
-    most = _memory_limit()
+    most = memory_limit()
     if needed > most:
         raise UsageError(
             f"clusters of so many documents need {needed / 1e9:,.1f} GB of memory in one worker, which may have {most / 1e9:,.1f} GB; expected a larger "
@@ -183,7 +183,7 @@ def check_memory(needed: int) -> None:
         )
 
 
-def _memory_limit() -> int:
+def memory_limit() -> int:
     """Return the bytes that this process may have: the limit of its Dask worker, else the memory of the machine."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if "distributed" in sys.modules:
@@ -207,12 +207,14 @@ def merge(
         "last": is_last,
     }
     key = work_key("merge", VERSION, params)
+    # a file that was freed is read by nothing that is left
+    before = next(iter(previous.files), None) if previous else None
     source = FileInfo("edges", span.records * EDGES.itemsize, key)
     task = Task(
         name,
         (Unit(name, key),),
         (Input(source.path, source),),
-        Merge(edges.without_records, span, documents, previous.files[0] if previous else None, is_last),
+        Merge(edges.without_records, span, documents, before, is_last),
     )
     ran: Ran = yield Pass(
         MergeStage(f"{work.verb}-merge", work.url),
@@ -235,11 +237,6 @@ def write_numbers(folder: str, path: str, numbers: npt.NDArray[Any]) -> FileReco
     return FileRecord(path, out.bytes, out.checksum, len(numbers))
 
 
-def read_labels(folder: str, file: FileRecord, first: int, count: int) -> Labels:
-    """Return the labels of `count` documents from `first` on; see `read_numbers`."""
-    return read_numbers(folder, file, label_type(file.rows), first, count)
-
-
 def read_numbers(
     folder: str, file: FileRecord, kind: np.dtype[Any], first: int, count: int
 ) -> npt.NDArray[Any]:
@@ -249,3 +246,41 @@ def read_numbers(
     """
     with StagingReader(files.join(folder, file.path), file.checksum, scattered=True) as opened:
         return np.frombuffer(opened.read(first * kind.itemsize, count * kind.itemsize), kind)
+
+
+class DocumentLabels(Struct, frozen=True):
+    """Labels of all documents (`dolma_dask.minhash.edges.label_clusters`) in the work folder, in files of `each` documents; for workers."""
+
+    documents: int
+    each: int
+    labels: tuple[FileRecord, ...]
+    matches: tuple[
+        FileRecord | None, ...
+    ] = ()  # the most of each document; None: 0; empty: pairs were not verified
+
+    @classmethod
+    def of(cls, merged: Record) -> Self:
+        """Return those of one array."""
+        labels, *matches = merged.files
+        return cls(labels.rows, max(labels.rows, 1), (labels,), tuple(matches))
+
+    def read(self, folder: str, first: int, count: int) -> Labels:
+        """Return the labels of `count` documents from `first` on; see `read_numbers`."""
+        return self._read(folder, self.labels, label_type(self.documents), first, count)
+
+    def read_matches(self, folder: str, first: int, count: int) -> npt.NDArray[np.uint16]:
+        """Return their most matches, 0 where pairs were not verified."""
+        made = self.matches or (None,) * len(self.labels)
+        return self._read(folder, made, MATCHES, first, count)
+
+    def _read(
+        self, folder: str, made: Sequence[FileRecord | None], kind: np.dtype[Any], first: int, count: int
+    ) -> npt.NDArray[Any]:
+        numbers = np.zeros(count, kind)
+        for at in range(first // self.each, -(-(first + count) // self.each)):
+            start, end = max(first, at * self.each), min(first + count, (at + 1) * self.each)
+            file = made[at]
+            if file is not None:
+                part = read_numbers(folder, file, kind, start - at * self.each, end - start)
+                numbers[start - first : end - first] = part
+        return numbers

@@ -2,7 +2,7 @@
 
 1. Each document gets a signature, in files that stay beside the documents (`signatures`): other bands need no text.
 2. Bands go through the exchange in groups, one after another, so that disk holds the keys of one group: 16 bytes per document and band (`bands`), 4 GiB or an
-   eighth of what the signatures take. Each range of keys becomes edges, and those of a group are merged into one array with 4 bytes per document (`edges`).
+   eighth of what the signatures take. Each range of keys becomes edges (`edges`), and those of a group are joined in one array with 4 bytes per document, or range by range (`merging`).
 3. Members of clusters meet once more: who survives, and how large is the cluster (`clusters`).
 4. The table of clusters and the flags of every shard are written.
 """
@@ -44,7 +44,8 @@ from dolma_dask.verbs.dedupe.fuzzy.clusters import (
     check_place,
 )
 from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison
-from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, edge_reducer, merge
+from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, DocumentLabels, edge_reducer
+from dolma_dask.verbs.dedupe.fuzzy.merging import Merger, described_ranges, merger_of, ranges_notes
 from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.fuzzy.signatures import (
@@ -78,6 +79,7 @@ class FuzzyDeduplication(Deduplication):
     comparison: Comparison
     published: PublishedTables | None = None  # where signatures are taken from
     carried: CarriedSignatures | None = None  # likewise; neither: all are made
+    merge_bytes: int | None = None  # that one array may take; None: half of a worker's memory
 
     @property
     def minhash(self) -> MinHash:
@@ -139,7 +141,8 @@ class FuzzyDeduplication(Deduplication):
 
     def summarize(self, ran: Ran, known: Record | None) -> DedupeSummary:
         """See `Deduplication`."""
-        return replace(super().summarize(ran, known), comparison=self.comparison)
+        summary = replace(super().summarize(ran, known), comparison=self.comparison)
+        return replace(summary, notes=(*summary.notes, *ranges_notes(known.info if known else {})))
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """Sign all documents, and find their clusters."""
@@ -156,8 +159,8 @@ class FuzzyDeduplication(Deduplication):
         staged = [staged_shard(number, record) for number, record in enumerate(records)]
         chosen = yield from self._chosen(work, staged)
         shards = _numbered(self._places, records, chosen)
-        merged = yield from self._merged(work, shards)
-        members, infos = yield from self._members(work, shards, merged)
+        labels = yield from self._merged(work, shards)
+        members, infos = yield from self._members(work, shards, labels)
         roots = tuple(part.root for part in self.parts)
         (table,) = yield Gather(
             ClusterTable(roots, self.name, members, self.comparison.similarity_scale),
@@ -170,7 +173,8 @@ class FuzzyDeduplication(Deduplication):
             part.sources(read, first, partial(SignedSource, folder=part.root, records=members))
             for part, first in self.numbered()
         ]
-        found = Found(sources, infos, members, files=(table,), info=self._described(infos))
+        described = {**self._described(infos), **described_ranges(labels)}
+        found = Found(sources, infos, members, files=(table,), info=described)
         return (yield from self._kept(work, found, shards))
 
     def _kept(
@@ -296,13 +300,13 @@ class FuzzyDeduplication(Deduplication):
         """Return how many bytes of keys of bands are on disk at once."""
         return max(GROUP_BYTES, 4 * self.minhash.num_perm * documents // GROUP_SHARE)
 
-    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
-        """Find the clusters that the bands make, group by group; return the record of their labels."""
+    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, DocumentLabels]:
+        """Find the clusters that the bands make, group by group; return the labels of all documents."""
         documents, bands = sum(shard.rows for shard in shards), self.comparison.bands
         every = groups(bands.num_bands, documents, self.group_bytes(documents))
         tasks = self._tasks(work, shards)
         found: list[Staged] = []
-        merged = None
+        merger = yield from self._merger(work, documents)
         for number, (first, last) in enumerate(every):
             emitter = BandEmitter(self.minhash.num_perm, bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
@@ -310,16 +314,21 @@ class FuzzyDeduplication(Deduplication):
                 pairs = PairReducer(shift_of(documents))
                 found.append(_staged((yield from reduce(work, pairs, keys.shared, name=f"pairs-{number}"))))
             else:
-                edges = yield from reduce(
-                    work, edge_reducer(last - first, keys), keys.shared, name=f"edges-{number}"
+                reducer, name = (
+                    merger.taking(edge_reducer(last - first, keys)),
+                    merger.named(f"edges-{number}"),
                 )
-                is_last = number == len(every) - 1
-                merged = yield from merge(work, _staged(edges), number, documents, merged, is_last)
+                edges = yield from reduce(work, reducer, keys.shared, name=name, cut=merger.cut)
+                yield from merger.add(_staged(edges), number == len(every) - 1)
         if found:
-            edges = yield from self._verified(work, shards, replace(found[0], others=tuple(found[1:])))
-            merged = yield from merge(work, _staged(edges), 0, documents, None, True)
-        assert merged is not None
-        return merged
+            pairs_found = replace(found[0], others=tuple(found[1:]))
+            edges = yield from self._verified(work, shards, pairs_found, merger)
+            yield from merger.add(_staged(edges), True)
+        return (yield from merger.labels())
+
+    def _merger(self, work: WorkDir, documents: int) -> Generator[Step, Any, Merger]:
+        """Return the way of edges to clusters."""
+        return merger_of(work, documents, self.comparison.least_matches > 0, self.merge_bytes)
 
     def _tasks(self, work: WorkDir, shards: Sequence[SignedShard]) -> list[Task]:
         """Return tasks that read the signatures of all datasets."""
@@ -328,31 +337,42 @@ class FuzzyDeduplication(Deduplication):
         )
 
     def _verified(
-        self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged
+        self, work: WorkDir, shards: Sequence[SignedShard], pairs: Staged, merger: Merger
     ) -> Generator[Step, Any, Reduced]:
-        """Return the pairs that are similar enough: by their signatures, and by their n-grams if that was requested."""
+        """Return the pairs that are similar enough, for `merger`: by their signatures, and by their n-grams if that was requested."""
         shift = shift_of(sum(shard.rows for shard in shards))
         sign = SignReducer(shards, self.minhash.num_perm, shift)
         signed = yield from reduce(work, sign, pairs, name="signed", part=sign.part)
         is_last = self.comparison.verify == "signatures"
         least = self.comparison.least_matches
         compare = CompareReducer(shards, self.minhash.num_perm, shift, least, is_last)
-        near = yield from reduce(work, compare, _staged(signed), name="compared", part=compare.part)
         if is_last:
-            return near
+            return (yield from self._given(work, merger, compare, _staged(signed), "compared"))
+        near = yield from reduce(work, compare, _staged(signed), name="compared", part=compare.part)
         works = [part._texts.work(shard) for part in self.parts for shard in part.dataset.shards]
         texts = Texts(works, shards, self.minhash, self.policy, shift)
         ngrams = NgramReducer(texts)
         sets = yield from reduce(work, ngrams, _staged(near), name="ngrams", part=ngrams.part)
         jaccard = JaccardReducer(texts, self.comparison.similarity)
-        return (yield from reduce(work, jaccard, _staged(sets), name="jaccard", part=jaccard.part))
+        return (yield from self._given(work, merger, jaccard, _staged(sets), "jaccard"))
+
+    def _given(
+        self,
+        work: WorkDir,
+        merger: Merger,
+        reducer: CompareReducer | JaccardReducer,
+        staged: Staged,
+        name: str,
+    ) -> Generator[Step, Any, Reduced]:
+        """Return the edges that the last reducer of verification gives out, for `merger`."""
+        named, part = merger.named(name), merger.part_of(reducer.part)
+        return reduce(work, merger.taking(reducer), staged, name=named, cut=merger.cut, part=part)
 
     def _members(
-        self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
+        self, work: WorkDir, shards: Sequence[SignedShard], labels: DocumentLabels
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """Return the members of all clusters by shard, and what the reducer tells of each range."""
-        labels, *matches = merged.files
-        emitter = MemberEmitter(labels, matches[0] if matches else None, self.choice.keep)
+        emitter = MemberEmitter(labels, self.choice.keep)
         records = yield from scatter(work, emitter, self._tasks(work, shards), name="members")
         cut = of_shards(len(shards))
         reduced = yield from reduce(work, ClusterReducer(), records, name="clusters", cut=cut)

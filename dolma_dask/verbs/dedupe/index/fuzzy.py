@@ -10,11 +10,11 @@ of labels, as rows of a shard that does not exist. Memory grows with the new dat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dolma_dask.engine import Gather, Input, Pass, Ran, Step, Task, Unit, WorkDir
 from dolma_dask.exchange import ShardRecords
@@ -22,8 +22,8 @@ from dolma_dask.exchange.buckets import BucketRange, of_shards
 from dolma_dask.exchange.contract import ROW_BITS, Records, to_records, to_words
 from dolma_dask.exchange.job import Found
 from dolma_dask.exchange.kept import kept
-from dolma_dask.exchange.passes import by_shard, reduce, scatter
-from dolma_dask.exchange.staged import Reduced, Staged
+from dolma_dask.exchange.passes import by_shard, reduce, scatter, staged_files, write_records
+from dolma_dask.exchange.staged import DEFAULT, Reduced, Staged, file_of
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
@@ -38,6 +38,7 @@ from dolma_dask.verbs.dedupe.fuzzy.edges import (
     MATCHES,
     VERIFIED,
     BandEmitter,
+    DocumentLabels,
     bytes_needed,
     check_memory,
     edge_reducer,
@@ -45,6 +46,9 @@ from dolma_dask.verbs.dedupe.fuzzy.edges import (
     write_numbers,
 )
 from dolma_dask.verbs.dedupe.fuzzy.job import VERSION, FuzzyDeduplication
+from dolma_dask.verbs.dedupe.fuzzy.merging import ArrayMerger, merger_of
+from dolma_dask.verbs.dedupe.fuzzy.range_steps import LINKS, VERIFIED_LINKS, to_links
+from dolma_dask.verbs.dedupe.fuzzy.ranges import RangeMerger, Ranges
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERSION as SIGNED_VERSION
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard
 from dolma_dask.verbs.dedupe.fuzzy.verification import PAIRS, shift_of
@@ -58,6 +62,18 @@ OLD_MEMBERS = np.dtype([*MEMBERS.descr, ("old", "<u8")])
 
 WAITING = 1 << 20
 """Documents that may wait to be put in order with those that are."""
+
+
+class KnownLabels(DocumentLabels, frozen=True, kw_only=True):
+    """Labels of new documents and, behind them, of those of the index that they touch."""
+
+    olds: FileRecord  # docnos of these
+
+    @classmethod
+    def of(cls, merged: Record) -> Self:
+        """See `DocumentLabels`."""
+        labels, *matches, olds = merged.files
+        return cls(labels.rows, max(labels.rows, 1), (labels,), tuple(matches), olds=olds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +90,7 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
     def _is_verified(self) -> bool:
         return self.comparison.least_matches > 0
 
-    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, Record]:
+    def _merged(self, work: WorkDir, shards: Sequence[SignedShard]) -> Generator[Step, Any, KnownLabels]:
         """See `FuzzyDeduplication`: all bands at once, since those of the index are read where they are."""
         old, bands = self.index.first_document, self.comparison.bands
         new = [replace(shard, first=shard.first + old) for shard in shards]
@@ -88,11 +104,12 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
             known = [*self._known(), *new]
             pairs = KnownPairs(shift_of(sum(shard.rows for shard in known)), old)
             reduced = yield from reduce(work, pairs, every, name="pairs-0")
-            edges = yield from self._verified(work, known, _staged(reduced))
+            edges = yield from self._verified(work, known, _staged(reduced), ArrayMerger(work, 0))
         else:
             reducer = edge_reducer(bands.num_bands, every)
             edges = yield from reduce(work, reducer, every, name="edges-0")
-        return (yield from _merge(work, _staged(edges), sum(shard.rows for shard in shards), old))
+        documents = sum(shard.rows for shard in shards)
+        return (yield from _merge(work, _staged(edges), documents, old, self.merge_bytes))
 
     def _known(self) -> list[SignedShard]:
         """Return the files of documents of the index, with their docnos."""
@@ -103,13 +120,14 @@ class IndexedFuzzy(Indexed, FuzzyDeduplication):
         ]
 
     def _members(
-        self, work: WorkDir, shards: Sequence[SignedShard], merged: Record
+        self, work: WorkDir, shards: Sequence[SignedShard], labels: DocumentLabels
     ) -> Generator[Step, Any, tuple[ShardRecords, tuple[Mapping[str, Any], ...]]]:
         """See `FuzzyDeduplication`."""
-        labels, *matches, olds = merged.files
+        assert isinstance(labels, KnownLabels)
+        olds = labels.olds
         count, new = len(shards), sum(shard.rows for shard in shards)
         old = SignedShard(count, work.url, "", new, olds.rows, olds)
-        emitter = KnownMembers(labels, matches[0] if matches else None, self.choice.keep, old=count)
+        emitter = KnownMembers(labels, self.choice.keep, old=count)
         tasks = [*self._tasks(work, shards), Task("documents of the index", (), (), (old,))]
         records = yield from scatter(work, emitter, tasks, name="members")
         cut = of_shards(count + 1)
@@ -210,12 +228,36 @@ class KnownPairs(Struct, frozen=True):
 
 
 class KnownMerge(Struct, frozen=True):
-    """Work of `KnownMergeStage`."""
+    """Work of `KnownMergeStage` and `KnownLinksStage`."""
 
     edges: Staged
     span: BucketRange  # all of them
     documents: int  # that are new
     old: int  # docno of the first of them
+
+    @property
+    def is_verified(self) -> bool:
+        """True if edges tell matches."""
+        return self.edges.dtype == VERIFIED
+
+    def touched(self) -> Words:
+        """Return the documents of the index at the ends of edges, in order, in memory of about twice as many."""
+        found, waiting = np.empty(0, np.uint64), list[Words]()
+        for rows in self.edges.read(self.span):
+            ends = rows[:, :2].ravel()
+            waiting.append(np.unique(ends[ends < np.uint64(self.old)]))
+            if sum(map(len, waiting)) > max(len(found), WAITING):
+                found, waiting = np.unique(np.concatenate([found, *waiting])), []
+        return np.unique(np.concatenate([found, *waiting]))
+
+    def moved(self, olds: Words) -> Iterator[Words]:
+        """Yield the edges between places in the array: new documents first, and behind them those of the index that are `touched`."""
+        for read in self.edges.read(self.span):
+            rows = read.copy()
+            behind = np.searchsorted(olds, rows[:, :2]).astype(np.uint64) + np.uint64(self.documents)
+            old = np.uint64(self.old)
+            rows[:, :2] = np.sort(np.where(rows[:, :2] < old, behind, rows[:, :2] - old), axis=1)
+            yield rows
 
 
 class KnownMergeStage(Struct, frozen=True):
@@ -231,52 +273,81 @@ class KnownMergeStage(Struct, frozen=True):
         """Write the labels, of verified edges the most matches, and the docnos of the documents of the index in their order."""
         unit = task.unit
         work: KnownMerge = task.work
-        verified = work.edges.dtype == VERIFIED
-        olds = self._touched(work)
+        olds = work.touched()
         documents = work.documents + len(olds)
-        check_memory(bytes_needed(documents, verified) + olds.nbytes)
+        check_memory(bytes_needed(documents, work.is_verified) + olds.nbytes)
         parents = np.arange(documents, dtype=label_type(documents))
-        matches = np.zeros(documents if verified else 0, MATCHES)
-        for read in work.edges.read(work.span):
-            rows = read.copy()
-            rows[:, :2] = np.sort(self._places(rows[:, :2], work, olds), axis=1)
+        matches = np.zeros(documents if work.is_verified else 0, MATCHES)
+        for rows in work.moved(olds):
             unite(parents, for_kernel(rows[:, :2]))
-            if verified:
+            if work.is_verified:
                 raise_matches(matches, for_kernel(rows))
         flatten(parents)
         label_clusters(parents, root_bit(parents))
-        every = {"": parents, **({".matches": matches} if verified else {}), ".olds": olds}
+        every = {"": parents, **({".matches": matches} if work.is_verified else {}), ".olds": olds}
         made = [write_numbers(self.folder, f"{unit.name}{name}", one) for name, one in every.items()]
         return [task.record(made, task.listed)]
 
-    def _touched(self, work: KnownMerge) -> Words:
-        """Return the documents of the index at the ends of edges, in order, in memory of about twice as many."""
-        found, waiting = np.empty(0, np.uint64), list[Words]()
-        for rows in work.edges.read(work.span):
-            ends = rows[:, :2].ravel()
-            waiting.append(np.unique(ends[ends < np.uint64(work.old)]))
-            if sum(map(len, waiting)) > max(len(found), WAITING):
-                found, waiting = np.unique(np.concatenate([found, *waiting])), []
-        return np.unique(np.concatenate([found, *waiting]))
 
-    def _places(self, docnos: Words, work: KnownMerge, olds: Words) -> Words:
-        """Return where documents are in the array: those of the index behind the new ones."""
-        behind = np.searchsorted(olds, docnos).astype(np.uint64) + np.uint64(work.documents)
-        return np.where(docnos < np.uint64(work.old), behind, docnos - np.uint64(work.old))
+class KnownLinksStage(Struct, frozen=True):
+    """Gives the same edges to the ranges of the array; see `dolma_dask.engine.Stage`."""
+
+    verb: str
+    folder: str  # of the staging files
+    bits: int  # of the ranges
+
+    def run_shard(self, task: Task) -> list[Record]:
+        """Write the links, and the docnos of the documents of the index in their order."""
+        path = task.unit.name
+        work: KnownMerge = task.work
+        olds = work.touched()
+        kind = VERIFIED_LINKS if work.is_verified else LINKS
+        cut = Ranges(work.documents + len(olds), self.bits).cut
+
+        def give(out: Callable[[Records], None]) -> None:
+            for rows in work.moved(olds):
+                out(to_links(rows))
+
+        _, made, info = write_records(self.folder, path, kind, cut, DEFAULT, give)
+        files = (*made, write_numbers(self.folder, f"{path}.olds", olds))
+        return [task.record(files, task.listed, info=info)]
 
 
-def _merge(work: WorkDir, edges: Staged, documents: int, old: int) -> Generator[Step, Any, Record]:
-    """Merge all edges, as a step of a job; frees what was read."""
-    name, span = "parents-000.bin", edges.all
+def _merge(
+    work: WorkDir, edges: Staged, documents: int, old: int, merge_bytes: int | None
+) -> Generator[Step, Any, KnownLabels]:
+    """Merge all edges, as steps of a job, in one array or range by range; frees what was read."""
+    is_verified = edges.dtype == VERIFIED
+    merger = yield from merger_of(work, documents, is_verified, merge_bytes)
+    if not isinstance(merger, RangeMerger):
+        stage = KnownMergeStage(f"{work.verb}-merge", work.url)
+        record = yield from _joined(work, stage, "parents-000.bin", edges, documents, old)
+        return KnownLabels.of(record)
+    bits, name = merger.ranges.bits, merger.named("moved")
+    links = KnownLinksStage(f"{work.verb}-{name}", work.url, bits)
+    record = yield from _joined(work, links, file_of(name, 0), edges, documents, old)
+    olds = record.files[-1]
+    merger.ranges = Ranges(documents + olds.rows, bits)
+    kind = VERIFIED_LINKS if is_verified else LINKS
+    yield from merger.add(staged_files(work, name, kind, merger.cut, (record,)), True)
+    labels = yield from merger.labels()
+    return KnownLabels(**asdict(labels), olds=olds)
+
+
+def _joined(
+    work: WorkDir,
+    stage: KnownMergeStage | KnownLinksStage,
+    name: str,
+    edges: Staged,
+    documents: int,
+    old: int,
+) -> Generator[Step, Any, Record]:
+    """Return the record of what a stage makes of all edges, which are freed."""
+    span = edges.all
     key = work_key("merge", 1, {"documents": documents, "old": old, "edges": edges.content})
     source = FileInfo("edges", span.records * edges.dtype.itemsize, key)
-    task = Task(
-        name,
-        (Unit(name, key),),
-        (Input(source.path, source),),
-        KnownMerge(edges.without_records, span, documents, old),
-    )
-    stage = KnownMergeStage(f"{work.verb}-merge", work.url)
+    merge = KnownMerge(edges.without_records, span, documents, old)
+    task = Task(name, (Unit(name, key),), (Input(source.path, source),), merge)
     ran: Ran = yield Pass(stage, [task], reads=edges.records)
     yield edges.free()
     return ran.records[name]
