@@ -476,7 +476,8 @@ def _remove_folder(folder: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or not late.may_be_late(str(folder)):
                 raise
-        return not folder.exists()
+            return not folder.exists()
+        return True
 
     if not late.wait_until(is_gone):
         shutil.rmtree(folder)

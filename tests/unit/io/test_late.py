@@ -1,12 +1,13 @@
 """Files that are late: waited for where other machines write, and nowhere else."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from dolma_dask.errors import CorruptFileError
 from dolma_dask.exchange.pieces import Piece, read_pieces
-from dolma_dask.io import late
+from dolma_dask.io import files, late
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.io.publish import publish
 from dolma_dask.io.staging import StagingReader, stage
@@ -121,6 +122,33 @@ def test_a_file_that_never_comes_is_named_with_the_wait(reader, shared, tmp_path
     monkeypatch.setattr(late, "SECONDS", 0.0)
     with pytest.raises(CorruptFileError, match=r"/file.* has waited 0 s for it"):
         READERS[reader](str(tmp_path / "file"))
+
+
+def remove_late(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, times: int) -> None:
+    """Remove a folder whose content is listed late: the system refuses it some times."""
+    (folder / "below").mkdir(parents=True)
+    refused, remove = [number] * times, files.shutil.rmtree
+
+    def rmtree(path: Path) -> None:
+        if refused:
+            raise OSError(refused.pop(), "", str(path))
+        remove(path)
+
+    monkeypatch.setattr(files.shutil, "rmtree", rmtree)
+    files.remove_tree(str(folder))
+
+
+@pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT])
+def test_a_folder_whose_content_is_seen_late_is_removed(number, shared, tmp_path, monkeypatch):
+    remove_late(tmp_path / "work", monkeypatch, number, times=2)
+    assert not (tmp_path / "work").exists()
+    assert shared.looks == 2
+
+
+def test_on_a_disk_of_this_machine_a_folder_that_is_filled_meanwhile_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(late, "_MOUNTS", tmp_path / "nothing")
+    with pytest.raises(OSError, match="work"):
+        remove_late(tmp_path / "work", monkeypatch, errno.ENOTEMPTY, times=1)
 
 
 def test_after_a_wait_in_vain_nothing_more_of_that_folder_is_waited_for(shared, tmp_path, monkeypatch):
