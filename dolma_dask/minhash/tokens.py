@@ -162,23 +162,30 @@ def _find_runs(data: Bytes, at: Int, end: Int, limit: Int, room: Room) -> tuple[
         next_runs, next_other = _run_bits(data, window + WINDOW, end)
         begins = runs & ~(runs << ONE | before) & low_bits(limit - window)
         before = runs >> _LAST_BIT
+        is_plain = (other | next_other == 0) & (window + WINDOW <= last_short)
         while begins:
             place = np.uint64(first_bit(begins))
             begins &= begins - ONE
             # what lies behind the window is shifted in; in two steps, since a shift by 64 is undefined
             back = _LAST_BIT - place
             size = first_bit(~(runs >> place | next_runs << ONE << back))
-            has_other = (other >> place | next_other << ONE << back) << np.uint64(WINDOW - size)
             start = window + np.int64(place)
             # sixteen bytes are read from there
-            near = address + (start if start < last_short else last_short)
+            near = start if is_plain or start < last_short else last_short
             # unsigned, so that numba does not look whether it counts from the end
             run = np.uint64(count)
             room.starts[run], room.sizes[run] = start - at, np.uint64(size)
-            room.first[run], room.second[run] = np.uint64(word_at(near)), np.uint64(word_at(near + 8))
-            # written for every run, and kept where it is slow: nothing here is worth a branch
-            room.slow[np.uint64(slow)] = count
-            slow += (size > SHORT_RUN) | (has_other != 0) | (start > last_short)
+            room.first[run] = np.uint64(word_at(address + near))
+            room.second[run] = np.uint64(word_at(address + near + 8))
+            if is_plain:
+                if size > SHORT_RUN:
+                    room.slow[np.uint64(slow)] = count
+                    slow += 1
+            else:
+                has_other = (other >> place | next_other << ONE << back) << np.uint64(WINDOW - size)
+                # written for every run, and kept where it is slow: other than the size that is not worth a branch
+                room.slow[np.uint64(slow)] = count
+                slow += (size > SHORT_RUN) | (has_other != 0) | (start > last_short)
             count += 1
         window += WINDOW
         runs, other = next_runs, next_other
