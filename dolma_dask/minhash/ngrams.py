@@ -12,7 +12,7 @@ import pyarrow as pa
 from dolma_dask.minhash.characters import Tables, load_characters
 from dolma_dask.minhash.permutations import NOTHING, Halves, lower32, multiply_add
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.minhash.tokens import Room, find_characters, find_tokens, room_for
+from dolma_dask.minhash.tokens import SLACK, Room, find_characters, find_tokens, room_for, whole_vectors
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
@@ -42,7 +42,8 @@ def _sum_ngrams(tokens: Words, first: Int, last: Int, n: Int, sums: Words) -> No
 
     They grow by a token in each sweep over all of them. LLVM makes vectors of that, so that up to n = 30 it takes less time than rolling one on.
     """
-    start, stop = np.uint64(first), np.uint64(last - n + 1)
+    start = np.uint64(first)
+    stop = start + whole_vectors(last - first - n + 1)
     for k in range(start, stop):
         sums[k] = tokens[k]
     for place in range(np.uint64(1), np.uint64(n)):
@@ -56,9 +57,12 @@ def _lower_minima(
 ) -> None:  # fmt: skip
     """Take the n-grams of ``tokens[:count]`` into the minima ``values[row]``."""
     _sum_ngrams(tokens, 0, count, n, sums)
-    for k in range(count - n + 1):
+    for k in range(whole_vectors(count - n + 1)):
         shingles[k] = np.uint32(mix(sums[k]) >> _S32)
-    lower32(shingles, 0, count - n + 1, a, b, values, row)
+    # eight at a time: one that is there already changes no minimum
+    for k in range(count - n + 1, count - n + 8):
+        shingles[k] = shingles[0]
+    lower32(shingles, 0, count - n + 8 & ~7, a, b, values, row)
 
 
 @kernel
@@ -153,7 +157,8 @@ def hash_shingles(texts: pa.LargeStringArray, *, ngram: int, unit: str) -> tuple
     `hash_tokens`. Takes up to 24 bytes of memory per byte of text, for spaced scripts a fifth of that.
     """
     bounds, tokens = hash_tokens(texts, unit=unit)
-    sums, shingles = np.empty_like(tokens), np.empty_like(tokens)
+    # sums are made of whole vectors, for which tokens have room behind them too
+    sums, shingles = _room(len(tokens)), np.empty_like(tokens)
     ends = np.zeros_like(bounds)
     _hash_shingles(tokens, bounds, ngram, sums, shingles, ends)
     return ends, shingles[: ends[-1]]
@@ -161,4 +166,6 @@ def hash_shingles(texts: pa.LargeStringArray, *, ngram: int, unit: str) -> tuple
 
 def _room(most: int) -> Words:
     """Return scratch for `most` tokens; only what is reached becomes memory."""
-    return np.empty(most + 4, np.uint64)  # a character may become three tokens, with a blank before them
+    return np.empty(
+        most + 4 + SLACK, np.uint64
+    )  # a character may become three tokens, with a blank before them
