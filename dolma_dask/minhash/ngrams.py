@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dolma_dask.minhash.characters import Tables, load_characters
 from dolma_dask.minhash.permutations import NOTHING, Halves, lower32, multiply_add
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.minhash.tokens import Tables, find_tokens, finish_tokens, scan_tokens
+from dolma_dask.minhash.tokens import SLACK, Room, find_characters, find_tokens, room_for, whole_vectors
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import string_parts
-from dolma_dask.text.kernels import Bytes, Counts, Int, Positions, Words, kernel
-from dolma_dask.text.tables import load_folds, load_tables
+from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel
 
 PIECE = 8192
 """Bytes of text between two steps."""
@@ -27,17 +27,13 @@ _S32 = np.uint64(32)
 @kernel
 def _next_tokens(
     data: Bytes, at: Int, end: Int, by_char: bool, started: bool,
-    tables: Tables, edges: Positions, tokens: Words, words: Words, count: Int,
+    tables: Tables, room: Room, tokens: Words, count: Int,
 ) -> tuple[Int, Int]:  # fmt: skip
     """Put the hashes of the tokens of the next piece into ``tokens[count:]``; (byte where it ends, `count` and tokens found)."""
-    limit, before = min(end, at + PIECE), count
+    limit = min(end, at + PIECE)
     if by_char:
-        at, count = scan_tokens(data, at, end, limit, True, started, tables, tokens, words, count)
-    else:
-        at, count = find_tokens(data, at, end, limit, tables, edges, tokens, words, count)
-    # tokens of the pieces before are finished already
-    finish_tokens(tokens, words, before, count)
-    return at, count
+        return find_characters(data, at, end, limit, tables, started, tokens, count)
+    return find_tokens(data, at, end, limit, tables, room, tokens, count)
 
 
 @kernel
@@ -46,7 +42,8 @@ def _sum_ngrams(tokens: Words, first: Int, last: Int, n: Int, sums: Words) -> No
 
     They grow by a token in each sweep over all of them. LLVM makes vectors of that, so that up to n = 30 it takes less time than rolling one on.
     """
-    start, stop = np.uint64(first), np.uint64(last - n + 1)
+    start = np.uint64(first)
+    stop = start + whole_vectors(last - first - n + 1)
     for k in range(start, stop):
         sums[k] = tokens[k]
     for place in range(np.uint64(1), np.uint64(n)):
@@ -60,15 +57,18 @@ def _lower_minima(
 ) -> None:  # fmt: skip
     """Take the n-grams of ``tokens[:count]`` into the minima ``values[row]``."""
     _sum_ngrams(tokens, 0, count, n, sums)
-    for k in range(count - n + 1):
+    for k in range(whole_vectors(count - n + 1)):
         shingles[k] = np.uint32(mix(sums[k]) >> _S32)
-    lower32(shingles, 0, count - n + 1, a, b, values, row)
+    # eight at a time: one that is there already changes no minimum
+    for k in range(count - n + 1, count - n + 8):
+        shingles[k] = shingles[0]
+    lower32(shingles, 0, count - n + 8 & ~7, a, b, values, row)
 
 
 @kernel
 def _sign(
     data: Bytes, offsets: Counts, by_char: bool, n: Int,
-    tables: Tables, edges: Positions, tokens: Words, words: Words, shingles: Halves,
+    tables: Tables, room: Room, tokens: Words, sums: Words, shingles: Halves,
     a: Halves, b: Halves, values: Halves, kinds: Bytes,
 ) -> None:  # fmt: skip
     """Lower the minima and set the kind of every text."""
@@ -78,12 +78,12 @@ def _sign(
         total: Int = 0
         while at < end:
             at, count = _next_tokens(
-                data, at, end, by_char, bool(total > 0), tables, edges, tokens, words, kept
+                data, at, end, by_char, bool(total > 0), tables, room, tokens, kept
             )  # fmt: skip
             total += count - kept
             # only n - 1 tokens are taken over, so that no n-gram counts twice
             if count >= n:
-                _lower_minima(tokens, count, n, words, shingles, a, b, values, row)
+                _lower_minima(tokens, count, n, sums, shingles, a, b, values, row)
             # n-grams that begin here may end in the next piece
             kept = min(count, n - 1)
             for k in range(kept):
@@ -94,13 +94,12 @@ def _sign(
         # all of its tokens are still there, since up to n - 1 are taken over
         elif total < n:
             kinds[row] = SHORT
-            _lower_minima(tokens, total, total, words, shingles, a, b, values, row)
+            _lower_minima(tokens, total, total, sums, shingles, a, b, values, row)
 
 
 @kernel
 def _hash_tokens(
-    data: Bytes, offsets: Counts, by_char: bool, tables: Tables,
-    edges: Positions, tokens: Words, words: Words, bounds: Counts,
+    data: Bytes, offsets: Counts, by_char: bool, tables: Tables, room: Room, tokens: Words, bounds: Counts
 ) -> None:  # fmt: skip
     """Find the tokens of all texts."""
     count: Int = 0
@@ -108,7 +107,7 @@ def _hash_tokens(
         at, end = offsets[row], offsets[row + 1]
         while at < end:
             at, count = _next_tokens(
-                data, at, end, by_char, bool(count > bounds[row]), tables, edges, tokens, words, count
+                data, at, end, by_char, bool(count > bounds[row]), tables, room, tokens, count
             )  # fmt: skip
         bounds[row + 1] = count
 
@@ -136,10 +135,10 @@ def sign_tokens(
     offsets, data = string_parts(texts)
     values = np.full((len(texts), num_perm), NOTHING, np.uint32)
     kinds = np.empty(len(texts), np.uint8)
-    room = _room(PIECE + ngram)
+    tokens = _room(PIECE + ngram)
     _sign(
-        data, offsets, unit == "char", ngram, Tables(*load_tables(), *load_folds()),
-        *room, np.empty(len(room[-1]), np.uint32), *multiply_add(seed, num_perm), values, kinds,
+        data, offsets, unit == "char", ngram, load_characters(), room_for(PIECE),
+        tokens, np.empty_like(tokens), np.empty(len(tokens), np.uint32), *multiply_add(seed, num_perm), values, kinds,
     )  # fmt: skip
     return values, kinds
 
@@ -148,10 +147,8 @@ def hash_tokens(texts: pa.LargeStringArray, *, unit: str) -> tuple[Counts, Words
     """Return the tokens of texts without nulls (n,), hashed: those of text `i` lie from ``bounds[i]`` to ``bounds[i + 1]``."""
     offsets, data = string_parts(texts)
     bounds = np.zeros(len(texts) + 1, np.int64)
-    edges, tokens, words = _room(int(offsets[-1] - offsets[0]))
-    _hash_tokens(
-        data, offsets, unit == "char", Tables(*load_tables(), *load_folds()), edges, tokens, words, bounds
-    )
+    tokens = _room(int(offsets[-1] - offsets[0]))
+    _hash_tokens(data, offsets, unit == "char", load_characters(), room_for(PIECE), tokens, bounds)
     return bounds, tokens[: bounds[-1]]
 
 
@@ -160,13 +157,15 @@ def hash_shingles(texts: pa.LargeStringArray, *, ngram: int, unit: str) -> tuple
     `hash_tokens`. Takes up to 24 bytes of memory per byte of text, for spaced scripts a fifth of that.
     """
     bounds, tokens = hash_tokens(texts, unit=unit)
-    sums, shingles = np.empty_like(tokens), np.empty_like(tokens)
+    # sums are made of whole vectors, for which tokens have room behind them too
+    sums, shingles = _room(len(tokens)), np.empty_like(tokens)
     ends = np.zeros_like(bounds)
     _hash_shingles(tokens, bounds, ngram, sums, shingles, ends)
     return ends, shingles[: ends[-1]]
 
 
-def _room(most: int) -> tuple[Positions, Words, Words]:
-    """Return scratch for the runs of a piece, for `most` tokens and for their last words; only what is reached becomes memory."""
-    size = most + 4  # a character may become three tokens, with a blank before them
-    return np.empty(PIECE + 2, np.int32), np.empty(size, np.uint64), np.empty(size, np.uint64)
+def _room(most: int) -> Words:
+    """Return scratch for `most` tokens; only what is reached becomes memory."""
+    return np.empty(
+        most + 4 + SLACK, np.uint64
+    )  # a character may become three tokens, with a blank before them

@@ -4,9 +4,12 @@ A permutation is ``h -> a * h + b`` modulo 2**32 with an odd `a`: a bijection of
 be mixed beforehand: of two hashes that differ in their upper bits alone, no permutation changes the lower ones.
 """
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, kernel
 
 Halves = npt.NDArray[np.uint32]
@@ -15,12 +18,13 @@ NOTHING = np.uint32(0xFFFFFFFF)
 """Minimum over no shingle."""
 
 
+@cache
 def multiply_add(seed: int, num_perm: int) -> tuple[Halves, Halves]:
     """Return `a` (odd) and `b` of all permutations, each uint32 (num_perm,): the first draws of ``numpy.random.RandomState(seed)``,
     all of `a` and then all of `b`.
     """
     draws = np.random.RandomState(seed).randint(0, 1 << 32, (2, num_perm), np.uint32)
-    return draws[0] | np.uint32(1), draws[1]
+    return for_kernel(draws[0] | np.uint32(1)), for_kernel(draws[1])
 
 
 @kernel

@@ -3,23 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from dolma_dask.minhash.tokens import Tables, compose_hangul
+from dolma_dask.minhash.characters import CODE_BITS, Tables, decode_composed, folded_codes, load_characters
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, kernel
-from dolma_dask.text.tables import (
-    ALONE,
-    FOLDED,
-    FOLDS,
-    TOKEN,
-    char_class,
-    decode,
-    entry_of,
-    load_folds,
-    load_tables,
-)
-
-_FIRST_LEAD, _LAST_LEAD = 0x1100, 0x1112
-_FOLDED = np.uint64(FOLDED)
+from dolma_dask.text.tables import ALONE, TOKEN, char_class
 
 
 def token_places(texts: pa.LargeStringArray, first: Counts | None = None) -> tuple[Counts, Counts, Counts]:
@@ -33,9 +20,7 @@ def token_places(texts: pa.LargeStringArray, first: Counts | None = None) -> tup
         first = np.diff(offsets) * 2
     # a character of two bytes may become three tokens
     starts, ends = (np.empty(2 * int(offsets[-1] - offsets[0]), np.int64) for _ in range(2))
-    _place_tokens(
-        data, offsets, for_kernel(first), Tables(*load_tables(), *load_folds()), bounds, starts, ends
-    )
+    _place_tokens(data, offsets, for_kernel(first), load_characters(), bounds, starts, ends)
     return bounds, starts[: bounds[-1]], ends[: bounds[-1]]
 
 
@@ -53,19 +38,15 @@ def _place_tokens(
         place: Int = 0
         inside = False
         while at < end and count - bounds[row] <= first[row]:
-            code, width = decode(data, at)
-            chars: Int = 1
-            if _FIRST_LEAD <= code <= _LAST_LEAD:
-                code, width = compose_hangul(data, at, end, code, width)
-                chars = width // 3
+            code, width = decode_composed(data, at, end)
+            # letters that were composed have three bytes each
+            chars = max(width // 3, 1)
             at += width
             kind = char_class(tables.numbers, tables.blocks, code)
             alone = kind & ALONE != 0
             inside = inside and kind & TOKEN != 0 and not alone
             if kind & TOKEN != 0:
-                folded = np.uint64(code)
-                if kind & FOLDS:
-                    folded = tables.folds[entry_of(code, tables.fold_numbers)]
+                folded = folded_codes(tables, code, kind)
                 # what vanishes belongs to the token that ends before it
                 if count > bounds[row] and ends[count - 1] == place and (inside or folded == 0):
                     ends[count - 1] = place + chars
@@ -73,6 +54,6 @@ def _place_tokens(
                     starts[count], ends[count] = place, place + chars
                     count += 1
                     inside = not alone
-                    folded >>= _FOLDED
+                    folded >>= CODE_BITS
             place += chars
         bounds[row + 1] = count

@@ -61,6 +61,27 @@ def test_shingles_are_the_ngrams(batch, n, unit):
     assert found == [list(map(oracle.hash_shingle, oracle.shingles(text, n, unit))) for text in batch]
 
 
+def test_every_character_of_the_first_planes_has_the_tokens_of_the_rule():
+    codes = [code for code in range(0x20000) if not 0xD800 <= code < 0xE000]
+    batch = [
+        "".join(f"x{chr(code)}y " for code in codes[first : first + 4096])
+        for first in range(0, len(codes), 4096)
+    ]
+    found = rows(*hash_tokens(column(*batch, "after"), unit="word"))
+    for text, hashes in zip(batch, found, strict=False):
+        assert hashes == list(map(oracle.hash_token, oracle.tokens(text, "word"))), hex(ord(text[1]))
+
+
+def test_runs_of_all_sizes_have_the_tokens_of_the_rule():
+    pieces = ("a", "Ä", "\u0101", "各", "ß", "\u201d", "𝐀", "\u0301")
+    batch = [
+        " ".join(one * size + other for size in range(1, 140)) for one in pieces for other in (*pieces, "")
+    ]
+    found = rows(*hash_tokens(column(*batch, "after"), unit="word"))
+    expected = [list(map(oracle.hash_token, oracle.tokens(text, "word"))) for text in [*batch, "after"]]
+    assert found == expected
+
+
 def long_texts():
     """Texts of several pieces, in which tokens, runs and blanks lie on the edges of pieces."""
     word, piece = "Wörter und words, ", ngrams.PIECE

@@ -102,7 +102,8 @@ class DocumentSigner(Struct, frozen=True):
             facts.counts = {**facts.counts, "rows_without_document": alone}
 
     def _made(self, batch: pa.RecordBatch) -> Signatures:
-        return self.minhash.sign(pc.fill_null(batch.column("text"), ""))
+        texts = batch.column("text")
+        return self.minhash.sign(pc.fill_null(texts, "") if texts.null_count else texts)
 
 
 class SignatureOutput(Struct, frozen=True):
