@@ -98,9 +98,7 @@ class TextView:
 
     @cached_property
     def word_counts(self) -> Counts:
-        """Number of words of each text (n,), without where they stand unless somebody has asked for that."""
-        if "words" in self.__dict__:
-            return np.diff(self.words.bounds)
+        """Number of words of each text (n,): a tenth of the time that it takes to say where they stand."""
         counts = np.empty(len(self), np.int64)
         count_words(self.data, self.offsets, counts)
         return counts
