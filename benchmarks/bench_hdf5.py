@@ -1,5 +1,9 @@
-"""hdf5 in one process, past start-up: .jsonl.gz in, rows of 2,048 tokens out; and its second pass alone."""
+"""hdf5 in one process, past start-up: .jsonl.gz in, rows of 2,048 tokens out, in each of its modes; and its second pass alone."""
 
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,19 @@ from dolma_dask.verbs.hdf5.verb import hdf5
 COPIES = 40
 """Number of times that the second pass alone packs the tokens of one file."""
 
+RECORD = 2000
+"""Characters of the longest prompt with its completion: less than a row."""
+
+SIGNS = {"fim_prefix_tok": "!", "fim_middle_tok": "?", "fim_suffix_tok": "#"}
+"""Tokens that every vocabulary has, in place of those of FIM."""
+
+PAIR = {"prompt_key": "metadata.prompt", "completion_key": "metadata.answer"}
+PREFERENCE = {
+    "prompt_key": "metadata.prompt",
+    "chosen_key": "metadata.answer",
+    "rejected_key": "metadata.worse",
+}
+
 
 @benchmark("hdf5", goal=Goal("speed", 2.5), beside="ragged")
 def hdf5_plain(job: Job) -> None:
@@ -33,10 +50,34 @@ def hdf5_repaired(job: Job) -> None:
     _hdf5(job, use_ftfy=True)
 
 
-@benchmark("hdf5-vsl", beside="hdf5")
+@benchmark("hdf5-vsl", goal=Goal("ratio", 1.5), beside="hdf5")
 def hdf5_packed(job: Job) -> None:
     """The same documents, whole, several in a row: five channels."""
     _hdf5(job, mode="LMData_VSL")
+
+
+@benchmark("hdf5-fim", goal=Goal("ratio", 1.5), beside="hdf5")
+def hdf5_fim(job: Job) -> None:
+    """Rows of LMData whose documents are permuted at their defaults."""
+    _hdf5(job, mode="FIM", **SIGNS)
+
+
+@benchmark("hdf5-summarization", goal=Goal("ratio", 1.5), beside="hdf5")
+def hdf5_pairs(job: Job) -> None:
+    """The same texts as prompts with completions, a row for each."""
+    _hdf5_of_records(job, ("prompt", "answer"), mode="Summarization", **PAIR)
+
+
+@benchmark("hdf5-summarization-vsl", goal=Goal("ratio", 1.5), beside="hdf5")
+def hdf5_packed_pairs(job: Job) -> None:
+    """The same pairs, several in a row."""
+    _hdf5_of_records(job, ("prompt", "answer"), mode="Summarization_VSL", **PAIR)
+
+
+@benchmark("hdf5-dpo", goal=Goal("ratio", 1.5), beside="hdf5")
+def hdf5_preferences(job: Job) -> None:
+    """The same prompts, each with an answer that is preferred to that of the prompt before; the text of all three counts."""
+    _hdf5_of_records(job, ("prompt", "answer", "worse"), mode="DPO", **PREFERENCE)
 
 
 @benchmark("hdf5-shuffled", beside="hdf5")
@@ -51,6 +92,40 @@ def _hdf5(job: Job, **more: Any) -> None:
     with job.measured(job.corpus.few_mb):
         done = hdf5(job.corpus.dataset("few"), str(job.scratch / "out"), **options)
     assert done.counts["documents_out"] == job.corpus.few_documents
+
+
+def _hdf5_of_records(job: Job, fields: tuple[str, ...], **more: Any) -> None:
+    options = {"tokenizer": tokenizer_path(job.corpus), **more, **OPTIONS}
+    _write_records(job, "warm", fields)
+    size = _write_records(job, "few", fields)
+    hdf5(str(job.scratch / "warm"), str(job.scratch / "warm-out"), **options)
+    with job.measured(size):
+        hdf5(str(job.scratch / "few"), str(job.scratch / "out"), **options)
+
+
+def _write_records(job: Job, name: str, fields: tuple[str, ...]) -> float:
+    """Write a dataset of records whose texts are those of a dataset; return MB of text in their fields."""
+    folder, size, worse = job.scratch / name / "documents", 0, "no"
+    folder.mkdir(parents=True)
+    for path in map(Path, job.corpus.files(name)):
+        with gzip.open(folder / path.name, "wt", 6, encoding="utf-8") as file:
+            for number, text in enumerate(_pieces(path)):
+                half = len(text) // 2
+                metadata = {"prompt": text[:half], "answer": text[half:], "worse": worse}
+                worse = text[half:]
+                size += sum(len(metadata[field].encode()) for field in fields)
+                kept = {field: metadata[field] for field in fields}
+                row = {"id": f"{path.name}-{number}", "source": "s", "text": "", "metadata": kept}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return size / 1e6
+
+
+def _pieces(path: Path) -> Iterator[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            text = json.loads(line)["text"]
+            # one character has no half
+            yield from (text[at : at + RECORD] for at in range(0, len(text) - 1, RECORD))
 
 
 @benchmark("mix-tokens", beside="mix-then-tokens")

@@ -78,7 +78,7 @@ def _by_context(view: TextView) -> Iterator[pa.Array | np.ndarray]:
     """Yield spans, their number by the words of the text, and their number."""
     columns = list(_in_documents(view))
     yield from columns
-    count, words = sum(map(_count, columns)), np.diff(view.words.bounds)
+    count, words = sum(map(_count, columns)), view.word_counts
     yield np.where(words == 0, -1.0, count / np.maximum(words, 1))
     yield count
 

@@ -35,6 +35,12 @@ _LOCAL = {
 
 _HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
 _BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\||^\*\."
+_FIRST = (
+    "0.0.0.0",
+    "127.0.0.1",
+    "||",
+    "*.",
+)  # what of it a line begins with: few lines do, and a search for these is cheap
 _COMMENT = re.compile(r"\s+[#!].*|(?<=\^).*")
 _SIGNS = ("#", "!", ";", "[")
 
@@ -99,8 +105,16 @@ def lines_of(text: bytes) -> Lines:
 
 
 def _without_comments(lines: Lines) -> Lines:
-    is_comment = [pc.starts_with(lines, sign) for sign in _SIGNS]
-    return lines.filter(pc.invert(functools.reduce(pc.or_, is_comment)))
+    return lines.filter(pc.invert(_begin_with(lines, *_SIGNS)))
+
+
+def _begin_with(lines: Lines, *starts: str) -> pa.BooleanArray:
+    return functools.reduce(pc.or_, [pc.starts_with(lines, start) for start in starts])
+
+
+def _changed(lines: Lines, chosen: pa.BooleanArray, change: Callable[[Lines], Lines]) -> Lines:
+    """Change some lines; the others cost nothing."""
+    return pc.replace_with_mask(lines, chosen, change(lines.filter(chosen)))
 
 
 def _domain(host: str) -> str:
@@ -110,11 +124,14 @@ def _domain(host: str) -> str:
 def domain_list(lines: Lines, *, deep: bool) -> UrlList:
     """Make a list of domains; with `deep` all that lies in one of them is in the list too. ``www.`` before a domain stands for the domain."""
     given = _without_comments(lines)
-    hosts = pc.utf8_rtrim(pc.replace_substring_regex(given, _BEFORE_HOST, ""), "^.")
+    without = _changed(
+        given, _begin_with(given, *_FIRST), lambda some: pc.replace_substring_regex(some, _BEFORE_HOST, "")
+    )
+    hosts = pc.utf8_rtrim(without, "^.")
     is_host = pc.match_substring_regex(hosts, f"^{_HOST}$")
     hosts, rest = hosts.filter(is_host), given.filter(pc.invert(is_host))
     hosts = hosts.filter(pc.invert(pc.is_in(hosts, value_set=pa.array(sorted(_LOCAL), pa.large_string()))))
-    names = pc.if_else(pc.starts_with(hosts, "www."), pc.utf8_slice_codeunits(hosts, 4), hosts)
+    names = _changed(hosts, _begin_with(hosts, "www."), lambda some: pc.utf8_slice_codeunits(some, 4))
     others, left_out = set[str](), 0
     for line in rest.to_pylist():
         found = list(_hosts_of(line))
@@ -270,9 +287,11 @@ class Pattern(Struct, frozen=True):
 
 def any_list(lines: Lines) -> UrlList:
     """Make a list of the user's: of rules if it has any, else of domains with all that lies in them, and of addresses where a path follows."""
-    if pc.any(pc.match_substring_regex(lines, r"^(?:\|\||@@|\[adblock)")).as_py():
+    if pc.any(_begin_with(lines, "||", "@@", "[adblock")).as_py():
         return adblock_list(lines)
-    is_address = pc.match_substring_regex(lines, r"^(?:[a-z]+://)?[^/ ]+/[^?#]")
+    has_slash = pc.match_substring(lines, "/")
+    with_path = pc.match_substring_regex(lines.filter(has_slash), r"^(?:[a-z]+://)?[^/ ]+/[^?#]")
+    is_address = pc.replace_with_mask(has_slash, has_slash, with_path)
     domains = domain_list(lines.filter(pc.invert(is_address)), deep=True)
     exact = address_list(lines.filter(is_address))
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from dolma_dask.extras import require
+from dolma_dask.text.bits import copy_bytes
 from dolma_dask.text.columns import large_strings
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, kernel
 from dolma_dask.text.tables import SPACE, char_class, code_points, decode, load_tables
@@ -143,9 +144,8 @@ def _pieces(
 @kernel
 def _copy(data: Bytes, begins: Counts, offsets: Counts, out: Bytes) -> None:
     for piece in range(begins.size):
-        shift = begins[piece] - offsets[piece]
-        for at in range(offsets[piece], offsets[piece + 1]):
-            out[at] = data[at + shift]
+        at = offsets[piece]
+        copy_bytes(out, at, data, begins[piece], offsets[piece + 1] - at)
 
 
 @kernel

@@ -22,7 +22,7 @@ from dolma_dask.text.joined import JoinedTokens, parts_with_margin
 from dolma_dask.text.kernels import Bytes, Counts, Words
 from dolma_dask.text.normalization import normalise
 from dolma_dask.text.tables import load_tables
-from dolma_dask.text.words import find_lines, find_words, line_end, measure_words
+from dolma_dask.text.words import count_words, find_lines, find_words, line_end, measure_words
 
 LONGEST_TEXT = 2**31 - 1
 """Bytes of the longest text in which words and lines are found: their positions are held in 32 bits."""
@@ -95,6 +95,13 @@ class TextView:
         starts, lengths, chars, hashes, kinds = room
         find_words(self.data, self.offsets, *load_tables(), bounds, starts, lengths, chars, hashes, kinds)
         return WordTable(bounds, *(column[: bounds[-1]] for column in room))
+
+    @cached_property
+    def word_counts(self) -> Counts:
+        """Number of words of each text (n,): a tenth of the time that it takes to say where they stand."""
+        counts = np.empty(len(self), np.int64)
+        count_words(self.data, self.offsets, counts)
+        return counts
 
     def _check_sizes(self) -> None:
         sizes = np.diff(self.offsets)

@@ -87,6 +87,25 @@ def space_bits(data: Bytes, at: Int, end: Int) -> np.uint64:
 
 
 @kernel
+def count_words(data: Bytes, offsets: Counts, counts: Counts) -> None:
+    """Count the words of all texts: the characters behind white space that are none."""
+    for row in range(counts.size):
+        begin, end = offsets[row], offsets[row + 1]
+        at: Int = begin
+        count: Int = 0
+        before = ONE  # bit of the byte before the window
+        while at < end:
+            spaces = space_bits(data, at, end)
+            # white space may reach into a window
+            for back in range(1, min(at - begin, 2) + 1):
+                spaces |= low_bits(space_bytes(data, at - back) - back)
+            count += count_bits(np.int64(~spaces & (spaces << ONE | before)))
+            before = spaces >> np.uint64(63)
+            at += 64
+        counts[row] = count
+
+
+@kernel
 def word_end(data: Bytes, at: Int, end: Int) -> Int:
     """Byte after the word that holds the character at byte `at`: that of the next white space, or `end`."""
     while at < end:

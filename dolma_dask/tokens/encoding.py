@@ -20,6 +20,7 @@ from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.cuts import Cutter
+from dolma_dask.tokens.lean import Lean
 from dolma_dask.tokens.spelled import AddedTokens
 
 PIECE_BYTES = 1 << 18
@@ -90,15 +91,16 @@ def encode_all(
     dtype: np.dtype[Any],
     cutter: Cutter | None,
     rows: NDArray[np.int64] | None = None,
+    lean: Lean | None = None,
 ) -> Tokens:
-    """Encode texts, long ones in parts; `rows` are their numbers for messages, if they are not all of a batch."""
+    """Encode texts, long ones in parts; `rows` are their numbers for messages, if they are not all of a batch, `lean` the tokenizer with fewer steps, if there is one."""
     parts, owners = cut_long(texts, cutter, tokenizer)
     if owners is not None:
         rows = owners if rows is None else rows[owners]
     lengths = np.zeros(len(parts), np.int64)
     pieces = [np.empty(0, dtype)]
     for start, stop in pieces_of(parts):
-        ids = [encoding.ids for encoding in _encode_piece(tokenizer, parts, start, stop, rows)]
+        ids = [encoding.ids for encoding in _encode_piece(tokenizer, parts, start, stop, rows, lean)]
         lengths[start:stop] = list(map(len, ids))
         pieces.append(np.fromiter(chain.from_iterable(ids), dtype, int(lengths[start:stop].sum())))
     if owners is not None:
@@ -171,9 +173,12 @@ def _encode_piece(
     start: int,
     stop: int,
     rows: NDArray[np.int64] | None = None,
+    lean: Lean | None = None,
 ) -> list[Encoding]:
     piece = texts.slice(start, stop - start)
     try:
+        if lean is not None:
+            return lean.encode(tokenizer, piece.to_pylist())
         encodings: list[Encoding] = tokenizer.encode_batch_fast(piece.to_pylist(), add_special_tokens=False)
     except Exception as error:  # the library raises nothing more precise
         at, reason = _find_failure(tokenizer, piece, error)

@@ -51,6 +51,7 @@ from dolma_dask.tokens.encoding import (
 )
 from dolma_dask.tokens.fast import Engine, FastTokenizer, Proof, fast_version, keep, kept, proof_of
 from dolma_dask.tokens.foreign import HEAD_BYTES, advice, advice_for_folder
+from dolma_dask.tokens.lean import Lean, find_lean
 from dolma_dask.tokens.spelled import AddedTokens, InText, as_text, find_added
 
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
@@ -191,7 +192,7 @@ class TokenEngine:
         check_texts(texts)
         vocabulary = build(self)
         tokens = self._fast_ids(texts) or encode_all(
-            vocabulary.tokenizer, texts, self.dtype, vocabulary.cutter
+            vocabulary.tokenizer, texts, self.dtype, vocabulary.cutter, lean=vocabulary.lean
         )
         if self.in_text != "encode" and vocabulary.added is not None:
             tokens = self._spelled_as_text(tokens, texts, vocabulary.added)
@@ -325,6 +326,7 @@ class Vocabulary(NamedTuple):
     added: AddedTokens | None  # tokens that it cuts out of texts
     alphabet: Alphabet | None  # what it knows, if it drops all else
     cutter: Cutter | None  # where long texts may be cut
+    lean: Lean | None  # the tokenizer with fewer steps
 
 
 @lru_cache(maxsize=8)
@@ -339,7 +341,7 @@ def build(engine: TokenEngine) -> Vocabulary:
         )
     max_id = max(vocabulary.values())
     added, alphabet = find_added(tokenizer, content, max_id + 1), find_alphabet(tokenizer, content)
-    return Vocabulary(tokenizer, max_id, added, alphabet, find_cutter(content))
+    return Vocabulary(tokenizer, max_id, added, alphabet, find_cutter(content), find_lean(tokenizer))
 
 
 @lru_cache(maxsize=8)

@@ -1,10 +1,12 @@
-"""Length of rows of ids as text (``Tokenizer.decode``, special tokens included), as `data_params.json` tells it.
+"""Rows of ids as text (``Tokenizer.decode``, special tokens included), and the length of it, as `data_params.json` tells it.
 
 Byte-level vocabularies (GPT-2 and most since) go through a kernel, from the bytes of each token, at 300 MB of text per CPU-second; others are decoded, at
 20. A row may begin or end inside a character: the broken bytes count as U+FFFD, which is what decoding shows.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,3 +106,19 @@ def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> Int64s:
     counts = np.empty((len(ids), 2), np.int64)
     _count_text(ids, *table, counts)
     return counts
+
+
+def decoded(engine: TokenEngine, pieces: Sequence[NDArray[np.int32]]) -> list[str]:
+    """Return the text of each piece of ids, special tokens included, as ``Tokenizer.decode`` makes it."""
+    table = token_bytes(engine)
+    if table is None or not pieces:
+        ids_of_each = [piece.tolist() for piece in pieces]
+        texts: list[str] = build(engine).tokenizer.decode_batch(ids_of_each, skip_special_tokens=False)
+        return texts
+    data, starts, _ = table
+    ids = np.concatenate(pieces)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(starts[ids + 1] - starts[ids])])
+    places = np.repeat(starts[ids] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
+    text = data[places].tobytes()
+    bounds = ends[np.concatenate([[0], np.cumsum([piece.size for piece in pieces])])].tolist()
+    return [text[begin:end].decode("utf-8", "replace") for begin, end in pairwise(bounds)]

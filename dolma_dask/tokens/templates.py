@@ -203,14 +203,9 @@ class Control(Struct, frozen=True):
     engine: TokenEngine
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> tuple[str, ...]:
         """Spellings of the tokens; none if all are meant."""
-        added = build(self.engine).added
-        if added is None or self.engine.in_text == "encode":
-            return []
-        return [
-            name for number in np.flatnonzero(added.is_control) if (name := self.engine.token(int(number)))
-        ]
+        return () if self.engine.in_text == "encode" else _control_names(self.engine)
 
     def hide(self, texts: Iterable[str]) -> list[str]:
         """Put marks in place of special tokens that texts spell out."""
@@ -264,6 +259,13 @@ class Control(Struct, frozen=True):
                 shown = _MARK.sub(lambda found: names[ord(found[1]) - _FIRST], part)
                 parts.append(plain.encode(column([shown])).ids)
         return np.concatenate(parts)
+
+
+@lru_cache(maxsize=8)
+def _control_names(engine: TokenEngine) -> tuple[str, ...]:
+    added = build(engine).added
+    numbers = [] if added is None else np.flatnonzero(added.is_control).tolist()
+    return tuple(name for number in numbers if (name := engine.token(number)))
 
 
 _MARK = re.compile(f"{_OPEN}(.){_CLOSE}", re.DOTALL)

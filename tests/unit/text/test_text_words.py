@@ -3,9 +3,11 @@
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dolma_dask.text.tables import SPACE, load_tables
+from dolma_dask.text.view import TextView
 from dolma_dask.text.words import length_at, space_bytes, word_end, word_start
 
 EVERY_CHAR = np.r_[0:0xD800, 0xE000:0x110000].astype("<u4").tobytes().decode("utf-32-le")
@@ -72,3 +74,16 @@ def test_length_at_any_rank(lengths):
     common = np.bincount(np.minimum(lengths, 256), minlength=257).astype(np.int64)
     found = [length_at(rank, ends, len(lengths), common) for rank in range(len(lengths))]
     assert found == sorted(lengths)
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\xa0", "\x1c", " \u2003"])
+def test_words_are_counted_wherever_windows_end(space):
+    texts = ["", space, "a"]
+    for length in range(58, 70):
+        texts += [
+            "é" * 20 + "a" * (length - 40) + behind for behind in (space, f"{space}{space}b", f"{space}あ")
+        ]
+        texts += [space * length, f"{space * length}b{space}", "あ" * length]
+    assert TextView(pa.array(texts, pa.large_string())).word_counts.tolist() == [
+        len(text.split()) for text in texts
+    ]

@@ -17,7 +17,7 @@ from dolma_dask.tokens.engine import load_tokenizer
 from dolma_dask.tokens.filling import UNPREDICTED, fill_rows
 from dolma_dask.tokens.packing import Rows, Segments
 from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
-from dolma_dask.tokens.shown_text import count_text, token_bytes
+from dolma_dask.tokens.shown_text import count_text, decoded, token_bytes
 
 
 def plain_row(window: list[int], length: int, pad: int, inverted: bool) -> list[list[int]]:
@@ -147,6 +147,7 @@ def test_length_of_rows_as_text_is_that_of_decoding(byte_level, data):
     counts = count_text(byte_level, np.array(rows, np.int32).reshape(-1, length))
     assert tuple(counts.sum(axis=0).tolist()) == expected
     assert counts[:, 1].tolist() == [len(text) for text in texts]
+    assert decoded(byte_level, [np.array(row, np.int32) for row in rows]) == texts
 
 
 def test_length_of_rows_of_another_vocabulary():
@@ -154,6 +155,8 @@ def test_length_of_rows_of_another_vocabulary():
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     engine = load_tokenizer(tokenizer.to_str())
     assert token_bytes(engine) is None
-    assert count_text(engine, np.array([[0, 1], [1, 1]], np.int32)).tolist() == [[7, 7], [7, 7]]
+    rows = np.array([[0, 1], [1, 1]], np.int32)
+    assert count_text(engine, rows).tolist() == [[7, 7], [7, 7]]
+    assert decoded(engine, list(rows)) == ["one two", "two two"]
     tokenizer.decoder = decoders.WordPiece()
     assert token_bytes(load_tokenizer(tokenizer.to_str())) is None
