@@ -33,7 +33,7 @@ _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified
 """Names that stores use for the tag that changes with every write, best first."""
 
 
-class FileInfo(Struct, frozen=True):
+class FileInfo(Struct, frozen=True, gc=False):
     """A file and its identity."""
 
     path: str  # relative to what was listed, with ``/``
@@ -41,7 +41,7 @@ class FileInfo(Struct, frozen=True):
     stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
-class Input(Struct, frozen=True):
+class Input(Struct, frozen=True, gc=False):
     """A file that is read: where it is now, and what the listing said."""
 
     url: str
@@ -137,8 +137,14 @@ MAX_NAME_BYTES = 255
 """Limit of a name on file systems."""
 
 
+_PLAIN = re.compile(r"[\w+=@,-][\w+=@,.-]*(?:/[\w+=@,-][\w+=@,.-]*)*", re.ASCII)
+"""Paths of files with nothing that could mean more than it says."""
+
+
 def is_file_inside(path: str) -> bool:
     """Tell whether a relative path can be that of a file below its root."""
+    if len(path) <= MAX_NAME_BYTES and _PLAIN.fullmatch(path):
+        return True
     parts = path.split("/")
     is_name = all(part not in ("", ".") and len(os.fsencode(part)) <= MAX_NAME_BYTES for part in parts)
     return is_name and "\0" not in path and is_inside(path)

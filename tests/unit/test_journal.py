@@ -58,7 +58,7 @@ def _timers(_no_timers: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flush after every second record."""
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 2)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", 2)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_reader_lives_through_compaction(root: str, monkeypatch: pytest.Monkey
 
 CHILD = """
 import sys
-from dolma_dask import journal
+from dolma_dask.journal import writer
 from dolma_dask.journal import Journal, Record
-journal.FLUSH_RECORDS = 7
+writer.FLUSH_RECORDS = 7
 root, name = sys.argv[1:]
 for run in range(3):
     writer = Journal(root, "tag").start({"child": name}, [name + "/"], "")
@@ -281,7 +281,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 def test_a_record_is_on_disk_soon_even_if_no_other_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.05)
     root = str(tmp_path)
     writer = Journal(root, "tag").start({}, [], "")
     writer.add(record("a"))
@@ -305,8 +305,8 @@ def test_every_so_many_records_a_segment(root: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("_timers")
 def test_many_threads_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 10)
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.001)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", 10)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.001)
     writer = Journal(str(tmp_path), "tag").start({}, [], "")
 
     def add(name: str) -> None:
@@ -329,14 +329,14 @@ def test_a_full_disk_loses_nothing_that_can_still_be_written(
     root = str(tmp_path)
     writer = Journal(root, "tag").start({}, [], "")
     with monkeypatch.context() as full:
-        full.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.01)
+        full.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.01)
         tried = threading.Event()
 
         def fail(*_: object) -> None:
             tried.set()
             raise OSError("No space left on device")
 
-        full.setattr("dolma_dask.journal._write_lines", fail)
+        full.setattr("dolma_dask.journal.writer._write_lines", fail)
         writer.add(record("a"))
         assert tried.wait(10)  # in the background, where nobody would see it
         with pytest.raises(OSError, match="No space"):
