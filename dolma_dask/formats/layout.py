@@ -161,8 +161,9 @@ def attribute_path(name: str, shard: str, file_format: FileFormat | None = None)
 
 def attribute_candidates(shard: str) -> list[str]:
     """Return the paths below ``attributes/<name>/`` that may hold a shard's attributes, best first."""
-    others = [with_format(shard, file_format) for file_format in FORMATS]
-    return list(dict.fromkeys([shard, *others]))
+    stem, own = stem_of(shard), None if shard.endswith(_ONLY_READ) else format_of(shard)
+    others = [f"{stem}.{file_format}" for file_format in FORMATS if file_format != own]
+    return [shard, *(path for path in others if path != shard)]
 
 
 class OtherFormats(Struct, frozen=True):

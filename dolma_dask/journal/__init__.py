@@ -143,7 +143,7 @@ class Journal:
         """True if files may be of this verb that no record names: a run was stopped or failed, or lines are not believed."""
         return bool(self.foreign or self.garbage) or any(run.is_open for run, _ in self.known_runs.values())
 
-    def by_file(self) -> Mapping[str, Record]:
+    def by_file(self) -> RecordsByFile:
         """Return the record of each output file."""
         return RecordsByFile(self.records)
 

@@ -126,6 +126,10 @@ class RecordsByFile(Mapping[str, Record]):
     def __getitem__(self, path: str) -> Record:
         return self._records[self._units[path]]
 
+    def finished(self, path: str) -> float:
+        """Return when the record of a file was made."""
+        return self._records.finished(self._units[path]) or 0.0
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._units)
 

@@ -127,6 +127,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(value: Any) -> bytes:
+    """Return canonical JSON; raises `UsageError`: a text in it is not UTF-8."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError as error:
