@@ -71,7 +71,12 @@ def is_in_memory(url: str) -> bool:
 
 def local_path(url: str) -> Path:
     """Return the path behind a local `url`."""
-    return Path(url.partition("://")[2] if url.startswith(_LOCAL) else url)
+    return Path(_local_name(url))
+
+
+def _local_name(url: str) -> str:
+    """Return the same as text: for what is done with every file."""
+    return url.partition("://")[2] if url.startswith(_LOCAL) else url
 
 
 def join(root: str, path: str) -> str:
@@ -214,7 +219,7 @@ def stat(url: str) -> FileInfo | None:
     """Return size and stamp of one file, or None if there is none (a folder is no file)."""
     if is_local(url):
         try:
-            status = local_path(url).stat()
+            status = os.stat(_local_name(url))  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError, ValueError):  # a name with a zero byte is none
             return None
         return None if S_ISDIR(status.st_mode) else _local_info(url, status)
@@ -382,7 +387,7 @@ def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
     if not is_local(url):
         return cast(BinaryIO, RemoteFile(url, scattered))
     try:
-        return local_path(url).open("rb", buffering=0)
+        return open(_local_name(url), "rb", buffering=0)  # noqa: PTH123
     except IsADirectoryError as error:
         raise CorruptFileError(f"{url} is a folder; expected a file. Correct the path.", url=url) from error
 
@@ -419,7 +424,7 @@ def remove(url: str) -> None:
     """Delete a file, if it is there."""
     if is_local(url):
         with suppress(FileNotFoundError, NotADirectoryError):
-            local_path(url).unlink()
+            os.unlink(_local_name(url))  # noqa: PTH108
         return
     fs, path = filesystem(url)
     with suppress(FileNotFoundError):
