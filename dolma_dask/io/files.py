@@ -10,6 +10,7 @@ import posixpath
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -238,6 +239,16 @@ def stat(url: str) -> FileInfo | None:
 
 def _local_info(path: str, status: os.stat_result) -> FileInfo:
     return FileInfo(path, status.st_size, f"mtime:{status.st_mtime_ns}")
+
+
+_SETTLED_SECONDS = 2.0
+"""Until a file that is written again surely has another time stamp."""
+
+
+def is_settled(info: FileInfo) -> bool:
+    """Tell whether a file that has the same size and stamp later is the same: one that was written just now may be written again within a tick of the clock."""
+    kind, _, stamp = info.stamp.partition(":")
+    return bool(stamp) and (kind != "mtime" or time.time_ns() - int(stamp) > _SETTLED_SECONDS * 1e9)
 
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:

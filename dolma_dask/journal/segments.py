@@ -1,4 +1,4 @@
-"""Segments as they are read: each once in a process while somebody holds it, since none ever changes."""
+"""Segments as they are read: each once in a process, since none ever changes."""
 
 import io
 from collections import OrderedDict
@@ -63,7 +63,7 @@ def read_segment(
     folder: str, info: FileInfo, verb: str, *, runs_only: bool = False, is_packed: bool = False
 ) -> Segment | None:
     """Return the content of a segment; None: it is not there any more."""
-    key = (folder, info, is_packed)
+    key: tuple[object, ...] = (folder, info, is_packed)
     known = _remembered.find(key) or (_remembered.find((*key, "runs")) if runs_only else None)
     if known is not None:
         return known
@@ -74,9 +74,13 @@ def read_segment(
     segment = Segment(len(data), Records(is_packed), {}, set())
     if runs_only:
         _read_runs(segment, data, verb)
-        return _remembered.keep((*key, "runs"), segment, _RUNS_BYTES)
-    _read_all(segment, data, verb)
-    return _remembered.keep(key, segment, len(data))
+        key, size = (*key, "runs"), _RUNS_BYTES
+    else:
+        _read_all(segment, data, verb)
+        size = len(data)
+    if files.is_settled(info):
+        _remembered.keep(key, segment, size)
+    return segment
 
 
 def _read_all(segment: Segment, data: bytes, verb: str) -> None:
@@ -112,14 +116,13 @@ class _Remembered:
         with self._lock:
             return self._held.get(key)
 
-    def keep(self, key: object, segment: Segment, size: int) -> Segment:
+    def keep(self, key: object, segment: Segment, size: int) -> None:
         with self._lock:
             self._held[key] = segment
             self._bytes += size - self._last.pop(key, (segment, 0))[1]
             self._last[key] = segment, size
             while self._bytes > REMEMBERED_BYTES:
                 self._bytes -= self._last.popitem(last=False)[1][1]
-        return segment
 
 
 _remembered = _Remembered()
