@@ -56,6 +56,7 @@ SCRIPTS = {
     "packing": "Segments into rows, by each packing: segments per CPU-second, and how full rows are.",
     "minhash": "Signatures of the default scheme beside rensa, and the recall of near copies in scripts without spaces.",
     "minhash_redpajama": "Signatures of RedPajama-V2 and datasketch, beside hashlib with NumPy and datasketch itself.",
+    "small_files": "Whole commands over 20,000 shards of three documents, or a million.",
     "gopher": "Rule signals of RedPajama-V2 beside datatrove's Gopher filters, as whole commands.",
     "attach": "Published quality signals to attributes, beside isal's inflate.",
     "what_if": "what-if beside reading the same Parquet columns with pyarrow.",

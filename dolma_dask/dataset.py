@@ -29,7 +29,7 @@ _OVERVIEW = "dolma_dask.questions.status.overview:overview"
 """Function that shows a dataset in notebooks; it reads journals, which are above datasets."""
 
 
-class Shard(Struct, frozen=True):
+class Shard(Struct, frozen=True, gc=False):
     """One file of documents."""
 
     path: str  # relative to ``documents/``

@@ -4,7 +4,7 @@ Folders of runs nest: `convert` writes below ``documents/``, with `--under a` be
 time of its record does. Cost: nothing beside reading the runs of a journal, while none of them is open or all have filled the same folders.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -57,7 +57,7 @@ class Ownership(Struct, frozen=True, dict=True):
         return list(dict.fromkeys(run.writes for run in self._runs))
 
     @cached_property
-    def _records(self) -> dict[str, Record]:
+    def _records(self) -> Mapping[str, Record]:
         return self.journal.by_file()
 
 

@@ -40,7 +40,7 @@ class Source(Protocol[Read]):
         ...
 
 
-class MapWork(Struct, frozen=True):
+class MapWork(Struct, frozen=True, gc=False):
     """Work of a task: a shard, and which output of the stage makes which unit (the first one unless it is listed)."""
 
     source: Source[Any]
@@ -68,7 +68,7 @@ class Map(Generic[Rows]):
 
     def task(self, source: Source[Any], *units: Unit) -> Task:
         """Return the work on a shard: a unit for each output."""
-        numbers = {unit.name: number for number, unit in enumerate(units)}
+        numbers = {unit.name: number for number, unit in enumerate(units)} if units[1:] else {}
         return Task(source.name, units, source.inputs, MapWork(source, numbers))
 
     def run_shard(self, task: Task) -> list[Record]:

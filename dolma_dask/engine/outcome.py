@@ -1,7 +1,7 @@
 """Words of a run at its beginning and at its end: sums of counts, notes, and the errors for shards that failed and for too many bad records."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from dolma_dask.display import byte_size, counted
 from dolma_dask.engine.plan import Plan
@@ -55,8 +55,10 @@ def window_notes(records: Iterable[Record]) -> Iterator[str]:
         )
 
 
-def totals(records: Iterable[Record]) -> dict[str, float]:
+def totals(records: Collection[Record]) -> dict[str, float]:
     """Sum the counts over shards; units of one shard speak of the same rows, so the largest stands for all of them."""
+    if len({record.shard for record in records}) == len(records):
+        return sum_counts(record.counts for record in records)
     by_shard: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for record in records:
         known = by_shard[record.shard]

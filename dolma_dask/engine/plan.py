@@ -25,7 +25,7 @@ class Readable(Protocol):
     def inputs(self) -> tuple[Input, ...]: ...
 
 
-class Task(Struct, frozen=True):
+class Task(Struct, frozen=True, gc=False):
     """One shard's work."""
 
     shard: str  # path relative to ``documents/``

@@ -7,7 +7,7 @@ that the plan fills; bytes are only read where a time stamp differs (`_same_byte
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from dolma_dask.formats.segments import tokens_first
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.io.records import FileRecord, InputRecord
-from dolma_dask.journal import Journal, Record, RunRecord, Unit, canonical, is_same_file
+from dolma_dask.journal import Chosen, Journal, Record, RunRecord, Unit, canonical, is_same_file
 from dolma_dask.ownership import Ownership
 
 HASHING_THREADS = 8
@@ -70,19 +70,27 @@ def look_back_at(
     journal = Journal(root, verb)
     if overwrite:
         return RunState(journal, existing, left=list(tasks))
-    candidates = dict(_candidates(tasks, journal, existing))
-    stale = [record for unit in candidates if (record := journal.records[unit]).stale]
-    for unit in _replaced(root, stale):
-        del candidates[unit]
-    same = _same_bytes([pair for pairs in candidates.values() for pair in pairs])
-    finished: dict[str, Record] = {}
-    restamped: list[Record] = []
-    for unit, pairs in candidates.items():
-        if all(same[pair] for pair in pairs):
-            record = finished[unit] = _restamp(journal.records[unit], pairs)
-            restamped += [record] if record is not journal.records[unit] else []
+    candidates = _candidates(tasks, journal, existing)
+    doubtful = {unit: pairs for unit, pairs in candidates.items() if pairs is not None}
+    restamped = _restamped(root, journal, doubtful)
+    wrong = doubtful.keys() - {record.unit for record in restamped}
+    for record in restamped:
+        journal.records.add(record)
+    finished = Chosen(journal.records, (unit for unit in candidates if unit not in wrong))
     left = [task for task in (_without(task, finished) for task in tasks) if task.units]
     return RunState(journal, existing, finished, left, tuple(restamped))
+
+
+def _restamped(root: str, journal: Journal, doubtful: Mapping[str, Sequence[_Pair]]) -> list[Record]:
+    """Return new records of those units whose files, by their bytes, are what was read and written."""
+    replaced = _replaced(root, [record for unit in doubtful if (record := journal.records[unit]).stale])
+    left = {unit: pairs for unit, pairs in doubtful.items() if unit not in replaced}
+    same = _same_bytes([pair for pairs in left.values() for pair in pairs])
+    return [
+        _restamp(journal.records[unit], pairs)
+        for unit, pairs in left.items()
+        if all(same[pair] for pair in pairs)
+    ]
 
 
 def _existing(root: str, writes: Sequence[str]) -> dict[str, int]:
@@ -102,18 +110,25 @@ def _is_below(path: str, start: str) -> bool:
 
 def _candidates(
     tasks: Sequence[Task], journal: Journal, existing: Mapping[str, int]
-) -> Iterator[tuple[str, list[_Pair]]]:
-    """Yield the units that are finished if their inputs still are what was read, and these inputs."""
+) -> dict[str, Sequence[_Pair] | None]:
+    """Return the units that may be finished, with the inputs of those that are if files have the recorded bytes; None for those that surely are."""
+    found: dict[str, Sequence[_Pair] | None] = {}
     for task in tasks:
         now = {item.info.path: item for item in task.inputs}
         for unit in task.units:
             record = journal.records.get(unit.name)
-            if (
-                record
-                and _is_intact(record, unit, existing)
-                and now.keys() == {item.path for item in record.inputs}
-            ):
-                yield unit.name, [(item, now[item.path]) for item in record.inputs]
+            if record is None or not _is_intact(record, unit, existing):
+                continue
+            if now.keys() == {item.path for item in record.inputs}:
+                pairs = [(item, now[item.path]) for item in record.inputs]
+                is_sure = not record.stale and all(map(_has_same_stamp, pairs))
+                found[unit.name] = None if is_sure else pairs
+    return found
+
+
+def _has_same_stamp(pair: _Pair) -> bool:
+    recorded, item = pair
+    return recorded.bytes == item.info.bytes and recorded.stamp == item.info.stamp
 
 
 def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
@@ -174,14 +189,13 @@ def _has_same_bytes(pair: _Pair) -> bool:
 
 
 def _restamp(record: Record, pairs: Sequence[_Pair]) -> Record:
-    if all(recorded.stamp == item.info.stamp for recorded, item in pairs) and not record.stale:
-        return record
     inputs = tuple(replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
     return replace(record, inputs=inputs, stale=False)
 
 
 def _without(task: Task, finished: Mapping[str, Record]) -> Task:
-    return replace(task, units=tuple(unit for unit in task.units if unit.name not in finished))
+    left = tuple(unit for unit in task.units if unit.name not in finished)
+    return task if len(left) == len(task.units) else replace(task, units=left)
 
 
 class Surplus(NamedTuple):
@@ -380,13 +394,17 @@ def surplus(plan: Plan, state: RunState, overwrite: bool = False) -> Surplus:
 
 def _without_documents(plan: Plan, state: RunState) -> set[str]:
     """Return the files that this verb has made of shards whose document files are gone, not only left out."""
-    made = state.journal.by_file()
-    shards = {path: made[path].shard for path in state.existing if path in made}
+    gone = {
+        file.path: record.shard
+        for record in state.journal.records.values()
+        if layout.stem_of(record.shard) not in plan.documents
+        for file in record.files
+        if file.path in state.existing
+    }
     return {
         path
-        for path, shard in shards.items()
-        if layout.stem_of(shard) not in plan.documents
-        and files.stat(files.join(plan.root, layout.document_path(shard))) is None
+        for path, shard in gone.items()
+        if files.stat(files.join(plan.root, layout.document_path(shard))) is None
     }
 
 

@@ -35,7 +35,7 @@ from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files, late
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import merge_rules
-from dolma_dask.journal import Journal, JournalWriter, Record
+from dolma_dask.journal import Chosen, Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.records import finding_notes
@@ -56,7 +56,7 @@ class _Running(Struct, eq=False, dict=True):
     state: RunState
     surplus: Surplus  # what was left over is removed before the work, orphans after it
     summary: Summary
-    records: dict[str, Record]  # by unit: finished before, or now
+    records: Chosen  # by unit: finished before, or now
     done: int = 0
     failures: list[Failure] = []
     writer: JournalWriter | None = None
@@ -92,13 +92,15 @@ class _Running(Struct, eq=False, dict=True):
         for record in records:
             _remove_outdated(self.plan, self.state.journal, record.unit, kept)
             self.writer.add(record)
-            self.records[record.unit] = record
+            self.records.choose(record.unit)
         self.done += 1
 
     def ran(self, summary: Summary) -> Ran:
         """Return the outcome, with records in the order of the plan."""
         names = (unit.name for task in self.plan.tasks for unit in task.units)
-        return Ran(summary, {name: self.records[name] for name in names if name in self.records})
+        return Ran(
+            summary, Chosen(self.state.journal.records, (name for name in names if name in self.records))
+        )
 
 
 _clock: ContextVar[CpuClock | None] = ContextVar("cpu_clock", default=None)
@@ -201,7 +203,7 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     resume.check_orphans(plan, state, surplus, options.overwrite)
     notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return _Running(plan, state, surplus, summary, dict(state.finished))
+    return _Running(plan, state, surplus, summary, Chosen(state.journal.records, state.finished))
 
 
 @contextmanager
@@ -400,5 +402,5 @@ def _over_budget(each: _Running) -> str:
         return ""
     known = each.state.journal.records
     units = (each.plan.all_units or frozenset()) & known.keys()
-    there = totals(known[name] for name in units)
+    there = totals(Chosen(known, units).values())
     return excess_of(each.plan, totals(each.records.values())) or excess_of(each.plan, there)

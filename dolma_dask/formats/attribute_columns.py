@@ -39,7 +39,8 @@ def float_values(key: str, kind: str, values: pa.Array) -> NDArray[np.float64]:
         pa.types.is_floating(values.type) or pa.types.is_integer(values.type) or pa.types.is_null(values.type)
     ):
         raise _wrong_type(key, kind, values.type, "float64")
-    return np.asarray(_filled(values.cast(pa.float64(), safe=False)), np.float64)
+    is_double = values.type == pa.float64()
+    return np.asarray(_filled(values if is_double else values.cast(pa.float64(), safe=False)), np.float64)
 
 
 def _filled(values: pa.Array) -> NDArray[Any]:

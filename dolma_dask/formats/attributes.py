@@ -10,6 +10,7 @@ the rows in one pass, into a buffer that is large enough for the longest numbers
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -86,6 +87,7 @@ def _cleaned(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
+@lru_cache(maxsize=4096)
 def attribute_key(experiment: str | None, tagger: str, type: str) -> str:
     """Return ``<experiment>__<tagger>__<type>``; without an experiment the tagger's name stands in its place. A type may begin with a digit, as labels do."""
     return "__".join((*(make_variable_name(part) for part in (experiment or tagger, tagger)), _cleaned(type)))
@@ -229,14 +231,18 @@ def check_ids(ids: pa.Array, readable: NDArray[np.bool_]) -> None:
 
 def _frames(ids: pa.Array, sources: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:
     """Return the texts before and behind the members of each row."""
-    quoted = pc.fill_null(string_texts(ids), "null")
-    source = pc.fill_null(string_texts(sources), '""')
+    quoted = _or_else(string_texts(ids), "null")
+    source = _or_else(string_texts(sources), '""')
     heads = join_texts('{"id":', quoted, ',"attributes":{')
     tails = join_texts('},"source":', source, "}\n")
     return (
         _replace(heads, dict.fromkeys(errors, '{"id":null,"attributes":{')),
         _replace(tails, {row: f'}},"error":{quote(text)}}}\n' for row, text in errors.items()}),
     )
+
+
+def _or_else(texts: pa.Array, instead: str) -> pa.Array:
+    return pc.fill_null(texts, instead) if texts.null_count else texts
 
 
 def _replace(texts: pa.Array, by_row: Mapping[int, str]) -> pa.Array:
@@ -261,7 +267,9 @@ def _document_numbers(columns: Sequence[AttributeColumn], readable: NDArray[np.b
     for k, column in enumerate(columns):
         values[k] = float_values(column.key, column.kind, column.values)
         valid[k] = validity(column.values) & readable
-        check_finite(column.key, values[k], valid[k])
+    if not np.isfinite(values, where=valid, out=np.ones(values.shape, np.bool_)).all():
+        for k, column in enumerate(columns):
+            check_finite(column.key, values[k], valid[k])
     numbers = prepare_numbers(values, valid, _decimals(columns))
     for k, column in enumerate(columns):
         if column.whole:

@@ -18,6 +18,8 @@ REST = pa.decimal128(38, 0)
 EXACT = pa.struct([("value", pa.float64()), ("rest", REST)])
 """A number is ``value + rest``; of integers, `value` is the nearest double."""
 
+_FIELDS = list(EXACT)
+
 LIMIT = 2.0**53
 """Integers of this size and above may share their double with a neighbour."""
 
@@ -35,7 +37,7 @@ def as_exact(numbers: pa.Array) -> pa.StructArray:
     """Return numbers of any Arrow type (n,) as `EXACT`."""
     if numbers.type == EXACT:
         return numbers
-    values = numbers.cast(pa.float64(), safe=False)
+    values = numbers if numbers.type == pa.float64() else numbers.cast(pa.float64(), safe=False)
     rests = pa.Array.from_buffers(REST, len(values), [None, pa.py_buffer(bytes(16 * len(values)))])
     if pa.types.is_integer(numbers.type) or numbers.type == REST:
         large = np.abs(values.fill_null(0.0).to_numpy(zero_copy_only=False)) >= LIMIT
@@ -44,7 +46,8 @@ def as_exact(numbers: pa.Array) -> pa.StructArray:
             for row in np.flatnonzero(large).tolist():
                 digits[row] = split(int(numbers[row].as_py()))[1]
             rests = pa.array(digits, REST)
-    return pa.StructArray.from_arrays([values, rests], fields=list(EXACT), mask=pa.array(~validity(values)))
+    mask = pa.array(~validity(values)) if values.null_count else None
+    return pa.StructArray.from_arrays([values, rests], fields=_FIELDS, mask=mask)
 
 
 def nearest(column: pa.Array) -> pa.Array:

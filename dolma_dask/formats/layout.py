@@ -40,6 +40,9 @@ DOCUMENT_SUFFIXES = (
 """Suffixes of document files, the longer ones first: JSON lines in any compression that is read, and tables. Of a name that ends with a compression
 alone, such as ``part.gz``, the reader finds out whether lines are in it."""
 
+_SUFFIX = re.compile(rf"({'|'.join(map(re.escape, DOCUMENT_SUFFIXES))})\Z")
+_LONGEST = max(map(len, DOCUMENT_SUFFIXES))
+
 SUFFIXES_SHOWN = (
     "JSON lines (.jsonl, .json or .ndjson, also with .gz, .zst, .bz2 or .xz behind it) or .parquet"
 )
@@ -67,6 +70,8 @@ FORMATS: tuple[FileFormat, ...] = ("jsonl.gz", "jsonl.zst", "jsonl", "parquet")
 _ONLY_READ = (".bz2", ".xz")
 """Compressions that are never written: they cost ten times as much as gzip."""
 
+_AS_GZIP = (".gz", ".gzip", *_ONLY_READ)
+
 _NAME = re.compile(r"[^\W_][\w.-]*")
 _PART = re.compile(r"-part-\d{5}(?=\.[a-z.]+$)")
 
@@ -78,9 +83,10 @@ def is_segment(name: str) -> bool:
 
 def suffix_of(path: str) -> str | None:
     """Return the document suffix of `path`, or None if it is not a document file."""
-    if not path.endswith(DOCUMENT_SUFFIXES):
+    found = _SUFFIX.search(path, max(len(path) - _LONGEST, 0))
+    if found is None:
         return None
-    suffix = next(suffix for suffix in DOCUMENT_SUFFIXES if path.endswith(suffix))
+    suffix = found[0]
     return None if suffix in _COMPRESSED and _OTHERS.search(path) else suffix
 
 
@@ -93,6 +99,8 @@ def is_marker(path: str, *, is_raw: bool = False) -> bool:
 
 def is_named(path: str, patterns: Sequence[str]) -> bool:
     """Tell whether a path, its last part or a folder in it is, or matches as a shell pattern, one of `patterns`."""
+    if not patterns:
+        return False
     parts = path.split("/")
     names = {*parts, *("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))}
     return any(fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)
@@ -100,12 +108,12 @@ def is_named(path: str, patterns: Sequence[str]) -> bool:
 
 def stem_of(path: str) -> str:
     """Return `path` without its document suffix."""
-    return path.removesuffix(suffix_of(path) or "")
+    return path[: len(path) - len(suffix_of(path) or "")]
 
 
 def format_of(path: str) -> FileFormat:
     """Return the format behind the suffix of a document or attribute file, or that of files made of it, where its own is only read."""
-    if path.endswith((".gz", ".gzip", *_ONLY_READ)):
+    if path.endswith(_AS_GZIP):
         return "jsonl.gz"
     if path.endswith((".zst", ".zstd")):
         return "jsonl.zst"
@@ -124,8 +132,9 @@ def clusters_path(name: str) -> str:
 
 def with_format(path: str, file_format: FileFormat | None) -> str:
     """Return `path` with the suffix of `file_format`; unchanged if it has that format already, or none is requested and its own can be written."""
-    wanted = file_format or format_of(path)
-    if format_of(path) == wanted and not path.endswith(_ONLY_READ):
+    own = format_of(path)
+    wanted = file_format or own
+    if own == wanted and not path.endswith(_ONLY_READ):
         return path
     return f"{stem_of(path)}.{wanted}"
 
@@ -137,7 +146,7 @@ def part_path(path: str, index: int) -> str:
 
 def unit_of(path: str) -> str:
     """Return the unit that a file belongs to: itself, or what it is a part of (`part_path`)."""
-    return _PART.sub("", path)
+    return _PART.sub("", path) if "-part-" in path else path
 
 
 def document_path(shard: str) -> str:
@@ -152,8 +161,9 @@ def attribute_path(name: str, shard: str, file_format: FileFormat | None = None)
 
 def attribute_candidates(shard: str) -> list[str]:
     """Return the paths below ``attributes/<name>/`` that may hold a shard's attributes, best first."""
-    others = [with_format(shard, file_format) for file_format in FORMATS]
-    return list(dict.fromkeys([shard, *others]))
+    stem, own = stem_of(shard), None if shard.endswith(_ONLY_READ) else format_of(shard)
+    others = [f"{stem}.{file_format}" for file_format in FORMATS if file_format != own]
+    return [shard, *(path for path in others if path != shard)]
 
 
 class OtherFormats(Struct, frozen=True):

@@ -7,6 +7,7 @@ and of maps the first rows.
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -282,7 +283,14 @@ def empty_block(
     kinds: Mapping[str, AttributeKind], *, with_objects: bool = False, exact: bool = False
 ) -> AttributeBlock:
     """Return a block of no rows."""
-    batch = scan_attributes(np.zeros(0, np.uint8), np.zeros(1, np.int64), kinds, "nested", exact=exact)
+    return _empty_block(tuple(kinds.items()), with_objects, exact)
+
+
+@lru_cache(maxsize=64)
+def _empty_block(
+    kinds: tuple[tuple[str, AttributeKind], ...], with_objects: bool, exact: bool
+) -> AttributeBlock:
+    batch = scan_attributes(np.zeros(0, np.uint8), np.zeros(1, np.int64), dict(kinds), "nested", exact=exact)
     objects = {OBJECT: pa.array([], pa.large_string())} if with_objects else {}
     return AttributeBlock(batch.ids, batch.sources, {**batch.columns, **objects}, 0)
 

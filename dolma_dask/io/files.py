@@ -11,6 +11,7 @@ import posixpath
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -35,7 +36,7 @@ _STAMPS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified
 """Names that stores use for the tag that changes with every write, best first."""
 
 
-class FileInfo(Struct, frozen=True):
+class FileInfo(Struct, frozen=True, gc=False):
     """A file and its identity."""
 
     path: str  # relative to what was listed, with ``/``
@@ -43,7 +44,7 @@ class FileInfo(Struct, frozen=True):
     stamp: str  # changes whenever the file is written again; empty if the store has no such thing
 
 
-class Input(Struct, frozen=True):
+class Input(Struct, frozen=True, gc=False):
     """A file that is read: where it is now, and what the listing said."""
 
     url: str
@@ -73,7 +74,12 @@ def is_in_memory(url: str) -> bool:
 
 def local_path(url: str) -> Path:
     """Return the path behind a local `url`."""
-    return Path(url.partition("://")[2] if url.startswith(_LOCAL) else url)
+    return Path(_local_name(url))
+
+
+def _local_name(url: str) -> str:
+    """Return the same as text: for what is done with every file."""
+    return url.partition("://")[2] if url.startswith(_LOCAL) else url
 
 
 def join(root: str, path: str) -> str:
@@ -139,8 +145,14 @@ MAX_NAME_BYTES = 255
 """Limit of a name on file systems."""
 
 
+_PLAIN = re.compile(r"[\w+=@,-][\w+=@,.-]*(?:/[\w+=@,-][\w+=@,.-]*)*", re.ASCII)
+"""Paths of files with nothing that could mean more than it says."""
+
+
 def is_file_inside(path: str) -> bool:
     """Tell whether a relative path can be that of a file below its root."""
+    if len(path) <= MAX_NAME_BYTES and _PLAIN.fullmatch(path):
+        return True
     parts = path.split("/")
     is_name = all(part not in ("", ".") and len(os.fsencode(part)) <= MAX_NAME_BYTES for part in parts)
     return is_name and "\0" not in path and is_inside(path)
@@ -210,7 +222,7 @@ def stat(url: str) -> FileInfo | None:
     """Return size and stamp of one file, or None if there is none (a folder is no file)."""
     if is_local(url):
         try:
-            status = local_path(url).stat()
+            status = os.stat(_local_name(url))  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError, ValueError):  # a name with a zero byte is none
             return None
         return None if S_ISDIR(status.st_mode) else _local_info(url, status)
@@ -229,6 +241,16 @@ def stat(url: str) -> FileInfo | None:
 
 def _local_info(path: str, status: os.stat_result) -> FileInfo:
     return FileInfo(path, status.st_size, f"mtime:{status.st_mtime_ns}")
+
+
+_SETTLED_SECONDS = 2.0
+"""Until a file that is written again surely has another time stamp."""
+
+
+def is_settled(info: FileInfo) -> bool:
+    """Tell whether a file that has the same size and stamp later is the same: one that was written just now may be written again within a tick of the clock."""
+    kind, _, stamp = info.stamp.partition(":")
+    return bool(stamp) and (kind != "mtime" or time.time_ns() - int(stamp) > _SETTLED_SECONDS * 1e9)
 
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
@@ -378,7 +400,7 @@ def open_read(url: str, *, scattered: bool = False) -> BinaryIO:
     if not is_local(url):
         return cast(BinaryIO, RemoteFile(url, scattered))
     try:
-        return local_path(url).open("rb", buffering=0)
+        return open(_local_name(url), "rb", buffering=0)  # noqa: PTH123
     except IsADirectoryError as error:
         raise CorruptFileError(f"{url} is a folder; expected a file. Correct the path.", url=url) from error
 
@@ -414,11 +436,11 @@ def read_bytes(url: str) -> bytes:
 def remove(url: str) -> None:
     """Delete a file, if it is there."""
     if is_local(url):
-        file = local_path(url)
-        if os.path.lexists(file):  # mostly it is not, and there is nothing to wait for
+        name = _local_name(url)
+        if os.path.lexists(name):  # mostly it is not, and there is nothing to wait for
             let_appear()
             with suppress(FileNotFoundError, NotADirectoryError):
-                file.unlink()
+                os.unlink(name)  # noqa: PTH108
         return
     let_appear()
     fs, path = filesystem(url)

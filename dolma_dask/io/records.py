@@ -109,7 +109,7 @@ class Block(Struct, frozen=True):
         }
 
 
-class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class InputRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An input file as it was read.
 
     ``path`` is relative to the root of its dataset; ``checksum`` is the xxh3-128 of the stored bytes; ``window_bytes`` the memory that a zstd file with a
@@ -157,7 +157,7 @@ def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:
     return tuple(replace(rule, matched=matched, missing=missing) for rule, (matched, missing) in sums.items())
 
 
-class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An output file.
 
     ``path`` is relative to the output root; ``members`` are (stored offset, first row, decompressed offset) of its gzip members

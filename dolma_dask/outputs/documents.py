@@ -57,7 +57,8 @@ def documents_job(
     every = [output.path(shard) for shard in all_shards]
     layout.check_no_collision(every or paths)
     stage = DocumentStage((output,), policy, "mix")
-    keys = {id(part.mixture): part.mixture.key(policy) for part in parts}
+    mixtures = {id(part.mixture): part.mixture for part in parts}
+    keys = {number: mixture.key(policy) for number, mixture in mixtures.items()}
     tasks = [
         stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
         for part, path in zip(parts, paths, strict=True)

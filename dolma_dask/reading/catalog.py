@@ -5,15 +5,13 @@ knows.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard, open_dataset
 from dolma_dask.errors import (
@@ -28,7 +26,6 @@ from dolma_dask.errors import (
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import attribute_key
 from dolma_dask.formats.json.attributes import AttributeKind
-from dolma_dask.formats.metadata import is_field
 from dolma_dask.io import files
 from dolma_dask.io.attributes import SampledKeys, sample_keys
 from dolma_dask.io.files import FileInfo
@@ -36,12 +33,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice, not_as_written
 from dolma_dask.reading.together import OWN, datasets_in
-
-_DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
-"""Columns that a tagger may read without depending on the text."""
-
-_UNDIGESTED = {"added", "created", "metadata"}
-"""Fields that the digests of documents do not cover."""
+from dolma_dask.reading.written import Proofs, Written, told
 
 MAX_DESCRIBED = 100
 """Files of a set that are looked into to say why a column is not there."""
@@ -89,29 +81,28 @@ class Catalog(Struct, frozen=True, dict=True):
         return list(journals(self.dataset.root))
 
     @cached_property
-    def written(self) -> dict[str, tuple[str, Record]]:
+    def written(self) -> Written:
         """The newest record of each file in the dataset, and the verb that wrote it."""
-        newest: dict[str, tuple[str, Record]] = {}
-        for journal in self._journals:
-            for path, record in journal.by_file().items():
-                if path not in newest or newest[path][1].finished <= record.finished:
-                    newest[path] = (journal.verb, record)
-        return newest
+        return Written(self._journals)
 
     @cached_property
-    def _records(self) -> dict[str, tuple[str, Record]]:
+    def _records(self) -> Written:
         """Those of `written` that are of attribute files."""
-        return {path: it for path, it in self.written.items() if path.startswith(f"{layout.ATTRIBUTES}/")}
+        return self.written.below(f"{layout.ATTRIBUTES}/")
 
     @cached_property
-    def _proofs(self) -> dict[str, Proof]:
-        return {path: _proof(verb, path, record) for path, (verb, record) in self._records.items()}
+    def _proofs(self) -> Mapping[str, Proof]:
+        return Proofs(self._records)
 
     @cached_property
     def makers(self) -> dict[str, str]:
         """By attribute set: the verb that made most lately a file of it."""
-        by_time = sorted(self._records.items(), key=lambda item: item[1][1].finished)
-        return {path.split("/", 2)[1]: verb for path, (verb, _) in by_time}
+        newest: dict[str, tuple[float, str]] = {}
+        for path, verb, finished in self._records.makers():
+            name = path.split("/", 2)[1]
+            if name not in newest or newest[name][0] <= finished:
+                newest[name] = finished, verb
+        return {name: verb for name, (_, verb) in newest.items()}
 
     def open(self, names: Sequence[str]) -> AttributeSets:
         """Find the files, keys and proofs of sets for every shard; see `open_attributes`."""
@@ -307,10 +298,7 @@ class Catalog(Struct, frozen=True, dict=True):
     def _told(self, name: str) -> dict[str, AttributeKind]:
         """Return what the journal tells of keys of all files of a set."""
         known = (self._recorded(_inside(name, info)) or {} for info in self._list(name).values())
-        return {
-            **self._expected.get(name, {}),
-            **{key: kind for kinds in known for key, kind in kinds.items()},
-        }
+        return self._expected.get(name, {}) | _joined(known)
 
     def tokenizers(self, name: str, key: str) -> list[Mapping[str, Any]]:
         """Return the parameters of the tokenizers with which files of a set got a key of theirs, each once; empty ones where no record tells."""
@@ -350,9 +338,12 @@ class Catalog(Struct, frozen=True, dict=True):
         keys: set[str] = set()
         error, listed = None, self._list(name)
         paths = (path for shard in self.dataset.shards for path in layout.attribute_candidates(shard.path))
-        for path in paths:
+        last = None
+        for path in (path for path in paths if path in listed):
             try:
-                keys.update(self._declare(_inside(name, listed[path])) if path in listed else ())
+                found = self._declare(_inside(name, listed[path]))
+                keys.update(found if found is not last else ())
+                last = found
             except DataError as caught:
                 error = error or caught
         if error and not keys:
@@ -416,14 +407,17 @@ class Catalog(Struct, frozen=True, dict=True):
         """Merge the kinds of all files; one that cannot be read is left to its reader, so that it fails its own shard alone."""
         merged: dict[str, AttributeKind] = {}
         unread: list[DataError] = []
+        last = None
         for info in shard_files.values():
             try:
                 kinds = self._declare(info)
             except (CorruptFileError, StaleAttributesError) as error:
                 unread.append(error)
                 continue
-            for key, kind in kinds.items():
-                merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+            if kinds is not last:  # files of one run say the same
+                for key, kind in kinds.items():
+                    merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+            last = kinds
         if unread and not merged:
             raise unread[0]
         return merged
@@ -431,11 +425,13 @@ class Catalog(Struct, frozen=True, dict=True):
     def _declare(self, info: FileInfo) -> Mapping[str, AttributeKind]:
         """Return the kinds of a file: from the journal, whose word readers hold the file to, else from its first rows."""
         path = info.path
+        if kinds := self._recorded(info):
+            return kinds
         if path not in self._declared:
-            kinds, proof = self._recorded(info), self._proofs.get(path)
-            if not kinds and proof and proof.file.bytes != info.bytes:
+            proof = self._proofs.get(path)
+            if proof and proof.file.bytes != info.bytes:
                 raise not_as_written(proof, self._records[path][1].shard, info)
-            self._declared[path] = kinds or self._sampled(path).kinds
+            self._declared[path] = self._sampled(path).kinds
         return self._declared[path]
 
     def mixed(self, name: str, ending: str) -> str:
@@ -452,41 +448,22 @@ class Catalog(Struct, frozen=True, dict=True):
         return sample_keys(self.dataset.url(path), ids_as_text=self.dataset.ids_as_text)
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
-        known = self._records[info.path][1].info if info.path in self._records else {}
-        kinds = dict.fromkeys(known["levels"], "level") if "levels" in known else known.get("kinds")
-        try:
-            return msgspec.convert(kinds, dict[str, AttributeKind] | None)
-        except msgspec.ValidationError:
-            return None  # no record of ours: the file itself tells
+        return told(self._records[info.path][1]).kinds if info.path in self._records else None
+
+
+def _joined(each: Iterable[Mapping[str, AttributeKind]]) -> dict[str, AttributeKind]:
+    """Return all keys with their kinds; those of the last win."""
+    found: dict[str, AttributeKind] = {}
+    last: Mapping[str, AttributeKind] = {}
+    for kinds in each:
+        if kinds is not last:
+            found |= kinds
+        last = kinds
+    return found
 
 
 def _inside(name: str, info: FileInfo) -> FileInfo:
     return FileInfo(f"{layout.ATTRIBUTES}/{name}/{info.path}", info.bytes, info.stamp)
-
-
-def _proof(verb: str, path: str, record: Record) -> Proof:
-    file = next(file for file in record.files if file.path == path)
-    written = InputRecord(path, file.bytes, file.stamp, file.checksum)
-    levels = tuple(record.info.get("levels", ()))
-    reads = set(record.info.get("reads", ["text"]))
-    document = layout.document_path(record.shard)
-    proof = Proof(
-        file=written,
-        rows=record.rows,
-        ids_digest=record.ids_digest,
-        content_digest=record.content_digest,
-        reads_text=not reads <= _DOCUMENT_FIELDS,
-        verb=verb,
-        documents=next((item for item in record.inputs if item.path == document), None),
-        members=file.members,
-        undigested=tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
-        is_dataset_wide=record.info.get("dataset_wide") is True,
-        levels=levels,
-    )
-    if record.ids_digest and record.info.get("unproved") is not True:
-        return proof
-    # a file made of an unproved one is unproved too
-    return replace(proof, ids_digest="", content_digest="", reads_text=False, members=())
 
 
 def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:

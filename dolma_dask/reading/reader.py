@@ -70,7 +70,7 @@ class ReadState(Struct):
     bad_records: int = 0
 
 
-class AlignedShard(Struct, frozen=True):
+class AlignedShard(Struct, frozen=True, gc=False):
     """Columns of one shard that are read side by side: documents, fields of their metadata, attributes. Small; goes to workers."""
 
     root: str

@@ -95,6 +95,10 @@ def flag_key(name: str, keys: Collection[str], maker: str | None) -> str | None:
     return None if maker == "dedupe" and key and share_key(key) in keys else key
 
 
+_Keys = tuple[Mapping[str, AttributeKind], Mapping[str, str]]
+"""Keys to read and their kinds, and columns that are called otherwise, as `AttributeSource` has them."""
+
+
 class AttributeSets(Struct, frozen=True, dict=True):
     """Attribute sets of a dataset that were opened."""
 
@@ -123,17 +127,26 @@ class AttributeSets(Struct, frozen=True, dict=True):
 
     def sources(self, shard: Shard, columns: Sequence[str]) -> tuple[AttributeSource, ...]:
         """Return the files to read beside `shard`: every set, with those of `columns` that are read from it."""
-        return tuple(self._source(name, shard, columns) for name in self.files)
+        return tuple(self._source(name, shard, tuple(columns)) for name in self.files)
 
-    def _source(self, name: str, shard: Shard, columns: Sequence[str]) -> AttributeSource:
+    def _source(self, name: str, shard: Shard, columns: tuple[str, ...]) -> AttributeSource:
         info = self.files[name][shard.path]
+        if (name, columns) not in self._read:
+            self._read[name, columns] = self._keys_of(name, columns)
+        kinds, keys = self._read[name, columns]
+        proof, maker = self.proofs.get(info.path), self.makers.get(name)
+        return AttributeSource(name, info, kinds, proof, maker, keys=keys)
+
+    @cached_property
+    def _read(self) -> dict[tuple[str, tuple[str, ...]], _Keys]:
+        """What is read from the files of a set for some columns: the same of all shards."""
+        return {}
+
+    def _keys_of(self, name: str, columns: Sequence[str]) -> _Keys:
         places = {column: self.columns[column] for column in columns if column in self.columns}
         keys = {column: key for column, (holder, key) in places.items() if holder == name}
         kinds = {key: kind for key, kind in self.kinds[name].items() if key in keys.values()}
-        proof, maker = self.proofs.get(info.path), self.makers.get(name)
-        return AttributeSource(
-            name, info, kinds, proof, maker, keys={} if keys.keys() == kinds.keys() else keys
-        )
+        return kinds, {} if keys.keys() == kinds.keys() else keys
 
 
 def shard_inputs(shard: Shard, sources: Sequence[AttributeSource]) -> tuple[FileInfo, ...]:

@@ -44,14 +44,18 @@ def validity(column: pa.Array) -> Bools:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
+_LARGE = (pa.large_string(), pa.large_binary())
+"""Types of columns whose offsets are int64."""
+
+
 def string_parts(strings: pa.Array) -> tuple[Counts, Bytes]:
     """View a column of strings, without copying when they are large: offsets (n + 1,), and the UTF-8 that they cut into texts.
 
     The first offset of a slice is not 0, and what follows the last text means nothing. The UTF-8 has at least `WINDOW` bytes, for which a
     shorter buffer is copied.
     """
-    is_binary = pa.types.is_large_binary(strings.type)
-    strings = strings.view(pa.large_string()) if is_binary else strings.cast(pa.large_string())
+    if strings.type not in _LARGE:
+        strings = strings.cast(pa.large_string())
     _, offsets_buffer, data_buffer = strings.buffers()
     offsets, data = np.zeros(1, np.int64), np.zeros(WINDOW, np.uint8)
     if len(strings) > 0:
@@ -71,6 +75,8 @@ def integers(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
 
 def for_kernel(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the array contiguous and read-only: numba compiles a kernel anew for each kind of array that it meets."""
+    if array.flags.c_contiguous and array.flags.aligned and not array.flags.writeable:
+        return array
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

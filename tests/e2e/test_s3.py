@@ -195,6 +195,32 @@ def test_a_second_run_does_nothing(worlds, finished, through, capsys):
     assert lasting == ["PUT /same/validation.json"], "its report says what was done this time"
 
 
+def test_requests_for_each_shard_do_not_grow(server, through, monkeypatch, tmp_path):
+    """Neither with the number of shards nor with earlier runs."""
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 1e6)
+    asked = {}
+    for shards in (4, 10, 16):
+        bucket = f"small{shards}"
+        for number in range(shards):
+            lines = [
+                json.dumps({"id": f"{number}-{n}", "source": "s", "text": "some text"}) for n in range(3)
+            ]
+            path = server.folder / bucket / f"v0/documents/{number:03d}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join([*lines, ""]))
+        proxy = through()
+        for run in ("first", "again", "anew", "anew again", "anew once more"):
+            more = ["--overwrite"] if run.startswith("anew") else []
+            before = len(proxy.requests)
+            words = ["tag", f"s3://{bucket}/v0", "--taggers", "char_length_v1", *more]
+            assert run_here(words) == 0
+            asked[shards, run] = len(proxy.requests) - before
+    for run in ("first", "anew"):
+        assert asked[16, run] - asked[10, run] <= asked[10, run] - asked[4, run] + 1, asked
+    assert asked[16, "again"] == asked[4, "again"], asked
+    assert asked[16, "anew once more"] == asked[16, "anew again"], asked
+
+
 def times(place: Path) -> dict[Path, int]:
     found = (path for path in place.rglob("*") if path.is_file() and path.name not in REPORTS)
     return {path: path.stat().st_mtime_ns for path in found}

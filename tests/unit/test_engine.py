@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dolma_dask import clusters, engine, journal
+from dolma_dask import clusters, engine
 from dolma_dask.clusters import Placement
 from dolma_dask.engine import (
     Input,
@@ -539,7 +539,7 @@ def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
 
 def test_results_are_written_down_as_they_arrive(root, monkeypatch):
     """While the third shard is at work, the journal already knows the first two."""
-    monkeypatch.setattr(journal, "FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.01)
 
     def look():
         deadline = time.monotonic() + 20

@@ -1,5 +1,6 @@
 """The journal: nothing that was finished is forgotten, whoever writes at once and whoever dies."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,6 +28,7 @@ from dolma_dask.journal import (
     journals,
     work_key,
 )
+from dolma_dask.journal import writer as writer_module
 
 
 def record(unit: str, finished: float = 1.0, key: str = "k", **more: object) -> Record:
@@ -58,7 +61,7 @@ def _timers(_no_timers: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flush after every second record."""
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 2)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", 2)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +245,9 @@ def test_a_reader_lives_through_compaction(root: str, monkeypatch: pytest.Monkey
 
 CHILD = """
 import sys
-from dolma_dask import journal
+from dolma_dask.journal import writer
 from dolma_dask.journal import Journal, Record
-journal.FLUSH_RECORDS = 7
+writer.FLUSH_RECORDS = 7
 root, name = sys.argv[1:]
 for run in range(3):
     writer = Journal(root, "tag").start({"child": name}, [name + "/"], "")
@@ -281,7 +284,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 def test_a_record_is_on_disk_soon_even_if_no_other_follows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.05)
     root = str(tmp_path)
     writer = Journal(root, "tag").start({}, [], "")
     writer.add(record("a"))
@@ -305,8 +308,8 @@ def test_every_so_many_records_a_segment(root: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("_timers")
 def test_many_threads_may_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_RECORDS", 10)
-    monkeypatch.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.001)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", 10)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.001)
     writer = Journal(str(tmp_path), "tag").start({}, [], "")
 
     def add(name: str) -> None:
@@ -329,14 +332,14 @@ def test_a_full_disk_loses_nothing_that_can_still_be_written(
     root = str(tmp_path)
     writer = Journal(root, "tag").start({}, [], "")
     with monkeypatch.context() as full:
-        full.setattr("dolma_dask.journal.FLUSH_SECONDS", 0.01)
+        full.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.01)
         tried = threading.Event()
 
         def fail(*_: object) -> None:
             tried.set()
             raise OSError("No space left on device")
 
-        full.setattr("dolma_dask.journal._write_lines", fail)
+        full.setattr("dolma_dask.journal.writer._write_lines", fail)
         writer.add(record("a"))
         assert tried.wait(10)  # in the background, where nobody would see it
         with pytest.raises(OSError, match="No space"):
@@ -440,3 +443,132 @@ def test_a_torn_line_and_records_of_another_format_are_no_garbage(root: str) -> 
     whole, foreign = msgspec.json.encode(record("a")), b'{"unit":"b","format":1}'
     put(root, "1.jsonl", b"\n".join([whole, foreign, whole[:20]]))
     assert Journal(root, "tag").garbage == {}
+
+
+@pytest.fixture
+def _each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flush after every record."""
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", 1)
+
+
+@pytest.mark.usefixtures("_each")
+def test_segments_are_merged_while_a_run_works(root: str) -> None:
+    """Their number grows with the logarithm of the flushes, and a reader sees all that was flushed."""
+    writer = Journal(root, "tag").start({}, ["w/"], "")
+    for number in range(1, 200):
+        writer.add(record(f"{number}"))
+        tiers = len(oct(number + 1)) - 2
+        assert len(segments(root)) <= 7 * tiers
+        if number % 20 == 0:
+            assert set(Journal(root, "tag").records) == {f"{n}" for n in range(1, number + 1)}
+    assert Journal(root, "tag").may_write("w/x")
+
+
+class Killed(BaseException):
+    """Stands for a death of the process."""
+
+
+@pytest.mark.usefixtures("_each")
+@pytest.mark.parametrize("close", [False, True])
+def test_a_death_around_every_step_of_a_merge_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, close: bool
+) -> None:
+    write, remove, left = writer_module._write_lines, files.remove, [0]
+
+    def step(do: Callable[..., None]) -> Callable[..., None]:
+        def stepped(*given: Any) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+            do(*given)
+
+        return stepped
+
+    for dies_at in itertools.count(1):
+        root = str(tmp_path / f"{dies_at}")
+        writer = Journal(root, "tag").start({}, ["w/"], "")
+        for number in range(5 if close else 6):
+            writer.add(record(f"{number}"))
+        left[0] = dies_at
+        with monkeypatch.context() as patch:
+            patch.setattr(writer_module, "_write_lines", step(write))
+            patch.setattr("dolma_dask.journal.writer.files.remove", step(remove))
+            try:
+                _ = writer.close() if close else writer.add(record("6"))
+            except Killed:
+                assert set(Journal(root, "tag").records) >= {f"{n}" for n in range(5 if close else 6)}
+                later = Journal(root, "tag")
+                later.append(record("later"))
+                assert set(Journal(root, "tag").records) >= {"later", "0", "4"}
+                assert len(segments(root)) == 1
+                continue
+        assert dies_at > (2 if close else 9), "each write and removal was stopped"
+        return
+
+
+@pytest.mark.usefixtures("_each")
+def test_a_run_whose_segments_another_one_merges_loses_nothing(root: str) -> None:
+    one = Journal(root, "tag").start({}, ["w/"], "")
+    for number in range(4):
+        one.add(record(f"{number}"))
+    Journal(root, "tag").append(record("other"))
+    for number in range(4, 30):
+        one.add(record(f"{number}"))
+    one.finish(0)
+    one.close()
+    found = Journal(root, "tag")
+    assert set(found.records) == {*(f"{n}" for n in range(30)), "other"}
+    assert [bool(run.finished) for run in found.runs] == [True], (
+        "what says that it has ended stands for what says that it began"
+    )
+
+
+@pytest.mark.usefixtures("_each")
+def test_full_segments_stay_until_newer_records_replace_half_of_them(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dolma_dask.journal.writer.FULL_BYTES", 1_000)
+    writer = Journal(root, "tag").start({}, ["w/"], "")
+    for number in range(100):
+        writer.add(record(f"{number}", finished=1.0))
+    writer.close()
+    full = set(segments(root))
+    assert 5 < len(full) < 40
+    Journal(root, "tag").append(record("more", finished=2.0))
+    assert len(full - set(segments(root))) <= 1, "all but the last are full"
+    for _ in range(3):
+        again = Journal(root, "tag").start({}, ["w/"], "")
+        for number in range(100):
+            again.add(record(f"{number}", finished=3.0, key="new"))
+        again.close()
+    assert len(segments(root)) < 2 * len(full) + 5, "what is outdated does not stay"
+    found = Journal(root, "tag").records
+    assert {item.key for unit, item in found.items() if unit != "more"} == {"new"}
+    assert len(found) == 101
+
+
+def test_a_segment_is_read_once_in_a_process(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Journal(root, "tag").append(record("a"), record("b"))
+    read, asked = files.read_bytes, []
+    monkeypatch.setattr("dolma_dask.journal.files.read_bytes", lambda url: asked.append(url) or read(url))
+    monkeypatch.setattr("dolma_dask.io.files._SETTLED_SECONDS", -1.0)
+    for _ in range(3):
+        assert set(Journal(root, "tag").records) == {"a", "b"}
+        assert not Journal(root, "tag", runs_only=True).runs
+    assert len(asked) == 1
+    Journal(root, "tag").append(record("a", finished=9.0))
+    assert Journal(root, "tag").records["a"].finished == 9.0
+
+
+def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        record(f"{number}", finished=number + 1.0, info={"kinds": {"x": "document"}}) for number in range(9)
+    ]
+    Journal(root, "tag").append(*made)
+    plain = dict(Journal(root, "tag").records)
+    monkeypatch.setattr("dolma_dask.journal.REMEMBERED_BYTES", 1)
+    packed = Journal(root, "tag").records
+    assert dict(packed) == plain == {item.unit: item for item in made}
+    assert {path: item.unit for path, item in Journal(root, "tag").by_file().items()} == {
+        file.path: item.unit for item in made for file in item.files
+    }

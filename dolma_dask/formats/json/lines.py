@@ -52,6 +52,8 @@ LEARNED_KEYS = 1024
 """Keys besides the requested ones that are remembered within a block."""
 
 SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
+
+_SPANS = pa.list_(SPAN)
 """One span: code points `start` to `end`, end exclusive, and its score."""
 
 _TEXTS, _NUMBERS, _LISTS, _NOTHING = range(4)
@@ -192,11 +194,14 @@ def _span_lists(lists: np.ndarray, bounds: np.ndarray, scores: np.ndarray) -> pa
     starts, ends = np.empty((2, offsets[-1]), np.int64)
     own_scores = np.empty(offsets[-1], np.float64)
     _gather_spans(lists, bounds, scores, starts, ends, own_scores)
-    values = pa.StructArray.from_arrays(
-        [pa.array(starts), pa.array(ends), pa.array(own_scores)], fields=list(SPAN)
-    )
+    children = [_column(pa.int64(), starts), _column(pa.int64(), ends), _column(pa.float64(), own_scores)]
+    values = pa.Array.from_buffers(SPAN, int(offsets[-1]), [None], children=children)
     buffers = [bitmap(counts >= 0), pa.py_buffer(offsets)]
-    return pa.Array.from_buffers(pa.list_(SPAN), len(counts), buffers, children=[values])
+    return pa.Array.from_buffers(_SPANS, len(counts), buffers, children=[values])
+
+
+def _column(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 @kernel

@@ -1,7 +1,7 @@
 """State of what shards were made from: a listing of a dataset, and of the datasets and raw files that its records name."""
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from msgspec import Struct, structs
@@ -95,7 +95,7 @@ _TABLES = ("tables", "signatures")
 class Origins:
     """Places of each record's inputs: runs of one verb may have read from several roots."""
 
-    def __init__(self, listed: Listing, runs: Sequence[RunRecord], records: Sequence[Record]) -> None:
+    def __init__(self, listed: Listing, runs: Sequence[RunRecord], records: Iterable[Record]) -> None:
         self._origins = {"": listed}
         self._root, self._runs = listed.root, runs
         paths = (item.path for record in records for item in record.inputs)

@@ -264,9 +264,10 @@ def _unproved(listed: Listing, known: Sequence[Journal]) -> Iterator[str]:
     """Name the attribute sets that no journal speaks of."""
     made = {path for journal in known for path in journal.by_file()}
     foreign = {unit for journal in known for unit in journal.foreign} - made
+    accounted = made | foreign
     sets: defaultdict[str, int] = defaultdict(int)
     for path in listed.below(layout.ATTRIBUTES):
-        if path not in made | foreign and path.count("/") > 1:
+        if path not in accounted and path.count("/") > 1:
             sets[path.split("/")[1]] += 1
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: the same commands make these files again"

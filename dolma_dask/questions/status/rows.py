@@ -2,8 +2,9 @@
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from dolma_dask.display import counted
 from dolma_dask.formats import layout
-from dolma_dask.journal import Journal, Record, RunRecord, is_there
+from dolma_dask.journal import Chosen, Journal, Record, RunRecord, is_there
 from dolma_dask.ownership import Ownership, void_claims
 from dolma_dask.questions.status.inputs import CHANGED, GONE, TOUCHED, Listing, Origins, reads_files
 
@@ -76,19 +77,20 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     void, owned = void_claims(journal, listed.files), Ownership(journal)
     runs = [run for run in journal.runs if run.writes not in void]
     prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, list[str]] = {}  # units
     sums: list[Record] = []
     for record in (one for one in journal.records.values() if not one.is_forgotten):
         if _is_sum(record):
             sums.append(record)
         else:
-            groups.setdefault(owned.prefix_of(record.unit), []).append(record)
+            groups.setdefault(owned.prefix_of(record.unit), []).append(record.unit)
     for run in runs:
         begun = any(prefix in groups for prefix in run.writes)
         for prefix in run.writes:
             if prefix.endswith("/") or not begun:
                 groups.setdefault(prefix, [])
-    for name, records in sorted(groups.items()):
+    for name, units in sorted(groups.items()):
+        records = Chosen(journal.records, units).values()
         mine = [record for record in sums if _is_about(record, name, prefixes)]
         row = _row(journal, name, records if name else _newest(records, listed), mine, listed)
         if _is_removed(journal, name, records, listed):
@@ -96,7 +98,7 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
         yield row
 
 
-def _is_removed(journal: Journal, name: str, records: Sequence[Record], listed: Listing) -> bool:
+def _is_removed(journal: Journal, name: str, records: Iterable[Record], listed: Listing) -> bool:
     """Tell whether an attribute set is not there any more, of which the newest run has ended, and made all or some of it."""
     runs = [run for run in journal.runs if _concerns(run, name)]
     if not name.startswith(f"{layout.ATTRIBUTES}/") or not runs or not runs[-1].finished:
@@ -133,48 +135,83 @@ def _is_about(record: Record, name: str, prefixes: Sequence[str]) -> bool:
 
 
 def _row(
-    journal: Journal, name: str, shards: Sequence[Record], sums: Sequence[Record], listed: Listing
+    journal: Journal, name: str, shards: Collection[Record], sums: Sequence[Record], listed: Listing
 ) -> StatusRow:
     runs = [run for run in journal.runs if _concerns(run, name)]
-    origins = Origins(listed, runs, [*shards, *sums])
-    there = [record for record in shards if is_there(record, listed.files)]
-    states = Counter(origins.state(record) for record in there if reads_files(record))
+    origins = Origins(listed, runs, chain(shards, sums))
+    keys = {record.info["key"] for record in sums if record.unit == name and "key" in record.info}
+    found = _Counted.of(shards, listed, origins, keys)
     above = Counter(origins.state(record) for record in sums if reads_files(record) and name)
-    known = states + above
+    known = found.states + above
     is_gone = known[GONE] == known.total() > 0  # all at once: cleared away after the work, not changed
-    gone = 0 if is_gone else states[GONE]
-    changed = states[CHANGED] + gone
+    gone = 0 if is_gone else found.states[GONE]
+    changed = found.states[CHANGED] + gone
     if (above[CHANGED] or above[GONE]) and not is_gone:
-        changed = len(there)
-    changed = max(changed, _unbelieved(there, [record for record in sums if record.unit == name]))
+        changed = found.there
+    changed = max(changed, found.unbelieved)
     newest = runs[-1] if runs else None
     ended = {run.writes: run for run in runs if run.finished}
     return StatusRow(
         verb=journal.verb,
         writes=_shown(name, shards),
-        done=len(there) - changed,
-        left=_left(shards, there, runs, origins),
+        done=found.there - changed,
+        left=_left(len(shards), found, runs, origins),
         changed=changed,
-        touched=min(states[TOUCHED], len(there) - changed),
-        bad_rows=_bad_rows([*shards, *sums], listed),
-        bytes=sum(file.bytes for record in shards for file in record.files if file.path in listed.files),
-        seconds=sum(record.seconds for record in shards),
+        touched=min(found.states[TOUCHED], found.there - changed),
+        bad_rows=found.bad_rows + sum(_bad_rows(record, listed) for record in sums),
+        bytes=found.bytes,
+        seconds=found.seconds,
         started=newest.started if newest else None,
-        finished=max((record.finished for record in shards), default=0.0) or None,
+        finished=found.finished or None,
         stopped=_is_stopped(runs),
         is_origin_gone=is_gone,
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
         gone=gone,
-        left_out=sum(bool(_LEFT_OUT & record.info.keys()) for record in there),
+        left_out=found.left_out,
         problems=_problems(sums),
     )
 
 
-def _unbelieved(shards: Sequence[Record], sums: Sequence[Record]) -> int:
-    """Return how many shards have attributes of another run than the one whose attributes readers believe, such as those of a list that was refused."""
-    keys = {record.info["key"] for record in sums if "key" in record.info}
-    made = [record for record in shards if record.info.get("dataset_wide") is True]
-    return sum(record.key not in keys for record in made) if keys else 0
+@dataclass
+class _Counted:
+    """Sums over the shards of a row; records are looked at one by one, since there may be millions."""
+
+    there: int = 0
+    stems: set[str] = field(default_factory=set)  # of the shards that are there
+    states: Counter[int] = field(default_factory=Counter)  # of their inputs
+    # with attributes of another run than the one whose attributes readers believe, such as those of a list that was refused
+    unbelieved: int = 0
+    left_out: int = 0
+    bad_rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: float = 0.0
+    is_by_shard: bool = True  # no unit has the name of its shard
+
+    @classmethod
+    def of(
+        cls, shards: Iterable[Record], listed: Listing, origins: Origins, keys: Collection[str]
+    ) -> "_Counted":
+        """Count records; `keys` are those that readers believe."""
+        found = cls()
+        for record in shards:
+            found.bytes += sum(file.bytes for file in record.files if file.path in listed.files)
+            found.seconds += record.seconds
+            found.finished = max(found.finished, record.finished)
+            found.bad_rows += _bad_rows(record, listed)
+            found.is_by_shard &= record.unit != record.shard
+            if is_there(record, listed.files):
+                found._add(record, origins, keys)
+        return found
+
+    def _add(self, record: Record, origins: Origins, keys: Collection[str]) -> None:
+        self.there += 1
+        self.stems.add(layout.stem_of(record.shard))
+        if reads_files(record):
+            self.states[origins.state(record)] += 1
+        is_of_all = record.info.get("dataset_wide") is True
+        self.unbelieved += bool(keys) and is_of_all and record.key not in keys
+        self.left_out += bool(_LEFT_OUT & record.info.keys())
 
 
 def _problems(sums: Sequence[Record]) -> dict[str, int]:
@@ -198,7 +235,7 @@ _LEFT_OUT = {"missing", "broken"}
 """Keys in the record of an object that was not fetched."""
 
 
-def _shown(name: str, shards: Sequence[Record]) -> str:
+def _shown(name: str, shards: Iterable[Record]) -> str:
     """Return a prefix as people write it: ``part-*`` for files whose names begin so."""
     is_beginning = name and not name.endswith("/") and any(record.unit != name for record in shards)
     return f"{name}*" if is_beginning else name
@@ -214,26 +251,19 @@ def _is_stopped(runs: Sequence[RunRecord]) -> bool:
     return bool(runs) and not runs[-1].finished
 
 
-def _left(
-    records: Sequence[Record], there: Sequence[Record], runs: Sequence[RunRecord], origins: Origins
-) -> int | None:
+def _left(count: int, found: _Counted, runs: Sequence[RunRecord], origins: Origins) -> int | None:
     """Count what failed, was left out or never begun: against the listing of what was read, else by the last runs."""
     shards = origins.of(None).shards
-    is_by_shard = not any(record.unit == record.shard for record in records)
-    if shards and is_by_shard:
-        return len(shards - {layout.stem_of(record.shard) for record in there})
+    if shards and found.is_by_shard:
+        return len(shards - found.stems)
     if _is_stopped(runs):
         return None
     newest = {run.writes: run for run in runs}
-    return len(records) - len(there) + sum(run.missing for run in newest.values())
+    return count - found.there + sum(run.missing for run in newest.values())
 
 
-def _bad_rows(records: Iterable[Record], listed: Listing) -> int:
+def _bad_rows(record: Record, listed: Listing) -> int:
     """Count the records in quarantine files that are still there."""
-    prefix = f"{layout.QUARANTINE}/"
     return sum(
-        file.rows
-        for record in records
-        for file in record.files
-        if file.path.startswith(prefix) and file.path in listed.files
+        file.rows for file in record.files if layout.is_set_aside(file.path) and file.path in listed.files
     )

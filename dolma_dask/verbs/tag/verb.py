@@ -181,17 +181,23 @@ def _tag(
 
 def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, list[str]]:
     """Return finished files of the sets that hold other taggers than are requested now, and these."""
-    shards = {layout.stem_of(shard.path): shard for shard in dataset.shards}
-    lost: dict[str, list[str]] = {}
+    requested = {name: {tagger.name for tagger in taggers} for name, taggers in sets.items()}
+    others: dict[str, tuple[str, list[str]]] = {}
     for path, record in Journal(dataset.root, "tag").by_file().items():
-        name, _, rest = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")
-        shard = shards.get(layout.stem_of(rest))
-        if name not in sets or shard is None or record.shard != shard.path:
-            continue
-        others = sorted(set(record.info.get("taggers", ())) - {tagger.name for tagger in sets[name]})
-        if others and files.stat(dataset.url(path)):
-            lost[path] = others
-    return lost
+        name = path.removeprefix(f"{layout.ATTRIBUTES}/").partition("/")[0]
+        if name in requested and not requested[name].issuperset(record.info.get("taggers", ())):
+            others[path] = record.shard, sorted(set(record.info["taggers"]) - requested[name])
+    shards = {layout.stem_of(shard.path): shard.path for shard in dataset.shards} if others else {}
+    return {
+        path: names
+        for path, (shard, names) in others.items()
+        if shards.get(_stem_in_set(path)) == shard and files.stat(dataset.url(path))
+    }
+
+
+def _stem_in_set(path: str) -> str:
+    """Return the stem of an attribute file below its set: that of its shard."""
+    return layout.stem_of(path.split("/", 2)[-1])
 
 
 def _tagger(item: TaggerLike) -> Tagger:

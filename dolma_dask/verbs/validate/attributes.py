@@ -214,11 +214,15 @@ def find_bad_spans(
     counts, rows, items = np.zeros(3, np.int64), np.zeros((3, keep), np.int64), np.zeros((3, keep), np.int64)
     spans = column.values
     # what is missing in a table of another tool becomes a value that is wrong
-    starts, ends = (np.asarray(pc.fill_null(spans.field(at), -1), np.int64) for at in (0, 1))
-    scores = np.asarray(pc.fill_null(spans.field(2), np.nan), np.float64)
+    starts, ends = (np.asarray(_filled(spans.field(at), -1), np.int64) for at in (0, 1))
+    scores = np.asarray(_filled(spans.field(2), np.nan), np.float64)
     given = np.asarray(column.offsets, np.int64), validity(column), starts, ends, scores, lengths
     _find_bad_spans(is_document, counts, rows, items, *map(for_kernel, given))
     return counts, rows, items
+
+
+def _filled(column: pa.Array, instead: float) -> pa.Array:
+    return pc.fill_null(column, instead) if column.null_count else column
 
 
 @kernel

@@ -1,0 +1,154 @@
+"""What journals tell of the files of a dataset: the newest record of each, and what proves that attributes belong to their documents.
+
+Records stay in their journals; of each file only the journal that knows it best is kept beside.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dolma_dask.formats import layout
+from dolma_dask.formats.json.attributes import AttributeKind
+from dolma_dask.formats.metadata import is_field
+from dolma_dask.io.records import InputRecord
+from dolma_dask.journal import Journal, Record
+from dolma_dask.reading.sets import Proof
+
+_DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
+"""Columns that a tagger may read without depending on the text."""
+
+_UNDIGESTED = {"added", "created", "metadata"}
+"""Fields that the digests of documents do not cover."""
+
+_KINDS = dict[str, AttributeKind] | None
+
+_SHARED = 256
+"""Contents of `Record.info` whose meaning is kept: files of one run say the same."""
+
+
+class Written(Mapping[str, tuple[str, Record]]):
+    """The verb that wrote each file most lately, and its record."""
+
+    def __init__(self, known: Sequence[Journal] = ()) -> None:
+        self._journals = [(journal.verb, journal.by_file()) for journal in known]
+        self._newest: dict[str, int] = {}  # number of the journal
+        for number, (_, records) in enumerate(self._journals):
+            for path in records:
+                before = self._newest.setdefault(path, number)
+                if before == number or self._finished(before, path) <= self._finished(number, path):
+                    self._newest[path] = number
+
+    def _finished(self, number: int, path: str) -> float:
+        return self._journals[number][1].finished(path)
+
+    def below(self, prefix: str) -> "Written":
+        """Return those whose paths begin so."""
+        found = Written()
+        found._journals = self._journals
+        found._newest = {path: number for path, number in self._newest.items() if path.startswith(prefix)}
+        return found
+
+    def makers(self) -> Iterator[tuple[str, str, float]]:
+        """Yield each path, the verb that wrote it, and when."""
+        for path, number in self._newest.items():
+            yield path, self._journals[number][0], self._finished(number, path)
+
+    def __getitem__(self, path: str) -> tuple[str, Record]:
+        verb, records = self._journals[self._newest[path]]
+        return verb, records[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._newest)
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._newest
+
+
+class Proofs(Mapping[str, Proof]):
+    """Proof of each attribute file."""
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+
+    def __getitem__(self, path: str) -> Proof:
+        return _proof(path, *self._written[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._written)
+
+    def __len__(self) -> int:
+        return len(self._written)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._written
+
+
+class Told(Struct, frozen=True):
+    """What a record says of the attributes in a file."""
+
+    kinds: dict[str, AttributeKind] | None  # of its keys; None: the file itself tells
+    levels: tuple[str, ...]
+    reads_text: bool
+    undigested: tuple[str, ...]  # see `Proof`
+    is_dataset_wide: bool
+    is_unproved: bool
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> "Told":
+        """Return what `Record.info` means."""
+        reads = set(info.get("reads", ["text"]))
+        return cls(
+            _kinds(info),
+            tuple(info.get("levels", ())),
+            not reads <= _DOCUMENT_FIELDS,
+            tuple(sorted(name for name in reads if name in _UNDIGESTED or is_field(name))),
+            info.get("dataset_wide") is True,
+            info.get("unproved") is True,
+        )
+
+
+def _kinds(info: Mapping[str, Any]) -> dict[str, AttributeKind] | None:
+    kinds = dict.fromkeys(info["levels"], "level") if "levels" in info else info.get("kinds")
+    try:
+        found: dict[str, AttributeKind] | None = msgspec.convert(kinds, _KINDS)
+    except msgspec.ValidationError:
+        return None  # no record of ours: the file itself tells
+    return found
+
+
+def told(record: Record) -> Told:
+    """Return what a record says of attributes."""
+    known = _meanings.get(id(record.info))
+    if known is None or known[0] is not record.info:
+        if len(_meanings) >= _SHARED:
+            _meanings.clear()
+        known = _meanings[id(record.info)] = record.info, Told.of(record.info)
+    return known[1]
+
+
+_meanings: dict[int, tuple[Mapping[str, Any], Told]] = {}
+
+
+def _proof(path: str, verb: str, record: Record) -> Proof:
+    file = next(file for file in record.files if file.path == path)
+    document, means = layout.document_path(record.shard), told(record)
+    # a file made of an unproved one is unproved too
+    is_proved = bool(record.ids_digest) and not means.is_unproved
+    return Proof(
+        file=InputRecord(path, file.bytes, file.stamp, file.checksum),
+        rows=record.rows,
+        ids_digest=record.ids_digest if is_proved else "",
+        content_digest=record.content_digest if is_proved else "",
+        reads_text=means.reads_text and is_proved,
+        verb=verb,
+        documents=next((item for item in record.inputs if item.path == document), None),
+        members=file.members if is_proved else (),
+        undigested=means.undigested,
+        is_dataset_wide=means.is_dataset_wide,
+        levels=means.levels,
+    )

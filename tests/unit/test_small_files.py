@@ -1,0 +1,90 @@
+"""Many small shards: what is asked of the file system grows with them as they do, and does not with earlier runs."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dolma_dask as dk
+
+from .verbs.conftest import document, write_lines
+
+ASKED = {"open", "os.scandir", "os.listdir", "os.remove", "os.rename", "os.mkdir"}
+"""Events that a process is told of."""
+
+OPTIONS: dict[str, Any] = {"scheduler": "synchronous", "progress": False}
+
+VERBS: dict[str, Callable[[str], Any]] = {
+    "tag": lambda root: dk.tag(f"{root}/v0", ["char_length_v1"], **OPTIONS),
+    "mix": lambda root: dk.mix(f"{root}/v0", to=f"{root}/v1", where="length >= 1", **OPTIONS),
+    "validate": lambda root: dk.validate(f"{root}/v0", **OPTIONS),
+    "dedupe": lambda root: dk.dedupe(f"{root}/v0", **OPTIONS),
+    "status": lambda root: dk.status(f"{root}/v0"),
+}
+
+_counters: list[Counter[str]] = []
+
+
+def _count(event: str, given: tuple[object, ...]) -> None:
+    if _counters and event in ASKED and "site-packages" not in str(given[0]):
+        _counters[-1][event] += 1
+
+
+sys.addaudithook(_count)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    _counters.append(Counter())
+    try:
+        yield _counters[-1]
+    finally:
+        _counters.pop()
+
+
+def asked(root: Path, shards: int) -> dict[str, Counter[str]]:
+    """Return what each verb asks, and what it asks again with nothing left to do."""
+    for number in range(shards):
+        write_lines(
+            root / f"v0/documents/{number:04d}.jsonl.gz", [document(3 * number + n) for n in range(3)]
+        )
+    found = {}
+    for verb, run in VERBS.items():
+        for name in verb, f"{verb} again":
+            with counted() as found[name]:
+                run(str(root))
+    return found
+
+
+@pytest.fixture
+def _one_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 1e6)
+
+
+@pytest.mark.usefixtures("_one_flush")
+def test_requests_are_linear_in_shards(tmp_path: Path) -> None:
+    asked(tmp_path / "warm", 2)
+    few, some, many = (asked(tmp_path / f"{shards}", shards) for shards in (8, 16, 24))
+    for name in few:
+        for event in ASKED:
+            first, second = some[name][event] - few[name][event], many[name][event] - some[name][event]
+            assert second <= first + 2, f"{name}: {event}, {few[name]}, {some[name]}, {many[name]}"
+    for name in ("tag again", "mix again", "dedupe again", "status", "status again"):
+        assert many[name]["open"] <= some[name]["open"] + 2, (
+            f"{name} opens files of finished shards: {few[name]}, {some[name]}, {many[name]}"
+        )
+
+
+@pytest.mark.usefixtures("_one_flush")
+def test_requests_do_not_grow_with_earlier_runs(tmp_path: Path) -> None:
+    asked(tmp_path, 4)
+    again = []
+    for _ in range(4):
+        with counted() as found:
+            dk.tag(f"{tmp_path}/v0", ["char_length_v1"], overwrite=True, **OPTIONS)
+        again.append(found)
+    assert again[-1].total() <= again[0].total(), f"{again}"
