@@ -109,7 +109,7 @@ def test_tables_without_a_heading_are_read_as_text_is(tmp_path, name, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["l.txt", "l.jsonl", "l.csv", "l.tsv"])
 def test_lines_are_told_and_lists_are_streamed(tmp_path, name):
-    entries = [(f"document-{number:06d}", "web" if number % 3 else None) for number in range(200_000)]
+    entries = [(f"document-{number:030d}", "web" if number % 3 else None) for number in range(200_000)]
     make = {"txt": as_text, "jsonl": as_jsonl, "csv": as_csv, "tsv": lambda rows: as_csv(rows, "\t")}
     url = write(tmp_path / name, make[name.rpartition(".")[2]](entries))
     blocks = list(IdListFile(url))
