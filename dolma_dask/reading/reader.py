@@ -62,8 +62,8 @@ class ReadState(Struct):
     """Facts about a shard, complete after its last block; without inputs and digests for a range of rows."""
 
     rows: int = 0
-    ids_digest: str = ""  # empty where id and source were not read
-    content_digest: str = ""  # empty where the text was not read
+    ids_digest: str = ""  # empty where id and source were not read, or nothing depends on it
+    content_digest: str = ""  # the same of the text
     inputs: tuple[InputRecord, ...] = ()
     # attribute sets of which no record says from which documents they were made
     unproved: tuple[str, ...] = ()
@@ -81,7 +81,8 @@ class AlignedShard(Struct, frozen=True, gc=False):
     default_source: str | None = None  # of documents that lack the field
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
-    undigested: bool = False  # nobody asks for digests: they are made where a proof needs them
+    # look in the end whether attributes are of the very bytes that were read; if not, compare rows
+    checked: bool = False
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
     order: tuple[str, ...] = ()  # of the columns; empty: documents, fields, attributes
@@ -122,9 +123,13 @@ class AlignedShard(Struct, frozen=True, gc=False):
         max_record_bytes: int = MAX_RECORD_BYTES,
         block_bytes: int = BLOCK_BYTES,
         quarantine: Quarantine | None = None,
+        is_digested: bool = False,
     ) -> "AlignedReader":
-        """Return the rows as an iterable of blocks; bad records go to the quarantine first, which may refuse them."""
-        return AlignedReader(self, max_record_bytes, block_bytes, quarantine)
+        """Return the rows as an iterable of blocks; bad records go to the quarantine first, which may refuse them.
+
+        Digests of what is read cost a tenth of reading: without `is_digested` there are those alone that prove attributes.
+        """
+        return AlignedReader(self, max_record_bytes, block_bytes, quarantine, is_digested)
 
     def read(
         self, columns: frozenset[str], policy: RecordPolicy, quarantine: Quarantine, facts: ShardFacts
@@ -134,7 +139,7 @@ class AlignedShard(Struct, frozen=True, gc=False):
         The digests are those of the documents as they were read now, or as the attributes prove them.
         """
         shard = replace(self, documents=(*self.documents, *sorted(columns - {*self.documents})))
-        reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
+        reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine, is_digested=True)
         yield from reader
         state, proofs = reader.state, [source.proof for source in self.sources if source.proof]
         texts = (proof.content_digest for proof in proofs if proof.reads_text)
@@ -159,6 +164,7 @@ class AlignedReader(Struct):
     max_record_bytes: int = MAX_RECORD_BYTES  # rows of attributes may always have `MAX_RECORD_BYTES`
     block_bytes: int = BLOCK_BYTES
     quarantine: Quarantine | None = None
+    is_digested: bool = False
     state: ReadState = msgspec.field(default_factory=ReadState)
     first_unreadable: int | None = None
     """Row of the first document of the last block that could not be read, now or when attributes that are read alone were made."""
@@ -171,7 +177,7 @@ class AlignedReader(Struct):
                     self.quarantine.admit(block)
                 yield block
         except AlignmentError as error:
-            if not (self.work.digests or self.work.undigested):
+            if not (self.work.digests or self.work.checked):
                 self._raise_if_unreadable(error)
             raise
         except (CorruptFileError, BadRecordError, SchemaError) as error:
@@ -191,14 +197,15 @@ class AlignedReader(Struct):
         work = self.work
         settled = [] if work.digests else [source for source in work.sources if self._is_settled(source)]
         unsettled = [source for source in work.sources if source not in settled]
+        is_digested = self.is_digested or work.digests or bool(unsettled)
         try:
             yield from self._side_by_side(
-                self._columns(unsettled), are_digested=bool(unsettled) or not work.undigested
+                self._columns(unsettled), DocumentDigests() if is_digested else None
             )
         except AlignmentError:
             self._compare(settled)  # by rows: the error may not be about the first difference
             raise
-        if work.undigested:
+        if work.checked:
             self._compare([source for source in settled if not self._was_made_from_these(source)])
 
     def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:
@@ -252,10 +259,11 @@ class AlignedReader(Struct):
         if self.state.rows != part.rows:
             raise self._changed(part, f"has {self.state.rows} rows")
 
-    def _side_by_side(self, columns: Sequence[str], *, are_digested: bool = True) -> Iterator[Block]:
+    def _side_by_side(
+        self, columns: Sequence[str], digests: DocumentDigests | None = None
+    ) -> Iterator[Block]:
         """Yield the rows of all files; without columns, those of the attribute files alone."""
         part, state = self.work.range, self.state
-        digests = DocumentDigests()
         if self.work.identities and (columns or not self.work.sources):
             columns = tuple(dict.fromkeys((*IDENTITY, *columns)))
         documents = self._documents(columns) if columns or not self.work.sources else None
@@ -263,7 +271,7 @@ class AlignedReader(Struct):
             followers = [self._follower(source, stack) for source in self.work.sources]
             for block, taken in self._blocks(documents, followers):
                 state.rows += block.num_rows
-                if part is None and documents is not None and are_digested:
+                if digests and documents:
                     digests.update(block.batch)
                 self.first_unreadable = _first_unreadable(block)
                 yield self._joined(block, taken)
@@ -274,9 +282,9 @@ class AlignedReader(Struct):
                     item.name for item in self.work.sources if not (item.proof and item.proof.ids_digest)
                 )
                 return
-            digested = set(columns) if are_digested else set()
-            state.ids_digest = digests.ids if {*IDENTITY} <= digested else ""
-            state.content_digest = digests.content if {*_DIGESTED} <= digested else ""
+            if digests:
+                state.ids_digest = digests.ids if {*IDENTITY} <= {*columns} else ""
+                state.content_digest = digests.content if {*_DIGESTED} <= {*columns} else ""
             proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
         path = layout.document_path(self.work.shard.path)
         read = self._known_input() if documents is None else documents.stored.record(path)

@@ -136,7 +136,7 @@ def test_attributes_that_were_edited_are_not_read(root):
 
 def test_digests_are_known_where_their_columns_were_read(root):
     columns = find_columns(dk.open_dataset(str(root)), ["id", "source", "text"])
-    reader = columns.work(columns.dataset.shards[0]).open()
+    reader = columns.work(columns.dataset.shards[0]).open(is_digested=True)
     assert sum(block.num_rows for block in reader) == 10
     assert reader.state.ids_digest
     assert reader.state.content_digest

@@ -110,7 +110,7 @@ class World:
         shard = next(shard for shard in self.dataset.shards if shard.path == self.shard)
         sources = sets.sources(shard, once_each(sets.columns))
         columns = ("id", "text", "source", "raw")
-        how = {"undigested": True} if self.undigested else {"digests": True}
+        how = {"checked": True} if self.undigested else {"digests": True}
         work = AlignedShard(self.root, shard, columns, sources, **how, **options)
         return work.open(block_bytes=block_bytes, **limits)
 
@@ -127,7 +127,7 @@ class World:
 GOOD: list[Row] = [(f"a{i}", "s", float(i)) for i in range(ROWS)]
 
 
-@pytest.fixture(params=[False, True], ids=["digested", "undigested"])
+@pytest.fixture(params=[False, True], ids=["digested", "checked"])
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
     world = World(str(tmp_path), undigested=request.param)
     world.documents([document(i) for i in range(ROWS)])

@@ -155,7 +155,7 @@ class Lines:
         """Return the string contents or raw values at `extents`."""
         size = int((extents[1] - extents[0]).sum())
         offsets = np.zeros(extents.shape[1] + 1, np.int64)
-        buffer = pa.allocate_buffer(size + PADDING)  # the kernel writes whole vectors
+        buffer = _room(size)
         copy_strings(self.base, self.tail_base, self.tail_row, extents, unescape, buffer.address, offsets)
         return large_strings(offsets, buffer, extents[0] >= 0)
 
@@ -167,10 +167,15 @@ def unquoted(strings: Sequence[memoryview | bytes | None]) -> pa.LargeStringArra
     ends = np.cumsum(sizes)
     extents = np.where(sizes, np.stack([ends - sizes + 1, ends - 1]), -1)
     offsets = np.zeros(len(sizes) + 1, np.int64)
-    buffer = pa.allocate_buffer(int((extents[1] - extents[0]).sum()) + PADDING)
+    buffer = _room(int((extents[1] - extents[0]).sum()))
     base = block.ctypes.data
     copy_strings(base, base, len(sizes), extents, True, buffer.address, offsets)
     return large_strings(offsets, buffer, extents[0] >= 0)
+
+
+def _room(size: int) -> pa.Buffer:
+    """Return a buffer with `PADDING` behind it, since kernels write whole vectors; of the allocator that blocks of lines are of, so that each reuses what the other frees."""
+    return pa.allocate_buffer(size + PADDING, memory_pool=pa.system_memory_pool())
 
 
 def _room_behind(block: np.ndarray) -> int:

@@ -315,7 +315,7 @@ class Mixture(Struct, frozen=True):
             sources=sources,
             fields=self.fields,
             default_source=dataset.source,
-            undigested=True,
+            checked=True,
             exact=True,
         )
         return MixSource(aligned, self.recipe, name or shard.path, name not in (None, shard.path))
