@@ -346,11 +346,11 @@ class ScaleJob:
 def _write(path: Path, labels: DocumentLabels, folder: str) -> None:
     """Write the labels of all documents into one file."""
     kind = label_type(labels.documents)
-    every = np.lib.format.open_memmap(path, "w+", kind, (labels.documents,))
-    for first in range(0, labels.documents, 1 << 24):
-        count = min(1 << 24, labels.documents - first)
-        every[first : first + count] = labels.read(folder, first, count)
-    every.flush()
+    shape = {"descr": kind.str, "fortran_order": False, "shape": (labels.documents,)}
+    with path.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, shape)
+        for first in range(0, labels.documents, 1 << 24):
+            labels.read(folder, first, min(1 << 24, labels.documents - first)).tofile(out)
 
 
 def by_passes(
@@ -417,9 +417,9 @@ def _passes(world: World, given: argparse.Namespace, root: Path) -> dict[str, fl
     ):
         options = RunOptions(scheduler=client.scheduler.address, progress=False)
         spent = by_passes(world, given.bands, given.group_bytes, given.merge_bytes, options, root)
-    return {
-        name: value for name, value in spent.items() if name not in ("cpu", "peak")
-    }  # workers have ended now
+    # workers have ended now: the largest of them
+    counted = {name: value for name, value in spent.items() if name not in ("cpu", "peak")}
+    return {**counted, "worker": peak_of_children()}
 
 
 def with_deaths(given: argparse.Namespace) -> None:
