@@ -35,12 +35,9 @@ _LOCAL = {
 
 _HOST = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*"
 _BEFORE_HOST = r"^(?:0\.0\.0\.0|127\.0\.0\.1)[ \t]+|^\|\||^\*\."
-_FIRST = (
-    "0.0.0.0",
-    "127.0.0.1",
-    "||",
-    "*.",
-)  # what of it a line begins with: few lines do, and a search for these is cheap
+_FIRST = ("0.0.0.0", "127.0.0.1", "||", "*.")
+"""Beginnings of the lines that have it: few do, and a search for these is cheap."""
+
 _COMMENT = re.compile(r"\s+[#!].*|(?<=\^).*")
 _SIGNS = ("#", "!", ";", "[")
 

@@ -28,11 +28,11 @@ class Lean(Struct, frozen=True):
     """A tokenizer with fewer steps, and the texts for which it may stand."""
 
     tokenizer: Tokenizer
-    composes: bool  # normal form C is among the steps that it has
+    takes_all: bool  # no step that it lacks brings texts into normal form C
 
     def encode(self, whole: Tokenizer, texts: list[str]) -> list[Encoding]:
         """Encode texts, those for which it may not stand by the whole tokenizer; the ids are those of the latter."""
-        fits = [self.composes or is_composed(text) for text in texts]
+        fits = [self.takes_all or is_composed(text) for text in texts]
         others = [not one for one in fits]
         found = {
             True: iter(_encode(self.tokenizer, list(compress(texts, fits)))),
@@ -48,18 +48,20 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> list[Encoding]:
 
 def find_lean(tokenizer: Tokenizer) -> Lean | None:
     """Return the lean form of a tokenizer; None if it has no step to leave out, or its added tokens would be others."""
-    composes = type(tokenizer.normalizer) is not normalizers.NFC
+    takes_all = type(tokenizer.normalizer) is not normalizers.NFC
     moves_offsets = type(tokenizer.post_processor) is processors.ByteLevel
     added = tokenizer.get_added_tokens_decoder()
-    if (composes and not moves_offsets) or not all(is_composed(token.content) for token in added.values()):
+    if takes_all and not moves_offsets:
+        return None
+    if not (takes_all or all(is_composed(token.content) for token in added.values())):
         return None
     lean = Tokenizer(tokenizer.model)
     lean.pre_tokenizer = tokenizer.pre_tokenizer
-    if composes:
+    if takes_all:
         lean.normalizer = tokenizer.normalizer
     if not moves_offsets:
         lean.post_processor = tokenizer.post_processor
     for _, token in sorted(added.items()):
         (lean.add_special_tokens if token.special else lean.add_tokens)([token])
     is_same = repr(sorted(lean.get_added_tokens_decoder().items())) == repr(sorted(added.items()))
-    return Lean(lean, composes) if is_same else None
+    return Lean(lean, takes_all) if is_same else None

@@ -34,8 +34,11 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray
     table = dict.fromkeys(range(256), "\uffff") | {
         ord(char): chr(byte) for char, byte in shown_bytes().items()
     }
+    # added tokens come back as the normalizer left them
+    names = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
+    names |= {number: tokenizer.id_to_token(number) for number in tokenizer.get_added_tokens_decoder()}
     texts = [b""] * (max_id + 1)
-    for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
+    for number, token in names.items():
         try:
             texts[number] = token.translate(table).encode("latin-1")
         except UnicodeEncodeError:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import RowCounts
@@ -148,6 +148,17 @@ def test_length_of_rows_as_text_is_that_of_decoding(byte_level, data):
     assert tuple(counts.sum(axis=0).tolist()) == expected
     assert counts[:, 1].tolist() == [len(text) for text in texts]
     assert decoded(byte_level, [np.array(row, np.int32) for row in rows]) == texts
+
+
+@pytest.mark.parametrize("normalizer", [normalizers.NFD(), normalizers.Lowercase(), normalizers.Strip()])
+def test_added_tokens_are_shown_as_the_normalizer_leaves_them(byte_level, normalizer):
+    tokenizer = Tokenizer.from_str(byte_level.read())
+    tokenizer.normalizer = normalizer
+    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in ("f\u00e9", "BIG", " both ")])
+    engine, rows = load_tokenizer(tokenizer.to_str()), np.arange(tokenizer.get_vocab_size(), dtype=np.int32)[:, None]
+    texts = tokenizer.decode_batch(rows.tolist(), skip_special_tokens=False)
+    assert decoded(engine, list(rows)) == texts
+    assert count_text(engine, rows).tolist() == [[len(text.encode()), len(text)] for text in texts]
 
 
 def test_length_of_rows_of_another_vocabulary():
