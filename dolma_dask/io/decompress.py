@@ -189,20 +189,20 @@ def _inflate_member(stored: StoredFile, feed: _Feed, kind: _Members, piece_bytes
 
 
 def _check_after_member(stored: StoredFile, feed: _Feed, name: str, is_first: bool) -> None:
-    """Accept zero padding after the last member, as gzip and xz do; refuse the rest."""
+    """Accept zero padding after the last member of a file, as gzip and xz do; refuse the rest."""
     data = bytes(feed.take(READ_BYTES))
     offset = stored.position - len(data)
     if is_first:
         raise _wrong_kind(stored, data, f"{name} data")
-    while data:
-        if data.strip(b"\0"):
-            raise CorruptFileError(
-                f"{stored.url}: garbage after the last {name} member, at stored byte {offset}; expected the end of the file or "
-                f"another {name} member. Was something appended? Fetch or write the file again.",
-                url=stored.url,
-                offset=offset,
-            )
+    while data and not data.strip(b"\0"):
         data = bytes(feed.take(READ_BYTES))
+    if data or stored.stops_within:
+        raise CorruptFileError(
+            f"{stored.url}: garbage after the last {name} member, at stored byte {offset}; expected the end of the file or "
+            f"another {name} member. Was something appended? Fetch or write the file again.",
+            url=stored.url,
+            offset=offset,
+        )
 
 
 class _LongWindowError(Exception):

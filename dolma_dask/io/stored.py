@@ -114,6 +114,12 @@ class StoredFile:
             self._handle = None
 
     @property
+    def stops_within(self) -> bool:
+        """True if the section ends before the file does."""
+        stop = self.section.stop_offset
+        return stop is not None and stop < self.info.bytes
+
+    @property
     def checksum(self) -> str:
         """The xxh3-128 hex digest of the bytes read so far: of the file, once a whole file has been read."""
         return self._digest.hexdigest()

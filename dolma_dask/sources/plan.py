@@ -4,7 +4,7 @@ A file of records makes one shard at the same path, so that a document can be tr
 document each; they are put together in the order of the listing, up to a size.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from msgspec import Struct
@@ -71,14 +71,15 @@ def plan_shards(files: Sequence[FileInfo]) -> list[RawShard]:
     shards = [RawShard(document_path(file.path), (file,)) for file in files if not is_single(file.path)]
     for number, group in enumerate(read_together(texts)):
         shards.append(RawShard(f"text-{number:05d}.jsonl.gz", tuple(group)))
-    shards.sort(key=lambda shard: shard.path.encode())
-    _check_distinct(shards)
-    return shards
+    return _sorted(shards)
 
 
 def with_parts(shards: Sequence[RawShard]) -> list[RawShard]:
-    """Return shards of which those of large archives of the web are cut into ``<path>-<part>-of-<parts>``, so that several workers read one."""
-    return [part for shard in shards for part in _parts(shard)]
+    """Return shards of which those of large archives of the web are cut into ``<path>-<part>-of-<parts>``, so that several workers read one.
+
+    Raises `UsageError`: another file would become the shard of a part.
+    """
+    return _sorted(part for shard in shards for part in _parts(shard))
 
 
 def _parts(shard: RawShard) -> list[RawShard]:
@@ -121,7 +122,9 @@ def read_together(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
         yield from grouped(group, lambda file: file.bytes, TEXT_SHARD_BYTES, most)
 
 
-def _check_distinct(shards: Sequence[RawShard]) -> None:
+def _sorted(given: Iterable[RawShard]) -> list[RawShard]:
+    """Sort shards by the UTF-8 bytes of their paths, no two of which are the same."""
+    shards = sorted(given, key=lambda shard: shard.path.encode())
     for before, after in pairwise(shards):
         if before.path == after.path:
             raise UsageError(
@@ -129,6 +132,7 @@ def _check_distinct(shards: Sequence[RawShard]) -> None:
                 "differ in more than the suffix. Rename one, or convert them into two datasets.",
                 path=after.path,
             )
+    return shards
 
 
 def open_sources(

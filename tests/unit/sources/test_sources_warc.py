@@ -517,6 +517,25 @@ def test_parts_that_an_archive_within_the_archive_misleads(
         in_parts(tmp_path, data, len(data) // 2, monkeypatch)
 
 
+def test_a_hole_where_a_file_is_cut_is_no_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros in place of members are an error in parts too, but for those behind the last one."""
+    members = [warc_file([response(page(words))]) for words in WORDS]
+    zeros = b"".join(bytes(len(one)) if 9 <= n < 20 else one for n, one in enumerate(members))
+    cut = sum(map(len, members[:15]))
+    with pytest.raises(StageError, match=r"a-00000-of-.*garbage after the last gzip member"):
+        in_parts(tmp_path / "hole", zeros, cut, monkeypatch)
+    assert len(in_parts(tmp_path / "end", b"".join(members) + bytes(4096), cut, monkeypatch)) == len(WORDS)
+
+
+def test_a_file_with_the_name_of_a_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = warc_file([response(page(words)) for words in WORDS])
+    count = -(-len(data) // 500)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / f"raw/a-00001-of-{count:05d}.warc.gz").write_bytes(warc_file([GOOD]))
+    with pytest.raises(UsageError, match=rf"would both become documents/a-00001-of-{count:05d}\.jsonl\.gz"):
+        in_parts(tmp_path, data, 500, monkeypatch)
+
+
 def test_parts_beside_the_file_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With --shard-bytes files stay whole."""
     data = warc_file([response(page(words)) for words in WORDS])
