@@ -139,12 +139,12 @@ class RuleCount(msgspec.Struct, frozen=True):
 
 
 def sum_counts(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Return the sums of counts by name."""
+    """Return the sums of counts by name, whole numbers as integers: journals do not tell them from others."""
     sums: dict[str, float] = {}
     for counts in each:
         for name, count in counts.items():
             sums[name] = sums.get(name, 0) + count
-    return sums
+    return {name: int(count) if count == count // 1 else count for name, count in sums.items()}
 
 
 def merge_rules(each: Iterable[Sequence[RuleCount]]) -> tuple[RuleCount, ...]:

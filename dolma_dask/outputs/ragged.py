@@ -341,4 +341,5 @@ def _named(rows: DocumentRows, key: str) -> DocumentRows:
     """Return documents with the values of a column for ids, where it has some."""
     batch = rows.batch
     ids = pc.coalesce(batch.column(key).cast(pa.large_string()), batch.column("id").cast(pa.large_string()))
-    return replace(rows, batch=batch.set_column(batch.schema.get_field_index("id"), "id", ids))
+    named = batch.set_column(batch.schema.get_field_index("id"), "id", ids)
+    return DocumentRows(named, rows.numbers, rows.lines, rows.dropped)
