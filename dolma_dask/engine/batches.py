@@ -27,8 +27,8 @@ BATCH_SECONDS = 5.0
 MAX_WAITING_FILES = 64
 """Files that wait, each of them open, after which the next task does not begin, unless they are of one task."""
 
-MAX_WAITING_BYTES = 256 << 20
-"""Likewise their bytes, which the system may keep in memory until they are on disk."""
+MAX_WAITING_BYTES = 64 << 20
+"""Likewise their bytes, which are in memory until the disk or the store has them."""
 
 AT_ONCE = 8
 """Tasks whose files appear at once: disks and stores do several syncs in the time of one."""
@@ -120,6 +120,8 @@ class _Begun:
         self._outcome = attempt(self._stage, self.task, self.waiting)
         if self.waiting:
             self._appearing = threads.submit(_appeared, self._outcome, self.waiting)
+        else:
+            self._outcome = _with_stamps(self._outcome)
         self.is_done = True
 
     @property
@@ -148,12 +150,19 @@ def _appeared(outcome: Outcome, waiting: Waiting) -> tuple[Outcome, float]:
     """Let the files of a task appear; return its outcome with their stamps, and the CPU-seconds of that."""
     begun = time.thread_time()
     waiting.appear()
-    if isinstance(outcome, list):
-        outcome = [_with_stamps(one) if isinstance(one, Record) else one for one in outcome]
-    return outcome, time.thread_time() - begun
+    return _with_stamps(outcome), time.thread_time() - begun
 
 
-def _with_stamps(record: Record) -> Record:
-    return replace(
-        record, files=tuple(replace(file, stamp=settled_stamp(file.stamp)) for file in record.files)
-    )
+def _with_stamps(outcome: Outcome) -> Outcome:
+    """Return an outcome with the stamps of files that waited when their records were made."""
+    if not isinstance(outcome, list):
+        return outcome
+    return [_stamped(one) if isinstance(one, Record) else one for one in outcome]
+
+
+def _stamped(record: Record) -> Record:
+    stamps = [settled_stamp(file.stamp) for file in record.files]
+    if stamps == [file.stamp for file in record.files]:
+        return record
+    pairs = zip(record.files, stamps, strict=True)
+    return replace(record, files=tuple(replace(file, stamp=stamp) for file, stamp in pairs))

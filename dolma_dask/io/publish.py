@@ -171,9 +171,8 @@ class _LocalFile:
         """Remove the hidden file."""
         with suppress(OSError, AttributeError):
             self._handle.close()
-        with suppress(
-            OSError
-        ):  # a file system that became read-only says so, whether the file is there or not
+        # a file system that became read-only says so, whether the file is there or not
+        with suppress(OSError):
             self._temporary.unlink()
 
 

@@ -1,4 +1,4 @@
-"""One output file as a context: it appears on a clean exit, and not at all after an exception.
+"""One output file as a context: it appears after a clean exit, within a task of the engine when that has ended, and not at all after an exception.
 
 A table is Parquet (zstd level 1, pages with checksums), straight into the file that will appear: no scratch space.
 """

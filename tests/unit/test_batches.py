@@ -96,8 +96,17 @@ def test_the_next_task_works_while_a_file_waits(tmp_path: Path, monkeypatch: pyt
     assert handed == ["b begins", "a", "b", "c"]
 
 
-def test_the_stamp_is_that_of_the_file_that_appeared(tmp_path: Path) -> None:
-    for name, (record,) in outcomes(Writing(tmp_path), "ab").items():
+@pytest.mark.parametrize("at_once", [False, True], ids=["waits", "does not wait any more"])
+def test_the_stamp_is_that_of_the_file_that_appeared(at_once: bool, tmp_path: Path) -> None:
+    class Stamping(Writing):
+        def run_shard(self, task: Task) -> list[Record]:
+            records = super().run_shard(task)
+            if at_once:
+                with publish(f"{self.root}/beside"):
+                    pass
+            return records
+
+    for name, (record,) in outcomes(Stamping(tmp_path), "ab").items():
         info = files.stat(f"{tmp_path}/out/{name}")
         assert info is not None
         assert record.files[0].stamp == info.stamp
