@@ -1,12 +1,15 @@
 """The reader as Dask sees it: it gives the requested columns, and knows how many rows there are."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from dask.dataframe import DataFrame as DaskFrame
+from dask.dataframe.dask_expr._collection import new_collection
 from dask.dataframe.dask_expr._expr import Index, Lengths, Literal
 from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import FromMapProjectable
@@ -127,8 +130,25 @@ def _others(expression: Any, parent: Any, dependents: Any) -> bool:
     return any(user is not None and not isinstance(user, Index) for user in users)
 
 
+def scheduler_of(collection: Any) -> dict[str, Any]:
+    """Return the option of ``compute`` with which Dask takes the scheduler that it would take; to ask for a client, it would import distributed (0.15 s)."""
+    if "distributed" in sys.modules or dask.config.get("scheduler", None):
+        return {}
+    return {"scheduler": collection.__dask_scheduler__}
+
+
 class DataFrame(DaskFrame):
-    """Dask's dataframe, whose KeyError names the columns that are like the one that is not there."""
+    """Dask's dataframe, whose KeyError names the columns that are like the one that is not there; does not load distributed by itself."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(new_collection(Len(self)).compute(**scheduler_of(self)))
+
+    def compute(self, *args: Any, **options: Any) -> Any:
+        """Return the dataframe of pandas, as Dask does."""
+        if not options.keys() & {"scheduler", "get"}:
+            options |= scheduler_of(self)
+        return super().compute(*args, **options)
 
     def __getitem__(self, other: Any) -> Any:
         """Select columns or rows, as Dask does."""
