@@ -52,8 +52,11 @@ COUNT_THREADS_SECONDS = 2.0
 _LOCKING = ("<frozen importlib.", f"{os.sep}numba{os.sep}core{os.sep}")
 """Parts of file names of code that holds locks of the process."""
 
+_STARTS_THREAD = threading.Thread.start.__code__
+"""Until a thread that it starts runs, Python may take one for the other (3.11)."""
+
 _IMPORT_SECONDS = 0.01
-"""Until a thread that imports or compiles is looked at again."""
+"""Until a thread that imports, compiles or starts another one is looked at again."""
 
 LIVES = 3
 """Processes that a task may lose, alone in each, before it counts as what killed them. On a cluster, so many times as many as Dask allows: when all workers of a host
@@ -295,7 +298,8 @@ class _Stoppable:
     def stop(self) -> None:
         """Raise `Stopped` in every thread that runs a batch; its writers then remove what they have begun.
 
-        A thread that imports or compiles is let finish that: cut off it may keep a lock, for which all others would wait for ever.
+        A thread that imports, compiles or starts another one is let finish that: cut off it may keep a lock, for which all others would wait for ever, or
+        the new thread would die instead, for whose start it waits for ever.
         """
         told: set[int] = set()
         while True:
@@ -314,10 +318,10 @@ class _Stoppable:
 
 
 def _may_hold_lock(identity: int) -> bool:
-    """Tell whether a thread is within an import, or compiles or loads a kernel."""
+    """Tell whether a thread is within an import, compiles or loads a kernel, or starts another thread."""
     frame = sys._current_frames().get(identity)
     while frame is not None:
-        if any(place in frame.f_code.co_filename for place in _LOCKING):
+        if frame.f_code is _STARTS_THREAD or any(place in frame.f_code.co_filename for place in _LOCKING):
             return True
         frame = frame.f_back
     return False

@@ -56,8 +56,10 @@ class WarcArchive(RawFile, frozen=True):
     def read(self, inputs: list[InputRecord] | None = None) -> Iterator[Block]:
         """Yield the documents; see `dolma_dask.sources.base.Source`."""
         section = None if self.cut is None else _section(self.url, self.cut)
-        with closing(StoredFile(self.url, section)) as stored:
-            yield from read_warc(self, stored, compression_of(self.url.lower()))
+        is_behind = section is not None and section.start.offset > 0
+        first = _at_beginning(self.url, self.max_record_bytes) if is_behind else None
+        with closing(StoredFile(self.url, section)) as stored:  # alone: a store may have one handle for all
+            yield from read_warc(self, stored, compression_of(self.url.lower()), first)
             if section is None:
                 finish(stored, self.path, inputs)
                 return
@@ -81,8 +83,10 @@ def _at_beginning(url: str, most: int) -> WarcRecord | None:
         return next(read_records(partial(_pieces, stored, "gzip"), url, most), None)
 
 
-def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None) -> Iterator[Block]:
-    """Yield the documents of an open file, or member of an archive.
+def read_warc(
+    raw: RawFile, stored: StoredFile, compression: Compression | None, first: WarcRecord | None = None
+) -> Iterator[Block]:
+    """Yield the documents of an open file, or member of an archive; `first` is the first record of the file, of which `stored` is a later part.
 
     Raises `UsageError`: the mapping has no `source_name`.
     """
@@ -94,7 +98,7 @@ def read_warc(raw: RawFile, stored: StoredFile, compression: Compression | None)
     converter = converter_of(raw.function, raw.mapping, raw.path, raw.url)
     builder = BlockBuilder(stored.section.start.row, converter.schema)
     documents, most = _Documents(raw, stored.section.start.offset), raw.max_record_bytes
-    if stored.section.start.offset and (first := _at_beginning(stored.url, most)) is not None:
+    if first is not None:
         documents.told(first)
     for record in read_records(partial(_pieces, stored, compression), stored.url, most):
         try:

@@ -799,6 +799,46 @@ def test_threads_that_hold_locks_end_that_before_they_stop(tmp_path, monkeypatch
     assert imported
 
 
+def test_threads_are_not_stopped_while_they_start_another_one(monkeypatch):
+    """The new one would die in place of the one that waits for its start, for ever."""
+    patched, starting, release, started = threading.Event(), threading.Event(), threading.Event(), []
+    start_new = threading._start_new_thread
+
+    def slow(*args):
+        if threading.current_thread().name.startswith("worker"):
+            starting.set()
+            while not release.wait(0.001):
+                pass
+        return start_new(*args)
+
+    class Starting:
+        verb = "start"
+
+        def run_shard(self, task):
+            patched.wait()
+            other = threading.Thread(target=lambda: None)
+            other.start()
+            started.append(other)
+            while True:
+                time.sleep(0.001)
+
+    running = execution._Stoppable()
+    with ThreadPoolExecutor(1, "worker") as workers, ThreadPoolExecutor(1) as pool:
+        work = workers.submit(running, batches.Quoted(Starting()), batches.Quoted([Task("a", (), ())]))
+        pool.submit(int).result()
+        monkeypatch.setattr(threading, "_start_new_thread", slow)
+        patched.set()
+        assert starting.wait(60)
+        stopping = pool.submit(running.stop)
+        while not running._stopped:
+            time.sleep(0.001)
+        release.set()
+        stopping.result()
+        with pytest.raises(attempts.Stopped):
+            work.result()
+    assert started
+
+
 def test_a_full_disk_stops_the_run_at_once(root):
     def full():
         with publish(f"{root}/out/c"):

@@ -417,6 +417,16 @@ def test_a_store_without_stamps_is_asked_for_the_bytes(read_file: tuple[Path, In
         assert is_same_file(InputRecord("a", 3, "", checksum), str(path), info) is same
 
 
+def test_a_file_that_nobody_has_read_as_a_whole_is_not_read_in_vain(
+    read_file: tuple[Path, InputRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, known = read_file
+    monkeypatch.delattr(files, "checksum")
+    info = files.FileInfo("a", 3, known.stamp)
+    assert is_same_file(InputRecord("a", 3, known.stamp, ""), str(path), info)
+    assert not is_same_file(InputRecord("a", 3, "mtime:2", ""), str(path), info)
+
+
 @pytest.mark.parametrize(
     ("data", "count"),
     [

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 
@@ -534,6 +535,17 @@ def test_a_file_with_the_name_of_a_part_is_refused(tmp_path: Path, monkeypatch: 
     (tmp_path / f"raw/a-00001-of-{count:05d}.warc.gz").write_bytes(warc_file([GOOD]))
     with pytest.raises(UsageError, match=rf"would both become documents/a-00001-of-{count:05d}\.jsonl\.gz"):
         in_parts(tmp_path, data, 500, monkeypatch)
+
+
+def test_parts_on_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on one whose open files share their position."""
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/warc-parts/raw/a.warc.gz", warc_file([response(page(words)) for words in WORDS]))
+    monkeypatch.setattr("dolma_dask.sources.plan.WARC_PART_BYTES", 500)
+    call = {"to": "memory://warc-parts/v0", "source": "cc", "scheduler": "synchronous", "progress": False}
+    summary = dk.convert("memory://warc-parts/raw", **call)
+    store.rm("/warc-parts", recursive=True)
+    assert summary.counts["documents_out"] == len(WORDS)
 
 
 def test_parts_beside_the_file_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
