@@ -81,7 +81,7 @@ class AlignedShard(Struct, frozen=True, gc=False):
     default_source: str | None = None  # of documents that lack the field
     range: RowRange | None = None  # None: all rows
     digests: bool = False  # read and digest id, source and text, whatever the journal proves
-    # look in the end whether attributes are of the very bytes that were read; if not, compare rows
+    # look in the end whether attributes are of the very bytes that were read, and compare rows if not; of lines, whose bytes are hashed anyway, always
     checked: bool = False
     checksum: bool = True  # see `DocumentFile`
     exact: bool = False  # numbers keep all digits
@@ -205,7 +205,7 @@ class AlignedReader(Struct):
         except AlignmentError:
             self._compare(settled)  # by rows: the error may not be about the first difference
             raise
-        if work.checked:
+        if work.checked or layout.format_of(work.shard.path) != "parquet":
             self._compare([source for source in settled if not self._was_made_from_these(source)])
 
     def _columns(self, unsettled: Sequence[AttributeSource]) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray
     }
     # added tokens come back as the normalizer left them
     names = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
-    names |= {number: tokenizer.id_to_token(number) for number in tokenizer.get_added_tokens_decoder()}
+    added = tokenizer.get_added_tokens_decoder()
+    names |= {number: token for number in added if (token := tokenizer.id_to_token(number)) is not None}
     texts = [b""] * (max_id + 1)
     for number, token in names.items():
         try:

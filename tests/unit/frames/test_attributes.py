@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_readers_prove_the_set_and_it_is_stale_when_documents_change(root, tmp_p
     )
     with pytest.raises(StaleAttributesError, match=r"Call write_attributes again.*attribute set mine"):
         dk.read_dataframe(root, ["text", "mine/length"]).compute()
+
+
+@pytest.mark.parametrize("read", [dk.read_bag, dk.read_dataframe])
+def test_lines_of_the_same_size_and_time_are_told_by_their_bytes(tmp_path, read):
+    path = tmp_path / "documents/a.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"id":"a","source":"s","text":"one"}\n')
+    dk.tag(str(tmp_path), [seventh], **HERE)
+    known = path.stat()
+    path.write_text('{"id":"a","source":"s","text":"two"}\n')
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    with pytest.raises(StaleAttributesError, match="same ids but other text"):
+        read(str(tmp_path), ["text", "mine/length"], partition_bytes=None).compute(scheduler="synchronous")
 
 
 def test_a_bag_gives_what_a_dataframe_gives(root):

@@ -155,7 +155,8 @@ def test_added_tokens_are_shown_as_the_normalizer_leaves_them(byte_level, normal
     tokenizer = Tokenizer.from_str(byte_level.read())
     tokenizer.normalizer = normalizer
     tokenizer.add_tokens([AddedToken(name, normalized=True) for name in ("f\u00e9", "BIG", " both ")])
-    engine, rows = load_tokenizer(tokenizer.to_str()), np.arange(tokenizer.get_vocab_size(), dtype=np.int32)[:, None]
+    engine = load_tokenizer(tokenizer.to_str())
+    rows = np.arange(tokenizer.get_vocab_size(), dtype=np.int32)[:, None]
     texts = tokenizer.decode_batch(rows.tolist(), skip_special_tokens=False)
     assert decoded(engine, list(rows)) == texts
     assert count_text(engine, rows).tolist() == [[len(text.encode()), len(text)] for text in texts]
