@@ -308,7 +308,7 @@ def test_old_marks_are_refused_once_the_list_has_changed(world, exchange):
     assert dk.mix(str(world), to=str(world.parent / "v1"), **arguments).counts["documents_out"] == 6
     write_lines(path, LIST)
     block(str(world), str(path), exchange=exchange, **HERE)
-    records = Journal(str(world), "block").records
+    records = dict(Journal(str(world), "block").records)
     whole = records.pop("attributes/takedown/")
     assert {record.key for record in records.values()} == {whole.info["key"]}
     assert whole.info["depends_on"] == "list"

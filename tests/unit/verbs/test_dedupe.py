@@ -421,7 +421,7 @@ def test_old_marks_are_refused_before_the_first_new_one_is_written(world):
         dk.mix(str(world), **arguments)
     dedupe(str(world), **HERE)
     assert dk.mix(str(world), **arguments).counts["documents_out"] == 4
-    records = Journal(str(world), "dedupe").records
+    records = dict(Journal(str(world), "dedupe").records)
     whole = records.pop("attributes/exact/")
     assert {record.key for record in records.values()} == {whole.info["key"]}
     assert whole.info["depends_on"] == "documents"
