@@ -67,7 +67,6 @@ _BEHIND, _NIBBLE, _LAST_FOUR = np.uint64(0x0066CCCCCCCCCCCC), np.uint64(0x3C), n
 """Bits that a character of three bytes has more than that with this lead byte, a nibble for each of its upper four bits."""
 _FIRST_REST, _LAST_REST = 0x80, 0xBF
 
-
 SLACK = 31
 """Numbers behind those asked for that loops over vectors may read and write."""
 
@@ -445,18 +444,24 @@ def find_characters(
     space: bool | np.bool_ = False
     # beyond the limit where white space may become a token
     while at < end and (at < limit or space):
-        code, width = decode_composed(data, at, end)
+        code: Int = np.int64(data[np.uint64(at)])
+        width: Int = 1
+        # a spelling of one byte is its code point
+        codes = tables.spellings[np.uint64(code)] & SPELLED
+        if code >= 0x80:
+            code, width = decode_composed(data, at, end)
+            kind = char_class(tables.numbers, tables.blocks, code)
+            codes = folded_codes(tables, code, kind) if kind & TOKEN else _ZERO
         at += width
-        kind = char_class(tables.numbers, tables.blocks, code)
-        if kind & TOKEN == 0:
+        if codes == 0:
+            kind = char_class(tables.numbers, tables.blocks, code)
             # white space before the first character is no token
             space |= kind & SPACE != 0 and (started or count > before)
             continue
-        codes = folded_codes(tables, code, kind)
+        if space:
+            tokens[np.uint64(count)], space = _BLANK, False
+            count += 1
         while codes:
-            if space:
-                tokens[np.uint64(count)], space = _BLANK, False
-                count += 1
             tokens[np.uint64(count)], _ = utf8_word(first_code(codes))
             codes >>= CODE_BITS
             count += 1
