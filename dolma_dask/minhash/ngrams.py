@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from dolma_dask.minhash.characters import Tables, load_characters
 from dolma_dask.minhash.permutations import NOTHING, Halves, lower32, multiply_add
+from dolma_dask.minhash.runs import SLACK, Room, room_for, whole_vectors
 from dolma_dask.minhash.schemes import EMPTY, SHORT, SIGNED
-from dolma_dask.minhash.tokens import SLACK, Room, find_characters, find_tokens, room_for, whole_vectors
+from dolma_dask.minhash.tokens import find_characters, find_tokens
 from dolma_dask.text.bits import mix
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel

@@ -61,15 +61,16 @@ def test_shingles_are_the_ngrams(batch, n, unit):
     assert found == [list(map(oracle.hash_shingle, oracle.shingles(text, n, unit))) for text in batch]
 
 
-def test_every_character_of_the_first_planes_has_the_tokens_of_the_rule():
+@pytest.mark.parametrize("unit", ["word", "char"])
+def test_every_character_of_the_first_planes_has_the_tokens_of_the_rule(unit):
     codes = [code for code in range(0x20000) if not 0xD800 <= code < 0xE000]
     batch = [
         "".join(f"x{chr(code)}y " for code in codes[first : first + 4096])
         for first in range(0, len(codes), 4096)
     ]
-    found = rows(*hash_tokens(column(*batch, "after"), unit="word"))
+    found = rows(*hash_tokens(column(*batch, "after"), unit=unit))
     for text, hashes in zip(batch, found, strict=False):
-        assert hashes == list(map(oracle.hash_token, oracle.tokens(text, "word"))), hex(ord(text[1]))
+        assert hashes == list(map(oracle.hash_token, oracle.tokens(text, unit))), hex(ord(text[1]))
 
 
 def test_runs_of_all_sizes_have_the_tokens_of_the_rule():
