@@ -123,13 +123,14 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
         return bool(self.missing or not self.finished or self.over_budget)
 
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_canonical = msgspec.json.Encoder(order="deterministic")
+_as_given = msgspec.json.Encoder()
 
 
-def encode(value: Any) -> bytes:
-    """Return canonical JSON; raises `UsageError`: a text in it is not UTF-8."""
+def encode(value: Any, *, is_canonical: bool = False) -> bytes:
+    """Return JSON, with sorted keys if it is to be canonical, else in their order, in which people are shown counts; raises `UsageError`: a text in it is not UTF-8."""
     try:
-        return _encoder.encode(value)
+        return (_canonical if is_canonical else _as_given).encode(value)
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{error.object[:200]!r}: text that is not UTF-8; expected UTF-8, which journals and reports can write. "
@@ -142,7 +143,7 @@ def canonical(params: Mapping[str, Any]) -> str:
 
     Raises `UsageError`: a text in them is not UTF-8.
     """
-    return encode(params).decode()
+    return encode(params, is_canonical=True).decode()
 
 
 def work_key(verb: str, version: int, params: Mapping[str, Any]) -> str:

@@ -160,7 +160,7 @@ class Verbs(VerbLaws):
         "dedupe": Case("dedupe WORLD/v0 --keep longest", ["v0/attributes/exact"], others=["--by id"], passes=True),
         "paragraphs": Case("dedupe WORLD/v0 --unit paragraph --ngram 2 --overlap 0.5 --bloom WORLD/seen.bloom", ["v0/attributes/paragraphs", "seen.bloom"], others=["--overlap 0.2"], passes=True),
         "fuzzy": Case("dedupe WORLD/near --how fuzzy --keep longest", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
-        "ranged": Case("dedupe WORLD/near --how fuzzy --verify none --merge-bytes 1000", ["near/attributes", "near/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
+        "ranged": Case("dedupe WORLD/ranged --how fuzzy --verify none --merge-bytes 1000", ["ranged/attributes", "ranged/clusters"], others=["--num-bands 5 --rows-per-band 20"], passes=True),
         "together": Case("dedupe WORLD/pair/a --how fuzzy --others WORLD/pair/b --merge-bytes 500", ["pair/a/attributes", "pair/a/clusters", "pair/b/attributes"], others=["--keep longest"], passes=True),
         "indexed": Case("dedupe WORLD/indexed/b --how fuzzy --index WORLD/indexed/index --merge-bytes 500", ["indexed/b/attributes", "indexed/b/clusters", "indexed/index"], others=["--keep longest"], passes=True),
         "known": Case("dedupe WORLD/known/b --index WORLD/known/index", ["known/b/attributes", "known/index"], others=["--keep longest"], passes=True, repeats=True),
@@ -221,6 +221,7 @@ class Verbs(VerbLaws):
         make_documents(world / "near", 9)
         near = [{**copy, "text": f"{copy['text']} and one more"} for copy in copies]
         store(world / "near/documents/zzz.jsonl.gz", [json.dumps(copy).encode() + b"\n" for copy in near])
+        shutil.copytree(world / "near", world / "ranged")
         shutil.copytree(world / "near", world / "chosen")
         name_rows(world / "near", world / "published")
         make_signals(world / "published", world / "signals")
@@ -275,6 +276,7 @@ class Verbs(VerbLaws):
             "v0",
             "chat",
             "near",
+            "ranged",
             "chosen",
             "published",
             "pair/a",

@@ -18,7 +18,7 @@ from small_world import Verbs, change, change_same_size, run_here, store
 
 from dolma_dask import cli, clusters
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Task, attempts, execution
+from dolma_dask.engine import Input, Task, batches, execution
 from dolma_dask.engine.fold import fold
 from dolma_dask.errors import Failure, StageError
 from dolma_dask.io.files import FileInfo
@@ -369,7 +369,7 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
 def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):
     from distributed import Client
 
-    monkeypatch.setattr(attempts, "BATCH_SECONDS", -1.0)
+    monkeypatch.setattr(batches, "BATCH_SECONDS", -1.0)
     pieces = [SimpleNamespace(name=task.shard, inputs=()) for task in many_tasks(100)]
     with Client(processes=False, n_workers=1, threads_per_worker=1, **NO_DASHBOARD):
         counted = fold(Count(), pieces, RunOptions(progress=False))

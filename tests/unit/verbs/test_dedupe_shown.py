@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import dolma_dask as dk
-from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import Bands, collision_probability
 from dolma_dask.verbs.dedupe.flags import LARGEST, SIZE_EDGES, add_sizes, count_sizes, size_words
 from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterReducer, MemberEmitter
@@ -143,7 +142,7 @@ def test_the_report_shows_how_members_of_a_cluster_differ(tmp_path):
 @pytest.mark.parametrize("seed", range(5))
 def test_clusters_may_go_on_in_the_next_run(seed):
     draw = np.random.default_rng(seed)
-    dtype = MemberEmitter(FileRecord("", 0, ""), None, "first").dtype
+    dtype = MemberEmitter(None, "first").dtype
     records, expected = [], {}
     for cluster in range(30):
         size = int(draw.integers(2, 9))
