@@ -93,7 +93,7 @@ def check_shared(root: str, paths: Iterable[str]) -> None:
     if lost is not None and not may_be_late(root):
         raise StoreAccessError(
             f"{root}: {lost} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see. Work on shared storage, not in /tmp or "
-            "on a node's own disk; `dolma-dask cluster check --folder` tells whether a folder is shared.",
+            "on a node's own disk; `dolma-dask cluster check PROFILE --folder FOLDER` tells whether a folder is shared.",
             url=root,
         )
 
