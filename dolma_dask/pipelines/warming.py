@@ -200,6 +200,7 @@ def _select(root: str) -> None:
         sample=0.9,
         **_QUIET,
     )
+    mix(root, to=f"{root}/some", where="source == 's0'", **_QUIET)  # every other row
     mix(root, to=f"{root}/merged", attributes=["own", "more"], merge_attributes=True, shuffle=True, **_QUIET)
 
 

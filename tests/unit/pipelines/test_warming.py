@@ -24,6 +24,7 @@ RARE = {
     "_bits_of", "_find_candidates", "_has_bits", "_hash_ngrams", "_key", "_look_up", "_place_tokens", "_polynomial", "_set_bits", "_shift_to",  # contamination
     "_count_all", "_count_text", "_weigh",  # importance
     "find_texts", "_hash", "_taken", "_turned",  # filters of the Dolma toolkit
+    "_hang", "_top", "answer", "ask", "count_members", "follow", "hand_down", "raise_own_matches", "settle", "unlabel",  # more documents than fit in one array
     "_cut_documents", "find_document",  # rows of token shards that have no end tokens
     "_fill_in_order", "_follow", "_merge_backwards",  # packings that are named
 }  # fmt: skip
