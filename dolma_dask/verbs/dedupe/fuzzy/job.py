@@ -306,18 +306,17 @@ class FuzzyDeduplication(Deduplication):
         every = groups(bands.num_bands, documents, self.group_bytes(documents))
         tasks = self._tasks(work, shards)
         found: list[Staged] = []
-        merger = yield from self._merger(work, documents)
+        is_verified = self.comparison.least_matches > 0
+        merger = yield from merger_of(work, documents, is_verified, self.merge_bytes)
         for number, (first, last) in enumerate(every):
             emitter = BandEmitter(self.minhash.num_perm, bands, first, last)
             keys = yield from scatter(work, emitter, tasks, name=f"bands-{number}")
-            if self.comparison.least_matches:
+            if is_verified:
                 pairs = PairReducer(shift_of(documents))
                 found.append(_staged((yield from reduce(work, pairs, keys.shared, name=f"pairs-{number}"))))
             else:
-                reducer, name = (
-                    merger.taking(edge_reducer(last - first, keys)),
-                    merger.named(f"edges-{number}"),
-                )
+                reducer = merger.taking(edge_reducer(last - first, keys))
+                name = merger.named(f"edges-{number}")
                 edges = yield from reduce(work, reducer, keys.shared, name=name, cut=merger.cut)
                 yield from merger.add(_staged(edges), number == len(every) - 1)
         if found:
@@ -325,10 +324,6 @@ class FuzzyDeduplication(Deduplication):
             edges = yield from self._verified(work, shards, pairs_found, merger)
             yield from merger.add(_staged(edges), True)
         return (yield from merger.labels())
-
-    def _merger(self, work: WorkDir, documents: int) -> Generator[Step, Any, Merger]:
-        """Return the way of edges to clusters."""
-        return merger_of(work, documents, self.comparison.least_matches > 0, self.merge_bytes)
 
     def _tasks(self, work: WorkDir, shards: Sequence[SignedShard]) -> list[Task]:
         """Return tasks that read the signatures of all datasets."""
