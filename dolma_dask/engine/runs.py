@@ -334,8 +334,10 @@ def _swept(plan: Plan) -> Iterator[None]:
 
 def _wait_for_outputs(each: _Running) -> None:
     """Wait until this process lists what its workers have made; see `dolma_dask.io.late.wait_for_all`."""
-    made = [each.records[name] for name in sorted(each.units & each.records.keys())]
-    late.wait_for_all(each.plan.root, lambda: resume.unseen(each.plan, made))
+    names = sorted(each.units & each.records.keys())
+    late.wait_for_all(
+        each.plan.root, lambda: resume.unseen(each.plan, (each.records[name] for name in names))
+    )
 
 
 def _missing(each: _Running) -> int:

@@ -756,6 +756,17 @@ def test_what_a_tagger_raises_never_passes_for_ctrl_c(root):
     assert Journal(str(root), "copy").records.keys() == {f"out/{name}" for name in "abde"}
 
 
+def stopped_before(release, running, work, pool):
+    """Stop a batch that goes on once `release` is set, after it has been told to stop."""
+    stopping = pool.submit(running.stop)
+    while not running._stopped:
+        time.sleep(0.001)
+    release.set()
+    stopping.result()
+    with pytest.raises(attempts.Stopped):
+        work.result()
+
+
 def _interrupt():
     raise KeyboardInterrupt("of a tagger")
 
@@ -789,13 +800,7 @@ def test_threads_that_hold_locks_end_that_before_they_stop(tmp_path, monkeypatch
         batch = batches.Quoted([Task("a", (), ())])
         work = pool.submit(running, batches.Quoted(Importing()), batch)
         started.wait()
-        stopping = pool.submit(running.stop)
-        while not running._stopped:
-            time.sleep(0.001)
-        release.set()
-        stopping.result()
-        with pytest.raises(attempts.Stopped):
-            work.result()
+        stopped_before(release, running, work, pool)
     assert imported
 
 
@@ -829,13 +834,7 @@ def test_threads_are_not_stopped_while_they_start_another_one(monkeypatch):
         monkeypatch.setattr(threading, "_start_new_thread", slow)
         patched.set()
         assert starting.wait(60)
-        stopping = pool.submit(running.stop)
-        while not running._stopped:
-            time.sleep(0.001)
-        release.set()
-        stopping.result()
-        with pytest.raises(attempts.Stopped):
-            work.result()
+        stopped_before(release, running, work, pool)
     assert started
 
 
