@@ -90,6 +90,12 @@ class StoredFile:
         if self.section.stop_offset is not None:
             size = min(size, self.section.stop_offset - self.position)
         data = self._handle.read(size) if size > 0 else b""
+        if size > 0 and not data and self.section.stop_offset is not None:
+            raise CorruptFileError(
+                f"{self.url}: ends at stored byte {self.position:,}; expected to read up to byte {self.section.stop_offset:,}. Was it written meanwhile? Run again when nobody writes to it.",
+                url=self.url,
+                offset=self.position,
+            )
         self._digest.update(data)
         self.position += len(data)
         return data

@@ -89,6 +89,18 @@ def test_thousands_of_tiny_members(write: Write) -> None:
     assert text_of(url) == b"".join(lines)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl"])
+def test_a_section_that_is_not_all_there_is_an_error(write: Write, name: str) -> None:
+    """A file that ends where a member does looks whole; what was to follow is not lost in silence."""
+    pack = gz if name.endswith("gz") else bytes
+    url = write(name, pack(b"one\n") + pack(b"two\n"), raw=True)
+    size = Path(url).stat().st_size
+    assert blocks_of(url, Section(Member(), size))
+    Path(url).write_bytes(pack(b"one\n"))
+    with pytest.raises(CorruptFileError, match=f"expected to read up to byte {size}"):
+        blocks_of(url, Section(Member(), size))
+
+
 def test_the_checksum_is_that_of_the_stored_bytes(write: Write) -> None:
     url = write("a.jsonl.gz", TEXT)
     stored = StoredFile(url)
