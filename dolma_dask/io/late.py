@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dolma_dask.display import counted
 from dolma_dask.errors import StoreAccessError
-from dolma_dask.io.files import is_local, join, local_path
+from dolma_dask.io.files import is_local, join, local_path, stat
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def check_shared(root: str, paths: Iterable[str]) -> None:
     """
     if not is_local(root):
         return
-    lost = next((path for path in paths if not local_path(join(root, path)).exists()), None)
+    lost = next((path for path in paths if stat(join(root, path)) is None), None)
     if lost is not None and not may_be_late(root):
         raise StoreAccessError(
             f"{root}: {lost} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see. Work on shared storage, not in /tmp or "
