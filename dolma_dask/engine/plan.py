@@ -1,6 +1,6 @@
 """Plans: tasks with their inputs and outputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from msgspec import Struct
@@ -74,6 +74,18 @@ class Stage(Protocol):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Do one task's units and return a record for each; raise to fail the shard."""
+        ...
+
+
+class JoiningStage(Stage, Protocol):
+    """A stage that can do several small tasks as one, which must give the same files and records as one after another."""
+
+    def joins(self, task: Task) -> Hashable:
+        """Return what tasks must have in common to be done as one; None: it is done alone."""
+        ...
+
+    def run_joined(self, tasks: Sequence[Task]) -> list[list[Record]]:
+        """Do several tasks; return the records of each. Raise if anything is unusual: nothing has appeared, and each is done alone then."""
         ...
 
 
