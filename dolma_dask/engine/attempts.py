@@ -52,7 +52,7 @@ def attempt(stage: Stage, task: Task, waiting: Waiting) -> Outcome:
 
 
 def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> list[Outcome] | None:
-    """Do several tasks as one; return the records of each, or None if that does not go, for whatever reason: each has to be done by itself."""
+    """Do several tasks as one; return the records of each, or None if that does not go, for whatever reason."""
     started = time.perf_counter()
     try:
         with waiting:

@@ -1,7 +1,7 @@
 """Tasks done one after another where they run: while the files of some wait for the disk, the next one works.
 
-Small tasks that a stage can do as one (`dolma_dask.engine.plan.JoiningStage`) are done so, which costs each what is its own alone: its files. Whatever goes wrong with
-them, each is done by itself then, so that nothing of a neighbour shows in its outcome.
+Small tasks that a stage can do as one (`dolma_dask.engine.plan.JoiningStage`) are done so, which costs each what is its own alone: its files. If anything is unusual, halves of them
+are tried, down to the task by itself, in whose outcome nothing of a neighbour shows.
 
 The thread of the caller works on tasks; a few others wait for the files of those before (`dolma_dask.io.waiting`). An outcome is handed over when its files are
 there, in the order of the tasks, so that the journal never names one that is not. Bounded by `MAX_WAITING_FILES` and `MAX_WAITING_BYTES`, unless one task has
@@ -117,14 +117,16 @@ def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     with ThreadPoolExecutor(AT_ONCE, "dolma-dask-files") as threads:
         begun: deque[_Begun] = deque()
 
-        def work(tasks: list[Task]) -> bool:
+        def work(tasks: list[Task]) -> None:
             begun.append(_Begun(stage, tasks))
-            if not begun[-1].work(threads):
-                begun.pop()
-                return False
-            while begun and (begun[0].is_there or _are_too_many(begun)):
-                hand_over()
-            return True
+            if begun[-1].work(threads):
+                while begun and (begun[0].is_there or _are_too_many(begun)):
+                    hand_over()
+                return
+            begun.pop()
+            half = len(tasks) // 2  # what is wrong is mostly in one of them
+            work(tasks[:half])
+            work(tasks[half:])
 
         def hand_over() -> None:
             task, outcome = begun[0].next()
@@ -134,9 +136,7 @@ def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
 
         try:
             for group in groups:
-                if not work(group):
-                    for task in group:
-                        work([task])
+                work(group)
         except BaseException:
             if begun and not begun[-1].is_done:
                 begun.pop().waiting.discard()

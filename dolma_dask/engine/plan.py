@@ -85,7 +85,7 @@ class JoiningStage(Stage, Protocol):
         ...
 
     def run_joined(self, tasks: Sequence[Task]) -> list[list[Record]]:
-        """Do several tasks; return the records of each. Raise if anything is unusual: nothing has appeared, and each is done alone then."""
+        """Do several tasks; return the records of each. Raise if anything is unusual: fewer are tried then, in the end each alone."""
         ...
 
 

@@ -118,7 +118,7 @@ class ValidateStage(Struct, frozen=True):
             if check.problems.total:
                 raise NotJoinedError("something is wrong with one of them")
             with self._keys(task) as keys:
-                keys.write(identities[part])
+                keys.write(identities[part].tobytes())  # of no rows, they are no buffer
             records.append([_record(task, check, read, keys)])
         return records
 
