@@ -83,6 +83,10 @@ class Records(Mapping[str, Record]):
         known = self._kept.get(unit)
         return None if known is None else known.finished
 
+    def info(self, unit: str) -> dict[str, Any]:
+        """Return what only the verb knows of a unit; it is one object for records that say the same."""
+        return self._kept[unit].info
+
     def count_newest(self, segment: "Records") -> int:
         """Count the records of a segment that are the newest."""
         return sum(kept.finished == self.finished(unit) for unit, kept in segment._kept.items())
@@ -129,6 +133,10 @@ class RecordsByFile(Mapping[str, Record]):
     def finished(self, path: str) -> float:
         """Return when the record of a file was made."""
         return self._records.finished(self._units[path]) or 0.0
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return what only the verb knows of the unit of a file."""
+        return self._records.info(self._units[path])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._units)

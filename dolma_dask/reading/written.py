@@ -55,6 +55,11 @@ class Written(Mapping[str, tuple[str, Record]]):
         for path, number in self._newest.items():
             yield path, self._journals[number][0], self._finished(number, path)
 
+    def told(self, path: str) -> "Told | None":
+        """Return what the record of a file says of attributes; None: there is none."""
+        number = self._newest.get(path)
+        return None if number is None else _told(self._journals[number][1].info(path))
+
     def __getitem__(self, path: str) -> tuple[str, Record]:
         verb, records = self._journals[self._newest[path]]
         return verb, records[path]
@@ -123,11 +128,15 @@ def _kinds(info: Mapping[str, Any]) -> dict[str, AttributeKind] | None:
 
 def told(record: Record) -> Told:
     """Return what a record says of attributes."""
-    known = _meanings.get(id(record.info))
-    if known is None or known[0] is not record.info:
+    return _told(record.info)
+
+
+def _told(info: Mapping[str, Any]) -> Told:
+    known = _meanings.get(id(info))
+    if known is None or known[0] is not info:
         if len(_meanings) >= _SHARED:
             _meanings.clear()
-        known = _meanings[id(record.info)] = record.info, Told.of(record.info)
+        known = _meanings[id(info)] = info, Told.of(info)
     return known[1]
 
 
