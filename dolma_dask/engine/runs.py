@@ -97,6 +97,8 @@ class Running(Struct, eq=False, dict=True):
 
     def ran(self, summary: Summary) -> Ran:
         """Return the outcome, with records in the order of the plan."""
+        if not self.state.left:
+            return Ran(summary, self.records)
         names = (unit.name for task in self.plan.tasks for unit in task.units)
         return Ran(
             summary, Chosen(self.state.journal.records, (name for name in names if name in self.records))
@@ -209,7 +211,7 @@ def look_back(plan: Plan, options: RunOptions) -> Running:
     resume.check_orphans(plan, state, surplus, options.overwrite)
     notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return Running(plan, state, surplus, summary, Chosen(state.journal.records, state.finished))
+    return Running(plan, state, surplus, summary, state.finished.copy() if state.left else state.finished)
 
 
 @contextmanager

@@ -112,6 +112,10 @@ class Chosen(Mapping[str, Record]):
     def __contains__(self, unit: object) -> bool:
         return unit in self._units
 
+    def copy(self) -> "Chosen":
+        """Return the same units, to choose more."""
+        return Chosen(self._records, self._units)
+
     def choose(self, unit: str) -> None:
         """Take another unit."""
         self._units[unit] = None
