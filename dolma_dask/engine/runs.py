@@ -6,7 +6,7 @@ However a run ends, the records of finished shards are in the journal and tempor
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -34,7 +34,7 @@ from dolma_dask.formats import layout
 from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files, late
 from dolma_dask.io.publish import sweep
-from dolma_dask.io.records import merge_rules
+from dolma_dask.io.records import RuleCount, merge_rules
 from dolma_dask.journal import Chosen, Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
@@ -394,7 +394,7 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
         done=each.done,
         seconds=seconds,
         counts=counts,
-        rules=merge_rules({record.shard: record.rules for record in each.records.values()}.values()),
+        rules=merge_rules(_rules_of(each.records.values())),
         failed=len(failures),
         failures=failures,
         lost=bool(loss),
@@ -404,6 +404,15 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     if not plan.bad_is_loss:
         check_budget(plan, each.records.values(), summary)
     return summary
+
+
+def _rules_of(records: Iterable[Record]) -> Iterator[tuple[RuleCount, ...]]:
+    """Yield what rules keep of each shard; units of one shard speak of the same rows."""
+    seen: set[str] = set()
+    for record in records:
+        if record.rules and record.shard not in seen:
+            seen.add(record.shard)
+            yield record.rules
 
 
 def _over_budget(each: Running) -> str:

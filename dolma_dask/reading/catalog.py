@@ -125,6 +125,9 @@ class Catalog(Struct, frozen=True, dict=True):
         shard.
         """
         self._check_format(name, shard_files)
+        means = (self._records.told(info.path) for info in shard_files.values())
+        if not any(one is not None and one.is_dataset_wide for one in means):
+            return
         known = {
             shard: self._records[info.path]
             for shard, info in shard_files.items()
@@ -133,8 +136,6 @@ class Catalog(Struct, frozen=True, dict=True):
         made = {
             shard: record for shard, (_, record) in known.items() if record.info.get("dataset_wide") is True
         }
-        if not made:
-            return
         verbs = {verb for verb, _ in known.values()}
         summary = self._dataset_wide.get((*verbs, name)) if len(verbs) == 1 else None
         first = next(iter(made))
