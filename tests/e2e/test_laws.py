@@ -230,8 +230,9 @@ def test_a_worker_killed_while_it_starts(tmp_path):
     hostile_dataset(tmp_path / "v0", "", "")
     words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", "cluster", "--workers", "2"]
     with Command(words, tmp_path / "log", **PLUGIN) as command:
-        wait_until(lambda: command.workers() or not command.running(), "a worker process")
-        command.workers()[0].kill()
+        found = []
+        wait_until(lambda: found.extend(command.workers()) or found or not command.running(), "workers")
+        found[0].kill()
         assert command.wait() == 0, command.output
         assert "Traceback" not in command.output
     assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS

@@ -526,7 +526,7 @@ def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
             ended.append(True)
 
     def stop():
-        begun.wait(20)
+        begun.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(InterruptedStageError):
@@ -542,7 +542,7 @@ def test_results_are_written_down_as_they_arrive(root, monkeypatch):
     monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.01)
 
     def look():
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(Journal(str(root), "copy").records) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.005)
