@@ -181,7 +181,7 @@ def test_a_node_that_freezes_is_given_up(nodes: Slurm, pipeline: Pipeline, tmp_p
     """By Dask, whose limit is shorter here than the five minutes that it has else, and by SLURM."""
     text = pipeline.phases()["map"]
     marks = hold(tmp_path, monkeypatch, text, at=2)
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "5s")
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "20s")
     profile = store_profile(tmp_path, **{**A_NODE_EACH, "jobs": 2})
     with Command(pipeline.words("--cluster", str(profile), "--no-progress"), tmp_path / "log") as command:
         lost = node_of_held(nodes, mark_of(marks, text))

@@ -104,7 +104,7 @@ def test_a_worker_that_vanishes_and_returns_harms_nothing(slurm, pipeline, tmp_p
     """It stops in the middle of a file, is given up, and goes on when others have made the file and the run is further."""
     first, later = pipeline.phases()["map"], pipeline.phases()["HDF5"]
     marks, environment = holding(tmp_path, first, later)
-    environment["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = "5s"
+    environment["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = "20s"
     with running(pipeline, tmp_path, store_profile(tmp_path), **environment) as command:
         lost = held(command, marks, first)
         stopped = processes_of(job_of(lost))

@@ -338,7 +338,7 @@ def test_a_lost_scheduler_fails_what_was_left():
     small = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_DASHBOARD}
     with (
         LocalCluster(**small, silence_logs=50) as cluster,
-        Client(cluster.scheduler_address, set_as_default=False, timeout=1) as client,
+        Client(cluster.scheduler_address, set_as_default=False, timeout=5) as client,
     ):
         execution.execute(Count(), many_tasks(40), Placement(client), take)
     assert len(taken) == 40
