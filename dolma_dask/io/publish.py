@@ -25,7 +25,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import is_local, local_path
 from dolma_dask.io.stores import FULL, filesystem, patiently
 from dolma_dask.io.uploads import begin_upload, rename
-from dolma_dask.io.waiting import WrittenFile, let_appear, waiting_here
+from dolma_dask.io.waiting import WrittenFile, let_appear, waiting_here, waits
 
 _SUFFIX = ".tmp"
 _TEMPORARY = re.compile(
@@ -293,8 +293,7 @@ def remove_for_good(url: str) -> None:
 
 def stamp_of(url: str) -> str:
     """Return the stamp of a file that was published, for its record; of one that waits, what `settled_stamp` replaces."""
-    waiting = waiting_here()
-    if waiting is not None and url in waiting.urls:
+    if waits(url):
         return _LATER + url
     info = files.stat(url)
     return info.stamp if info else ""

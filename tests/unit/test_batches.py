@@ -227,6 +227,14 @@ def test_what_is_done_at_once_comes_after_what_waits(what: str, tmp_path: Path) 
         assert (tmp_path / "a").read_bytes() == b"x"
 
 
+def test_a_file_that_waits_can_be_removed(tmp_path: Path) -> None:
+    with Waiting() as waiting:
+        waiting_file(tmp_path, "a")
+        files.remove(str(tmp_path / "a"))
+        waiting.appear()
+    assert names_in(tmp_path) == []
+
+
 def test_files_appear_in_the_order_in_which_they_were_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
