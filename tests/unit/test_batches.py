@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_synced_fails_its_shard_alone(
 
     monkeypatch.setattr(attempts, "RETRY_SECONDS", 0.0)
     syncing(monkeypatch, broken)
-    with pytest.raises(StageError, match=r"b: .*Input/output error"):
+    with pytest.raises(StageError, match=rf"b: .*Input/output error: '{tmp_path}/out/b'"):
         run(Writing(tmp_path), "abcd")
     assert Journal(str(tmp_path), "write").records.keys() == {"out/a", "out/c", "out/d"}
     assert names_in(tmp_path / "out") == ["a", "c", "d"]
