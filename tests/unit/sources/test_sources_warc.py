@@ -514,9 +514,7 @@ def test_an_archive_within_the_archive_misleads_no_part(
 ) -> None:
     """What deflate cannot make smaller is stored as it is: there the members of another archive are not cut, nor begun with."""
     draw = random.Random(1).randbytes
-    inner = warc_file(
-        [response(draw(size), head="Content-Type: image/png") for _ in range(300_000 // size)]
-    )
+    inner = warc_file([response(draw(size), head="Content-Type: image/png") for _ in range(300_000 // size)])
     outer = [response(page("before")), response(inner, head="Content-Type: application/octet-stream")]
     data = b"".join(
         gzip.compress(record, level, mtime=0) for record in [*outer, *(response(page(w)) for w in WORDS)]
