@@ -14,7 +14,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.engine import lease, resume
+from dolma_dask.engine import lease, refusals, resume
 from dolma_dask.engine.attempts import Outcome
 from dolma_dask.engine.indexes import remove_indexes, write_index
 from dolma_dask.engine.mapping import mapping, stop_without_store
@@ -195,12 +195,12 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     """Return a plan with what is finished of it; refuse what is in its way."""
     state = resume.look_back(plan, options.overwrite)
     surplus = resume.surplus(plan, state, options.overwrite)
-    resume.check_links(plan, state, surplus, options.overwrite)
+    refusals.check_links(plan, state, surplus, options.overwrite)
     for _, folder in _lease_folders(plan):
         files.check_links(plan.root, f"{folder}/{lease.LEASES}")
     if not options.overwrite and not plan.is_staging:
-        resume.check_replaceable(plan, state)
-    resume.check_orphans(plan, state, surplus, options.overwrite)
+        refusals.check_replaceable(plan, state)
+    refusals.check_orphans(plan, state, surplus, options.overwrite)
     notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return _Running(plan, state, surplus, summary, Chosen(state.journal.records, state.finished))

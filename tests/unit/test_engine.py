@@ -28,6 +28,7 @@ from dolma_dask.engine import (
     execution,
     grouped,
     mapping,
+    refusals,
     resume,
     runs,
 )
@@ -871,8 +872,8 @@ def test_a_full_disk_stops_the_run_at_once(root):
 def test_long_options_are_shown_where_they_differ():
     before = '{"added":null,"created":null,"generated_id":"{stem}-{row}","source":"a"}'
     now = before.replace('"a"', '"bc"')
-    (shown,) = resume.differing({"mapping": before, "same": 1}, {"mapping": now, "same": 1})
+    (shown,) = refusals.differing({"mapping": before, "same": 1}, {"mapping": now, "same": 1})
     assert shown.startswith("mapping ...")
     assert '"source":"a"' in shown.split(", now ")[0]
     assert '"source":"bc"' in shown.split(", now ")[1]
-    assert resume.differing({}, {"seed": 3}) == ["seed not given, now 3"]
+    assert refusals.differing({}, {"seed": 3}) == ["seed not given, now 3"]
