@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from dolma_dask import clusters
-from dolma_dask.engine import resume
+from dolma_dask.engine import refusals, resume
 from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Plan, Stage, Task
 from dolma_dask.engine.runs import Ran, cpu_counted, run, run_together
@@ -118,9 +118,9 @@ class _Running(Generic[S]):
             return
         state = resume.look_back(self.plan, overwrite)
         if not overwrite and not self.plan.is_staging:
-            resume.check_replaceable(self.plan, state)
+            refusals.check_replaceable(self.plan, state)
         found = resume.surplus(self.plan, state, overwrite)
-        resume.check_orphans(self.plan, state, found, overwrite)
+        refusals.check_orphans(self.plan, state, found, overwrite)
         has_record = self.known is not None or job.record is None
         self.is_made = has_record and not state.left
         is_closed = not resume.is_open(self.plan, state) and not found.orphans

@@ -52,9 +52,9 @@ LEARNED_KEYS = 1024
 """Keys besides the requested ones that are remembered within a block."""
 
 SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
+"""One span: code points `start` to `end`, end exclusive, and its score."""
 
 _SPANS = pa.list_(SPAN)
-"""One span: code points `start` to `end`, end exclusive, and its score."""
 
 _TEXTS, _NUMBERS, _LISTS, _NOTHING = range(4)
 _KINDS = {
