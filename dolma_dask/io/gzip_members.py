@@ -27,8 +27,8 @@ not go on behind the end of one.
 def find_member(url: str, start: int, text: re.Pattern[bytes]) -> int:
     """Return the stored byte where the first member from `start` on begins whose text begins as the pattern says; the size of the file if there is none.
 
-    What only looks so within another member, since the text of that one is such a file, is none. Cost: a search for two bytes, at the speed of reading, and some members
-    behind what is found, which are inflated.
+    Members of an archive that stands within another member are passed over. Cost: a search for two bytes, at the speed of reading; the members behind the one that is found
+    are inflated, 64 KiB at least.
     """
     while True:
         found = _find_head(url, start, text)
@@ -39,7 +39,7 @@ def find_member(url: str, start: int, text: re.Pattern[bytes]) -> int:
 
 
 def _find_damage(url: str, start: int) -> int | None:
-    """Return where the first bytes begin that are no whole member, of those from `start` on that tell; None if all are."""
+    """Follow the members from `start` on for longer than a stored block; return where one begins that is not whole, None if all are."""
     at = start
     with closing(StoredFile(url, Section(Member(start)))) as stored:
         try:

@@ -98,8 +98,8 @@ def check_shared(root: str, paths: Iterable[str]) -> None:
     for path in missing:
         if not wait_until(local_path(join(root, path)).exists, REPLACED_SECONDS):
             raise StoreAccessError(
-                f"{root}: {path} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see, and from which nobody takes files meanwhile. Work on shared storage, not in "
-                "/tmp or on a node's own disk; `dolma-dask cluster check PROFILE --folder FOLDER` tells whether a folder is shared.",
+                f"{root}: {path} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see, and from which "
+                "nobody takes files meanwhile. Work on shared storage, not in /tmp or on a node's own disk; `dolma-dask cluster check PROFILE --folder FOLDER` tells whether a folder is shared.",
                 url=root,
             )
 
