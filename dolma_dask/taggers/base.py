@@ -163,6 +163,14 @@ def _places(pieces: Cut, numbers: Counts) -> dict[str, pa.Array]:
     return {"start": pa.array(pieces.starts[numbers]), "end": pa.array(pieces.ends[numbers])}
 
 
+def span_column(bounds: Counts, starts: Counts, ends: Counts, scores: Floats | None = None) -> pa.Array:
+    """Return the spans of each text, text ``i`` having those from ``bounds[i]`` to ``bounds[i + 1]``, null where it has none; without scores each has 1."""
+    parts = starts, ends, np.ones(len(starts)) if scores is None else scores
+    spans = pa.StructArray.from_arrays([pa.array(part) for part in parts], fields=list(SPANS.value_type))
+    offsets = pa.array(bounds.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, spans, mask=pa.array(np.diff(bounds) == 0))
+
+
 def summed(scorer: Scorer, unit: Unit) -> Scorer:
     """Make a scorer of texts of one of their pieces: the sums of its whole numbers, 0 for a text without pieces."""
     return partial(_sum_pieces, scorer, unit)

@@ -89,7 +89,7 @@ class TextView:
         """
         self._check_sizes()
         bounds = np.zeros(len(self) + 1, np.int64)
-        room = self._room(
+        room = self.room(
             "words", self._bytes // 2 + len(self), np.int32, np.int32, np.int32, np.uint64, np.uint8
         )
         starts, lengths, chars, hashes, kinds = room
@@ -121,7 +121,7 @@ class TextView:
         """
         self._check_sizes()
         bounds = np.zeros(len(self) + 1, np.int64)
-        room = self._room("lines", self._bytes + len(self), np.int32, np.int32, np.uint64)
+        room = self.room("lines", self._bytes + len(self), np.int32, np.int32, np.uint64)
         starts, sizes, hashes = room
         find_lines(self.data, self.offsets, bounds, starts, sizes, hashes)
         return LineTable(bounds, *(column[: bounds[-1]] for column in room))
@@ -152,7 +152,7 @@ class TextView:
             )
         tokens = normalise(*self.pieces)
         words = len(tokens.starts) - 1
-        room = self._room("normalised", self._bytes // 2 + len(self), np.int32, np.uint64)
+        room = self.room("normalised", self._bytes // 2 + len(self), np.int32, np.uint64)
         chars, hashes = (column[:words] for column in room)
         measure_words(tokens.data, tokens.starts, chars, hashes)
         return NormalTable(tokens, chars, hashes)
@@ -181,8 +181,10 @@ class TextView:
     def _bytes(self) -> int:
         return int(self.offsets[-1] - self.offsets[0])
 
-    def _room(self, name: str, most: int, *types: type) -> list[npt.NDArray[Any]]:
-        """Return an array of each type for `most` elements: address space, of which only what is reached becomes memory."""
+    def room(self, name: str, most: int, *types: type) -> list[npt.NDArray[Any]]:
+        """Return an array of each type for `most` elements or more: address space, of which only what is reached becomes memory. The next call with this name, here or in
+        the view of the next block, gives the same memory.
+        """
         if name not in self._rooms or len(self._rooms[name][0]) < most:
             self._rooms[name] = [np.empty(1 << most.bit_length(), kind) for kind in types]
         return self._rooms[name]
