@@ -319,5 +319,6 @@ def _record_batch(columns: list[pa.Array], fields: Sequence[Field], n_rows: int)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"fields can be read once only, found twice: {', '.join(map(repr, twice))}")
-    rows = pa.nulls(n_rows)
-    return pa.RecordBatch.from_arrays([*columns, rows], names=[*names, ""]).select(range(len(columns)))
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    return pa.RecordBatch.from_arrays([pa.nulls(n_rows)], names=[""]).select([])
