@@ -153,7 +153,9 @@ def _find_added(ids, lengths, is_added, unknown, found):  # type: ignore[no-unty
 def rows_with(tokens: Tokens, added: AddedTokens, texts: pa.LargeStringArray) -> NDArray[np.int64]:
     """Return the rows of documents that may spell tokens out, sorted: all whose ids hold one, unless it is the unknown token and not in the text."""
     found = np.empty(tokens.lengths.size, np.uint8)
-    _find_added(tokens.ids, tokens.lengths, added.is_added, -1 if added.unknown is None else added.unknown, found)
+    _find_added(
+        tokens.ids, tokens.lengths, added.is_added, -1 if added.unknown is None else added.unknown, found
+    )
     doubtful = np.flatnonzero(found == 2)
     if doubtful.size:
         is_spelled = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)

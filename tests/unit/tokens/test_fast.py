@@ -46,7 +46,7 @@ def own_proofs(tmp_path, monkeypatch):
     monkeypatch.setattr(fast, "_PROBES", 300)
     monkeypatch.setattr(fast, "_EVERY", 512)
     monkeypatch.setattr(fast, "LEAST_VOCABULARY", 0)
-    caches = (engines._proof, engines.build_fast)
+    caches = (engines._proof, engines._built_fast)
     for each in caches:
         each.cache_clear()
     yield
