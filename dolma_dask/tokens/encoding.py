@@ -139,7 +139,7 @@ def cut_long(
 
 @kernel
 def _find_added(ids, lengths, is_added, unknown, found):  # type: ignore[no-untyped-def]
-    """Tell which tokens that a text may spell out are in each document: 1 others than the unknown one, 2 the unknown one, 3 both."""
+    """See `find_added`."""
     end = 0
     for row in range(len(lengths)):
         begin, end, seen = end, end + lengths[row], 0
@@ -150,12 +150,18 @@ def _find_added(ids, lengths, is_added, unknown, found):  # type: ignore[no-unty
         found[row] = seen
 
 
+def find_added(
+    ids: NDArray[np.integer[Any]], lengths: NDArray[np.int32], added: AddedTokens
+) -> NDArray[np.uint8]:
+    """Tell of documents (n,), whose ids stand back to back, which tokens they have that a text may spell out: 1 others than the unknown one, 2 that, 3 both."""
+    found = np.empty(lengths.size, np.uint8)
+    _find_added(ids, lengths, added.is_added, -1 if added.unknown is None else added.unknown, found)
+    return found
+
+
 def rows_with(tokens: Tokens, added: AddedTokens, texts: pa.LargeStringArray) -> NDArray[np.int64]:
     """Return the rows of documents that may spell tokens out, sorted: all whose ids hold one, unless it is the unknown token and not in the text."""
-    found = np.empty(tokens.lengths.size, np.uint8)
-    _find_added(
-        tokens.ids, tokens.lengths, added.is_added, -1 if added.unknown is None else added.unknown, found
-    )
+    found = find_added(tokens.ids, tokens.lengths, added)
     doubtful = np.flatnonzero(found == 2)
     if doubtful.size:
         is_spelled = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)

@@ -127,7 +127,18 @@ def decoded(engine: TokenEngine, pieces: Sequence[NDArray[np.int32]]) -> list[st
     data, starts, _ = table
     ids = np.concatenate(pieces)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(starts[ids + 1] - starts[ids])])
-    places = np.repeat(starts[ids] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
-    text = data[places].tobytes()
+    spelled = np.empty(int(ends[-1]), np.uint8)
+    _spell(ids, data, starts, spelled)
+    text = spelled.tobytes()
     bounds = ends[np.concatenate([[0], np.cumsum([piece.size for piece in pieces])])].tolist()
     return [text[begin:end].decode("utf-8", "replace") for begin, end in pairwise(bounds)]
+
+
+@kernel
+def _spell(ids, data, starts, text):  # type: ignore[no-untyped-def]
+    """Write the bytes of tokens, one behind the other."""
+    end = 0
+    for token in ids:
+        for place in range(starts[token], starts[token + 1]):
+            text[end] = data[place]
+            end += 1
