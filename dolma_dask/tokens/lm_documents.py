@@ -53,6 +53,7 @@ class LmRecipe(Struct, frozen=True):
 
     reads: ClassVar[str] = "text"
     has_marks: ClassVar[bool] = False
+    locked: ClassVar[float] = 0.0
 
     engine: TokenEngine  # the tokenizer
     specials: Specials  # what stands around a document

@@ -125,6 +125,7 @@ class PreferenceRecipe(Struct, frozen=True):
 
     reads: ClassVar[str] = RAW
     has_marks: ClassVar[bool] = True
+    locked: ClassVar[float] = 0.06
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the sequences of given records."""
