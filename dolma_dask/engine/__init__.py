@@ -6,7 +6,7 @@ result depends on all shards is a `job`: passes in a work folder (`workdir`) und
 """
 
 from dolma_dask.engine.job import run_job, run_jobs, work_dir
-from dolma_dask.engine.plan import Plan, Stage, Task, attribute_plan, group_name
+from dolma_dask.engine.plan import LazyTasks, Plan, Stage, Task, attribute_plan, group_name
 from dolma_dask.engine.runs import Ran, run, run_together
 from dolma_dask.engine.steps import Announce, Free, Gather, Job, MapJob, Pass, Passes, Step
 from dolma_dask.engine.workdir import WorkDir, remove_abandoned
@@ -20,6 +20,7 @@ __all__ = [
     "Gather",
     "Input",
     "Job",
+    "LazyTasks",
     "MapJob",
     "Pass",
     "Passes",

@@ -3,15 +3,15 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.engine.plan import JoiningStage, Stage, Task
 from dolma_dask.errors import (
     DiskFullError,
     DolmaDaskError,
@@ -49,6 +49,19 @@ def attempt(stage: Stage, task: Task, waiting: Waiting) -> Outcome:
             return _timed(stage, task)
 
     return retried(task, once)
+
+
+def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> list[Outcome] | None:
+    """Do several tasks as one; return the records of each, or None if that does not go, for whatever reason."""
+    started = time.perf_counter()
+    try:
+        with waiting:
+            outcomes = cast(JoiningStage, stage).run_joined(tasks)
+    except BaseException as error:
+        if _is_ctrl_c(error):
+            raise
+        return None
+    return [_finished(records, time.perf_counter() - started, len(tasks)) for records in outcomes]
 
 
 def retried(task: Task, work: Callable[[int], Outcome]) -> Outcome:
@@ -130,9 +143,14 @@ def _timed(stage: Stage, task: Task) -> Outcome:
         result = stage.run_shard(task)
     if not _is_records(result):
         return result
-    seconds = (time.perf_counter() - started) / max(len(result), 1)  # added to what earlier passes have taken
+    return _finished(result, time.perf_counter() - started)
+
+
+def _finished(records: Sequence[Record], seconds: float, tasks: int = 1) -> list[Record]:
+    """Return the records of a task with the time that it took, or its share of the time of several."""
+    each = seconds / max(len(records), 1) / tasks  # added to what earlier passes have taken
     now = time.time()
-    return [replace(record, seconds=round(record.seconds + seconds, 4), finished=now) for record in result]
+    return [replace(record, seconds=round(record.seconds + each, 4), finished=now) for record in records]
 
 
 def _is_records(result: Any) -> bool:

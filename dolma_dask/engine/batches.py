@@ -1,5 +1,8 @@
 """Tasks done one after another where they run: while the files of some wait for the disk, the next one works.
 
+Small tasks that a stage can do as one (`dolma_dask.engine.plan.JoiningStage`) are done so, which costs each what is its own alone: its files. If anything is unusual, halves of them
+are tried, down to the task by itself, in whose outcome nothing of a neighbour shows.
+
 The thread of the caller works on tasks; a few others wait for the files of those before (`dolma_dask.io.waiting`). An outcome is handed over when its files are
 there, in the order of the tasks, so that the journal never names one that is not. Bounded by `MAX_WAITING_FILES` and `MAX_WAITING_BYTES`, unless one task has
 more. Cost: work and disk take the longer of the two times; 0.1 ms for each task.
@@ -7,14 +10,15 @@ more. Cost: work and disk take the longer of the two times; 0.1 ms for each task
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
 
-from dolma_dask.engine.attempts import Outcome, Take, attempt, retried
+from dolma_dask.engine.attempts import Outcome, Take, attempt, attempt_joined, retried
 from dolma_dask.engine.plan import Stage, Task
 from dolma_dask.io.publish import settled_stamp
 from dolma_dask.io.waiting import Waiting
@@ -24,11 +28,17 @@ from dolma_dask.metering import count_helper, process_name, thread_cpu
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
 
-MAX_WAITING_FILES = 64
+MAX_WAITING_FILES = 128
 """Files that wait, each of them open, after which the next task does not begin, unless they are of one task."""
 
 MAX_WAITING_BYTES = 64 << 20
 """Likewise their bytes, which are in memory until the disk or the store has them."""
+
+SMALL_BYTES = 1 << 16
+"""Stored bytes of a task up to which it may be done with others as one: twice that, as text, is a hundredth of what one block holds."""
+
+MOST_JOINED, JOINED_BYTES = 32, 1 << 18
+"""Tasks that are done as one at most, and their stored bytes: one block has them all, and a kill costs no more than these."""
 
 AT_ONCE = 8
 """Tasks whose files appear at once: disks and stores do several syncs in the time of one."""
@@ -57,18 +67,42 @@ def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
     """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
     cpu = thread_cpu()
     outcomes = Outcomes()
-    run_all(stage.value, _in_time(tasks.value), lambda task, outcome: outcomes.append(outcome))
+    groups = _in_time(_groups(stage.value, tasks.value))
+    _run_groups(stage.value, groups, lambda task, outcome: outcomes.append(outcome))
     outcomes.process, outcomes.cpu = process_name(), thread_cpu() - cpu
     return outcomes
 
 
-def _in_time(tasks: Sequence[Task]) -> Iterator[Task]:
+def _in_time(groups: Iterable[list[Task]]) -> Iterator[list[Task]]:
     """Yield tasks until the time of a batch is over."""
     begun = time.monotonic()
-    for task in tasks:
-        yield task
+    for group in groups:
+        yield group
         if time.monotonic() - begun > BATCH_SECONDS:
             return
+
+
+def _groups(stage: Stage, tasks: Iterable[Task]) -> Iterator[list[Task]]:
+    """Yield tasks in their order: neighbours together that the stage can do as one, the others alone."""
+    joins: Callable[[Task], Hashable] = getattr(stage, "joins", _joins_none)
+    group, common, size = list[Task](), None, 0
+    for task in tasks:
+        own = joins(task) if task.bytes <= SMALL_BYTES else None
+        is_full = len(group) == MOST_JOINED or size + task.bytes > JOINED_BYTES
+        if group and (own is None or own != common or is_full):
+            yield group
+            group, size = [], 0
+        if own is None:
+            yield [task]
+            continue
+        group.append(task)
+        common, size = own, size + task.bytes
+    if group:
+        yield group
+
+
+def _joins_none(task: Task) -> None:
+    return None
 
 
 def run_all(stage: Stage, tasks: Iterable[Task], take: Take) -> None:
@@ -76,26 +110,40 @@ def run_all(stage: Stage, tasks: Iterable[Task], take: Take) -> None:
 
     What was done is handed over also if the user stops the run.
     """
+    _run_groups(stage, _groups(stage, tasks), take)
+
+
+def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     with ThreadPoolExecutor(AT_ONCE, "dolma-dask-files") as threads:
         begun: deque[_Begun] = deque()
 
-        def hand_over() -> None:
-            outcome = begun[0].outcome
-            take(begun.popleft().task, outcome)
-
-        try:
-            for task in tasks:
-                begun.append(_Begun(stage, task))
-                begun[-1].work(threads)
+        def work(tasks: list[Task]) -> None:
+            begun.append(_Begun(stage, tasks))
+            if begun[-1].work(threads):
                 while begun and (begun[0].is_there or _are_too_many(begun)):
                     hand_over()
+                return
+            begun.pop()
+            half = len(tasks) // 2  # what is wrong is mostly in one of them
+            work(tasks[:half])
+            work(tasks[half:])
+
+        def hand_over() -> None:
+            task, outcome = begun[0].next()
+            if not begun[0].left:
+                begun.popleft()
+            take(task, outcome)
+
+        try:
+            for group in groups:
+                work(group)
         except BaseException:
             if begun and not begun[-1].is_done:
                 begun.pop().waiting.discard()
             raise
         finally:
             with ExitStack() as rest:  # each of them, whatever comes of another
-                for _ in range(len(begun)):
+                for _ in range(sum(len(one.left) for one in begun)):
                     rest.callback(hand_over)
 
 
@@ -106,58 +154,84 @@ def _are_too_many(begun: "Sequence[_Begun]") -> bool:
 
 
 class _Begun:
-    """A task that is done but for its files, which appear in another thread."""
+    """A task, or several that are done as one, done but for the files, which appear in another thread."""
 
-    def __init__(self, stage: Stage, task: Task) -> None:
-        self._stage, self.task = stage, task
+    def __init__(self, stage: Stage, tasks: Sequence[Task]) -> None:
+        self._stage, self._tasks = stage, tasks
+        self.left = deque(tasks)  # whose outcomes nobody has yet
         self.waiting = Waiting()
         self.is_done = False
-        self._outcome: Outcome = None
-        self._appearing: Future[tuple[Outcome, float]] | None = None
+        self._done: list[Outcome] = []
+        self._appearing: Future[tuple[list[Outcome], float]] | None = None
 
-    def work(self, threads: ThreadPoolExecutor) -> None:
-        """Do the task."""
-        self._outcome = attempt(self._stage, self.task, self.waiting)
-        if self.waiting:
-            self._appearing = threads.submit(_appeared, self._outcome, self.waiting)
+    def work(self, threads: ThreadPoolExecutor) -> bool:
+        """Do the work; tell whether it is done, as that of one task always is."""
+        one, *others = self._tasks
+        if not others:
+            self._done = [attempt(self._stage, one, self.waiting)]
+        elif (joined := attempt_joined(self._stage, self._tasks, self.waiting)) is not None:
+            self._done = joined
         else:
-            self._outcome = _with_stamps(self._outcome)
+            return False
+        if self.waiting:
+            self._appearing = threads.submit(_appeared, self._done, self.waiting)
+        else:
+            self._done = _with_stamps(self._done)
         self.is_done = True
+        return True
 
     @property
     def is_there(self) -> bool:
         """True if nothing is waited for."""
         return self._appearing is None or self._appearing.done()
 
-    @property
-    def outcome(self) -> Outcome:
-        """What the task came to, once all of its files are there."""
-        return retried(self.task, self._settled)
+    def next(self) -> tuple[Task, Outcome]:
+        """Return the next task with what it came to, once all files are there."""
+        outcome = self._outcomes[len(self._tasks) - len(self.left)]
+        return self.left.popleft(), outcome
 
-    def _settled(self, number: int) -> Outcome:
-        """Wait for the files; after a failure the task is done again as a whole."""
-        if number:
-            outcome = attempt(self._stage, self.task, self.waiting)
-            return _appeared(outcome, self.waiting)[0]
+    @cached_property
+    def _outcomes(self) -> list[Outcome]:
+        """What each task came to; after a failure it is done again as a whole."""
+        one, *others = self._tasks
+        if not others:
+            return [retried(one, lambda number: self._again(one) if number else self._settled()[0])]
+        try:
+            return self._settled()
+        except Exception:  # noqa: BLE001  whose it is shows when each is done by itself
+            return [self._alone(task) for task in self._tasks]
+
+    def _alone(self, task: Task) -> Outcome:
+        return retried(task, lambda number: self._again(task))
+
+    def _settled(self) -> list[Outcome]:
+        """Wait for the files."""
         if self._appearing is None:
-            return self._outcome
-        outcome, cpu = self._appearing.result()
+            return self._done
+        outcomes, cpu = self._appearing.result()
         count_helper(cpu)
-        return outcome
+        return outcomes
+
+    def _again(self, task: Task) -> Outcome:
+        outcome = attempt(self._stage, task, self.waiting)
+        return _appeared([outcome], self.waiting)[0][0]
 
 
-def _appeared(outcome: Outcome, waiting: Waiting) -> tuple[Outcome, float]:
-    """Let the files of a task appear; return its outcome with their stamps, and the CPU-seconds of that."""
+def _appeared(outcomes: list[Outcome], waiting: Waiting) -> tuple[list[Outcome], float]:
+    """Let files of tasks appear; return the outcomes with their stamps, and the CPU-seconds of that."""
     begun = time.thread_time()
     waiting.appear()
-    return _with_stamps(outcome), time.thread_time() - begun
+    return _with_stamps(outcomes), time.thread_time() - begun
 
 
-def _with_stamps(outcome: Outcome) -> Outcome:
-    """Return an outcome with the stamps of files that waited when their records were made."""
-    if not isinstance(outcome, list):
-        return outcome
-    return [_stamped(one) if isinstance(one, Record) else one for one in outcome]
+def _with_stamps(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return outcomes with the stamps of files that waited when their records were made."""
+    return [
+        [_stamped(one) if isinstance(one, Record) else one for one in outcome]
+        if isinstance(outcome, list)
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def _stamped(record: Record) -> Record:

@@ -5,7 +5,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from dolma_dask.engine.map import Map, MapWork, Source
 from dolma_dask.engine.plan import Plan, Task
 from dolma_dask.formats import layout
-from dolma_dask.formats.digests import DocumentDigests
+from dolma_dask.formats.digests import DocumentDigests, digests_of_parts
 from dolma_dask.io import files
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord
@@ -56,6 +56,27 @@ class DocumentStage(Map[DocumentRows]):
             digests.update(rows.block, rows.taken)
             yield rows
         facts.ids_digest, facts.content_digest = digests.ids, digests.content
+
+    def joins(self, task: Task) -> Hashable:
+        """See `Map`: documents of sources that say so are read together, and cut before sinks take them."""
+        common = getattr(task.work.source, "joins", None)
+        if (
+            common is None
+            or type(self) is not DocumentStage
+            or not all(files.is_local(o.root) for o in self.outputs)
+        ):
+            return None
+        return common, *(task.work.outputs.get(unit.name, 0) for unit in task.units)
+
+    def joined_rows(self, tasks: Sequence[Task], facts: Sequence[ShardFacts]) -> Iterator[DocumentRows]:
+        """See `Map`."""
+        sources = [task.work.source for task in tasks]
+        joined = sources[0].read_joined(sources, self._columns(tasks[0]), self.policy, facts)
+        rows: DocumentRows = joined.rows
+        digests = digests_of_parts(rows.block, joined.cuts, rows.taken)
+        for fact, part, digest in zip(facts, joined.parts, digests, strict=True):
+            fact.ids_digest, fact.content_digest = digest
+            yield rows.part(part)
 
     def documents(
         self, source: DocumentSource, columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from dolma_dask import clusters
-from dolma_dask.engine import refusals, resume
+from dolma_dask.engine import resume
 from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Plan, Stage, Task
-from dolma_dask.engine.runs import Ran, cpu_counted, run, run_together
+from dolma_dask.engine.runs import Ran, cpu_counted, look_back, run, run_together
 from dolma_dask.engine.steps import Announce, Free, Gather, Job, Pass, Passes, Step
 from dolma_dask.engine.workdir import WorkDir
 from dolma_dask.errors import BadRecordBudgetError, CorruptFileError, DolmaDaskError, StageError
@@ -116,16 +116,12 @@ class _Running(Generic[S]):
         self.plan = job.outputs(self.known, overwrite)
         if self.plan is None:
             return
-        state = resume.look_back(self.plan, overwrite)
-        if not overwrite and not self.plan.is_staging:
-            refusals.check_replaceable(self.plan, state)
-        found = resume.surplus(self.plan, state, overwrite)
-        refusals.check_orphans(self.plan, state, found, overwrite)
+        found = look_back(self.plan, self.options)
         has_record = self.known is not None or job.record is None
-        self.is_made = has_record and not state.left
-        is_closed = not resume.is_open(self.plan, state) and not found.orphans
+        self.is_made = has_record and not found.state.left
+        is_closed = not resume.is_open(self.plan, found.state) and not found.surplus.orphans
         if self.is_made and is_closed and not self.options.dry_run:
-            self.settled = run(self.plan, self.options)
+            (self.settled,) = run_together([self.plan], self.plan.stage, self.options, [found])
 
     def _valid_record(self) -> Record | None:
         """Return the dataset-wide record if all inputs and its files are as it says."""

@@ -5,7 +5,7 @@ them: bad records go to the quarantine before files appear, and each file has a 
 Cost: none beyond reading and writing; rows are views of a block.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,6 +17,7 @@ from dolma_dask.engine.plan import Task
 from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, FileRecord
+from dolma_dask.io.waiting import begin_task
 from dolma_dask.journal import Record, Unit
 from dolma_dask.placement import Cost, cost_of
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
@@ -73,18 +74,48 @@ class Map(Generic[Rows]):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Read one shard; return a record for each unit."""
-        work: MapWork = task.work
-        facts, quarantine = ShardFacts(work.source.name), Quarantine(self.policy)
-        outputs = [self.outputs[work.outputs.get(unit.name, 0)] for unit in task.units]
-        columns = frozenset(column for output in outputs for column in output.columns)
+        source: Source[Any] = task.work.source
+        facts, quarantine = ShardFacts(source.name), Quarantine(self.policy)
+        return self._write(task, self.rows(source, self._columns(task), quarantine, facts), quarantine, facts)
+
+    def joins(self, task: Task) -> Hashable:
+        """Return what tasks have in common that are done as one; see `dolma_dask.engine.plan.JoiningStage`. Stages with `joined_rows` have an answer."""
+        return None
+
+    def run_joined(self, tasks: Sequence[Task]) -> list[list[Record]]:
+        """Read several small shards as one; return a record for each unit of each."""
+        facts = [ShardFacts(task.work.source.name) for task in tasks]
+        records = []
+        for task, rows, fact in zip(tasks, self.joined_rows(tasks, facts), facts, strict=True):
+            begin_task()
+            records.append(self._write(task, [rows], Quarantine(self.policy), fact))
+        return records
+
+    def joined_rows(self, tasks: Sequence[Task], facts: Sequence[ShardFacts]) -> Iterator[Rows]:
+        """Yield the rows of each shard, which have none that cannot be read; its facts are complete then. Raise if anything is unusual."""
+        raise NotImplementedError
+
+    def _outputs(self, task: Task) -> list[Output[Rows]]:
+        return [self.outputs[task.work.outputs.get(unit.name, 0)] for unit in task.units]
+
+    def _columns(self, task: Task) -> frozenset[str]:
+        return frozenset(column for output in self._outputs(task) for column in output.columns)
+
+    def _write(
+        self, task: Task, rows: Iterable[Rows], quarantine: Quarantine, facts: ShardFacts
+    ) -> list[Record]:
+        """Hand all rows of a shard to the sinks of its units, and return their records."""
+        outputs = self._outputs(task)
         with ExitStack() as stack:
             sinks = [
                 stack.enter_context(output.open(unit, facts.shard))
                 for output, unit in zip(outputs, task.units, strict=True)
             ]
-            for rows in self.rows(work.source, columns, quarantine, facts):
-                for number, refused in enumerate(self.write(rows, sinks)):
-                    quarantine.refuse(number, [_located(record, work.source) for record in refused or ()])
+            for some in rows:
+                for number, refused in enumerate(self.write(some, sinks)):
+                    quarantine.refuse(
+                        number, [_located(record, task.work.source) for record in refused or ()]
+                    )
             # before files appear
             kept = self.set_aside(outputs, quarantine, facts.shard)
         return [

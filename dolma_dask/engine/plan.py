@@ -1,7 +1,7 @@
 """Plans: tasks with their inputs and outputs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from msgspec import Struct
 
@@ -64,6 +64,31 @@ class Task(Struct, frozen=True, gc=False):
         return Record(unit.name, self.shard, unit.key, tuple(inputs), tuple(files), rows, **more)
 
 
+T = TypeVar("T")
+
+
+class LazyTasks(Sequence[Task], Generic[T]):
+    """Tasks of items that are held anyway, each made when it is looked at: a million of them take a gigabyte."""
+
+    def __init__(self, items: Sequence[T], make: Callable[[T], Task]) -> None:
+        self._items, self._make = items, make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Task]:
+        return map(self._make, self._items)
+
+    @overload
+    def __getitem__(self, at: int) -> Task: ...
+    @overload
+    def __getitem__(self, at: slice) -> "LazyTasks[T]": ...
+    def __getitem__(self, at: int | slice) -> "Task | LazyTasks[T]":
+        if isinstance(at, slice):
+            return LazyTasks(self._items[at], self._make)
+        return self._make(self._items[at])
+
+
 class Stage(Protocol):
     """Work that the engine maps over tasks; goes to workers by pickle. It may have ``urls``, of files that it reads besides the inputs of tasks."""
 
@@ -74,6 +99,18 @@ class Stage(Protocol):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Do one task's units and return a record for each; raise to fail the shard."""
+        ...
+
+
+class JoiningStage(Stage, Protocol):
+    """A stage that can do several small tasks as one, which must give the same files and records as one after another."""
+
+    def joins(self, task: Task) -> Hashable:
+        """Return what tasks must have in common to be done as one; None: it is done alone."""
+        ...
+
+    def run_joined(self, tasks: Sequence[Task]) -> list[list[Record]]:
+        """Do several tasks; return the records of each. Raise if anything is unusual: fewer are tried then, in the end each alone."""
         ...
 
 
@@ -99,7 +136,7 @@ class Plan(Struct, frozen=True):
     # units of the whole listing, if files that do not belong to it must not stay; None: others may stay
     all_units: frozenset[str] | None = None
     beside: frozenset[str] = frozenset()  # further files of these units
-    # stems of all shards, if outputs of shards whose document files are gone are removed with `overwrite`, and all other files may stay
+    # paths of all shards, if outputs of shards whose document files are gone are removed with `overwrite`, and all other files may stay
     documents: frozenset[str] = frozenset()
     index: Index | None = None
     # indexes of other formats, and the suffixes of the files that they name: each goes before the first of these is removed
@@ -139,6 +176,7 @@ def attribute_plan(
     every: Sequence[str],
     params: Mapping[str, Any],
     *,
+    own: Sequence[str] | None = None,
     is_whole: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Plan:
@@ -154,12 +192,15 @@ def attribute_plan(
         Names of the attribute sets.
     every : sequence of str
         Paths of the files of all shards.
+    own : sequence of str, optional
+        Paths of the files of the tasks; by default the names of their units.
     is_whole : bool
         No files but those of the dataset's shards may stay; else only `overwrite` removes those that the verb has made of shards that are gone.
     notes : tuple of str
         For people, besides what is to be said of the dataset.
     """
-    own = every if is_whole else [unit.name for task in tasks for unit in task.units]
+    if own is None:
+        own = every if is_whole else [unit.name for task in tasks for unit in task.units]
     return Plan(
         stage=stage,
         root=dataset.root,
@@ -167,7 +208,7 @@ def attribute_plan(
         params=params,
         writes=tuple(f"{layout.ATTRIBUTES}/{name}/" for name in sets),
         all_units=frozenset(every) if is_whole else None,
-        documents=frozenset() if is_whole else frozenset(layout.stem_of(one.path) for one in dataset.shards),
+        documents=frozenset() if is_whole else frozenset(one.path for one in dataset.shards),
         other_formats=layout.other_formats(own, every),
         reads=layout.DOCUMENT_SUFFIXES if is_whole else (),
         bad_is_loss=True,

@@ -28,6 +28,9 @@ HASHING_THREADS = 8
 
 _Pair = tuple[InputRecord, Input]
 
+_SURE: Sequence[_Pair] = ()
+"""Stands for the inputs of a unit that is finished without a look at any byte."""
+
 
 class RunState(Struct, frozen=True):
     """State of a plan: finished and left."""
@@ -35,8 +38,8 @@ class RunState(Struct, frozen=True):
     journal: Journal  # of the verb below the output root
     existing: Mapping[str, int]  # sizes of the files below the folders that the plan may fill
     # records of the units that need no work, by unit
-    finished: Mapping[str, Record] = {}
-    left: list[Task] = []  # what is to be done, without the units that are finished
+    finished: Chosen
+    left: list[Task]  # what is to be done, without the units that are finished
     # finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again
     restamped: tuple[Record, ...] = ()
 
@@ -66,15 +69,15 @@ def look_back_at(
     existing = _existing(root, writes)
     journal = Journal(root, verb)
     if overwrite:
-        return RunState(journal, existing, left=list(tasks))
-    candidates = _candidates(tasks, journal, existing)
+        return RunState(journal, existing, Chosen(journal.records), list(tasks))
+    candidates, unsure = _candidates(tasks, journal, existing)
     doubtful = {unit: pairs for unit, pairs in candidates.items() if pairs is not None}
     restamped = _restamped(root, journal, doubtful)
     wrong = doubtful.keys() - {record.unit for record in restamped}
     for record in restamped:
         journal.records.add(record)
     finished = Chosen(journal.records, (unit for unit in candidates if unit not in wrong))
-    left = [task for task in (_without(task, finished) for task in tasks) if task.units]
+    left = [task for task in (_without(tasks[at], finished) for at in unsure) if task.units]
     return RunState(journal, existing, finished, left, tuple(restamped))
 
 
@@ -107,20 +110,36 @@ def _is_below(path: str, start: str) -> bool:
 
 def _candidates(
     tasks: Sequence[Task], journal: Journal, existing: Mapping[str, int]
-) -> dict[str, Sequence[_Pair] | None]:
-    """Return the units that may be finished, with the inputs of those that are if files have the recorded bytes; None for those that surely are."""
+) -> tuple[dict[str, Sequence[_Pair] | None], list[int]]:
+    """Return the units that may be finished, with the inputs of those that are if files have the recorded bytes, None for those that surely are; and the
+    numbers of the tasks of which not all units surely are.
+    """
     found: dict[str, Sequence[_Pair] | None] = {}
-    for task in tasks:
+    unsure = []
+    for number, task in enumerate(tasks):
         now = {item.info.path: item for item in task.inputs}
+        is_sure = True
         for unit in task.units:
-            record = journal.records.get(unit.name)
-            if record is None or not _is_intact(record, unit, existing):
-                continue
-            if now.keys() == {item.path for item in record.inputs}:
-                pairs = [(item, now[item.path]) for item in record.inputs]
-                is_sure = not record.stale and all(map(_has_same_stamp, pairs))
-                found[unit.name] = None if is_sure else pairs
-    return found
+            pairs = _pairs_of(unit, now, journal, existing)
+            if pairs is not None:
+                found[unit.name] = None if pairs is _SURE else pairs
+            is_sure = is_sure and pairs is _SURE
+        if not is_sure:
+            unsure.append(number)
+    return found, unsure
+
+
+def _pairs_of(
+    unit: Unit, now: Mapping[str, Input], journal: Journal, existing: Mapping[str, int]
+) -> Sequence[_Pair] | None:
+    """Return the inputs that have to hold the recorded bytes for a unit to be finished, or that it surely is; None: it is not."""
+    record = journal.records.get(unit.name)
+    if record is None or not _is_intact(record, unit, existing):
+        return None
+    if now.keys() != {item.path for item in record.inputs}:
+        return None
+    pairs = [(item, now[item.path]) for item in record.inputs]
+    return _SURE if not record.stale and all(map(_has_same_stamp, pairs)) else pairs
 
 
 def _has_same_stamp(pair: _Pair) -> bool:
@@ -263,7 +282,7 @@ def _without_documents(plan: Plan, state: RunState) -> set[str]:
     gone = {
         file.path: record.shard
         for record in state.journal.records.values()
-        if layout.stem_of(record.shard) not in plan.documents
+        if not layout.has_stem_of(record.shard, plan.documents)
         for file in record.files
         if file.path in state.existing
     }
@@ -292,4 +311,4 @@ def _announced(plan: Plan, state: RunState, paths: Set[str]) -> set[str]:
 
 def _in_other_formats(plan: Plan, state: RunState) -> set[str]:
     every = plan.other_formats
-    return {path for path in state.existing if layout.unit_of(path) in every} if every.stems else set()
+    return {path for path in state.existing if layout.unit_of(path) in every} if every.own else set()

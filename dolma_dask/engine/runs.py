@@ -49,8 +49,8 @@ class Ran(Struct, frozen=True):
     records: Mapping[str, Record]  # record of each finished unit, in the order of the plan
 
 
-class _Running(Struct, eq=False, dict=True):
-    """A plan while it runs."""
+class Running(Struct, eq=False, dict=True):
+    """A plan that was looked back on, and while it runs."""
 
     plan: Plan
     state: RunState
@@ -97,6 +97,8 @@ class _Running(Struct, eq=False, dict=True):
 
     def ran(self, summary: Summary) -> Ran:
         """Return the outcome, with records in the order of the plan."""
+        if not self.state.left:
+            return Ran(summary, self.records)
         names = (unit.name for task in self.plan.tasks for unit in task.units)
         return Ran(
             summary, Chosen(self.state.journal.records, (name for name in names if name in self.records))
@@ -139,7 +141,9 @@ def run(plan: Plan, options: RunOptions) -> Ran:
     return ran
 
 
-def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> list[Ran]:
+def run_together(
+    plans: Sequence[Plan], stage: Stage, options: RunOptions, looked: Sequence[Running] = ()
+) -> list[Ran]:
     """Do what is left of several plans over the same shards, each shard once for all of them.
 
     Raises `StageError, BadRecordBudgetError, InterruptedStageError, UsageError`: see `run`.
@@ -152,9 +156,11 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
         Gets a shard with the units that any plan has left of it, and returns the records of all of them.
     options : RunOptions
         How to run.
+    looked : sequence of Running
+        The plans as they were looked back on just now; by default they are looked at here.
     """
     started = time.monotonic()
-    running = [_look_back(plan, options) for plan in plans]
+    running = [*looked] or [look_back(plan, options) for plan in plans]
     if options.dry_run:
         return [_rehearsed(each, started) for each in running]
     with ExitStack() as stack:
@@ -171,8 +177,11 @@ def run_together(plans: Sequence[Plan], stage: Stage, options: RunOptions) -> li
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
-def _look_back(plan: Plan, options: RunOptions) -> _Running:
-    """Return a plan with what is finished of it; refuse what is in its way."""
+def look_back(plan: Plan, options: RunOptions) -> Running:
+    """Return a plan with what is finished of it; refuse what is in its way.
+
+    Raises `UsageError`: files that no run of the plan has made are.
+    """
     state = resume.look_back(plan, options.overwrite)
     surplus = resume.surplus(plan, state, options.overwrite)
     refusals.check_links(plan, state, surplus, options.overwrite)
@@ -183,16 +192,16 @@ def _look_back(plan: Plan, options: RunOptions) -> _Running:
     refusals.check_orphans(plan, state, surplus, options.overwrite)
     notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
-    return _Running(plan, state, surplus, summary, Chosen(state.journal.records, state.finished))
+    return Running(plan, state, surplus, summary, state.finished.copy() if state.left else state.finished)
 
 
-def _held(running: Sequence[_Running], options: RunOptions, stack: ExitStack) -> list[_Running]:
+def _held(running: Sequence[Running], options: RunOptions, stack: ExitStack) -> list[Running]:
     """Hold the leases of plans that have work; return all plans as they are then, since another run may have been here meanwhile."""
     working = [each for each in running if each.has_work]
     for each in working:
         stack.enter_context(_leased(each.plan))
     return [
-        each if not working or each.state.journal.is_current() else _look_back(each.plan, options)
+        each if not working or each.state.journal.is_current() else look_back(each.plan, options)
         for each in running
     ]
 
@@ -229,7 +238,7 @@ def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
     return [(prefix, f"{layout.WORK}/{name}") for prefix, name in names]
 
 
-def _make_room(each: _Running) -> None:
+def _make_room(each: Running) -> None:
     """Remove what must not be there while a plan runs."""
     plan = each.plan
     if not each.has_work:
@@ -241,14 +250,14 @@ def _make_room(each: _Running) -> None:
         files.remove(files.join(plan.root, plan.index.path))
 
 
-def _clear_away(each: _Running) -> None:
+def _clear_away(each: Running) -> None:
     """Remove what a run has left that was killed in its last act, the merging of segments."""
     sweep(each.state.journal.folder)
     for _, folder in _lease_folders(each.plan):
         lease.remove_dead(files.join(each.plan.root, folder))
 
 
-def _tidy_up(each: _Running) -> None:
+def _tidy_up(each: Running) -> None:
     """Remove what a plan that is done does not make, and write its index."""
     plan = each.plan
     if each.failures:
@@ -260,14 +269,14 @@ def _tidy_up(each: _Running) -> None:
         each.summary = replace(each.summary, notes=(*each.summary.notes, *filter(None, [note])))
 
 
-def _rehearsed(running: _Running, started: float) -> Ran:
+def _rehearsed(running: Running, started: float) -> Ran:
     planned = tuple(task.shard for task in running.state.left)
     notes = (*running.summary.notes, *removal_notes(running.surplus, "would be removed", "would be removed"))
     summary = replace(running.summary, planned=planned, notes=notes, seconds=time.monotonic() - started)
     return running.ran(summary)
 
 
-def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> None:
+def _work(running: Sequence[Running], stage: Stage, options: RunOptions) -> None:
     """Run the tasks that are left; every result reaches its journal at once."""
     tasks = _joined(running)
 
@@ -296,7 +305,7 @@ def _work(running: Sequence[_Running], stage: Stage, options: RunOptions) -> Non
         ) from None
 
 
-def _joined(running: Sequence[_Running]) -> list[Task]:
+def _joined(running: Sequence[Running]) -> list[Task]:
     """Return what is left of all plans, one task for each shard."""
     if len(running) == 1:
         return running[0].state.left
@@ -308,7 +317,7 @@ def _joined(running: Sequence[_Running]) -> list[Task]:
 
 
 @contextmanager
-def _journal_of(each: _Running) -> Iterator[None]:
+def _journal_of(each: Running) -> Iterator[None]:
     plan, state = each.plan, each.state
     origin = resume.origin_of(plan.root, plan.origin)
     each.writer = state.journal.start(plan.params, plan.writes, plan.version, origin)
@@ -323,7 +332,7 @@ def _journal_of(each: _Running) -> Iterator[None]:
         each.writer.close()
 
 
-def _mark_stale(each: _Running, writer: JournalWriter) -> None:
+def _mark_stale(each: Running, writer: JournalWriter) -> None:
     """Note which outputs are made again, before any is: a run that is stopped may leave others, of the same size, in their place."""
     known = each.state.journal.records
     for name in sorted(each.units & known.keys()):
@@ -347,7 +356,7 @@ def _swept(plan: Plan) -> Iterator[None]:
             sweep(url)
 
 
-def _wait_for_outputs(each: _Running) -> None:
+def _wait_for_outputs(each: Running) -> None:
     """Wait until this process lists what its workers have made; see `dolma_dask.io.late.wait_for_all`."""
     names = sorted(each.units & each.records.keys())
     late.wait_for_all(
@@ -355,7 +364,7 @@ def _wait_for_outputs(each: _Running) -> None:
     )
 
 
-def _missing(each: _Running) -> int:
+def _missing(each: Running) -> int:
     """Count what the whole listing should have and has not."""
     if each.plan.all_units is None:
         return len(each.failures)
@@ -363,7 +372,7 @@ def _missing(each: _Running) -> int:
     return sum(name not in known or known[name].stale for name in each.plan.all_units)
 
 
-def _remove_orphans(each: _Running) -> None:
+def _remove_orphans(each: Running) -> None:
     """Remove files that the plan does not make; the journal forgets units whose files these are."""
     known = each.state.journal.by_file()
     remove_indexes(each.plan, each.state.journal, each.surplus.orphans)
@@ -383,7 +392,7 @@ def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) ->
             files.remove(files.join(plan.root, file.path))
 
 
-def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
+def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
     plan, failures = each.plan, tuple(each.failures)
     counts = totals(each.records.values())
@@ -413,7 +422,7 @@ def _conclude(each: _Running, verb: str, seconds: float) -> Summary:
     return summary
 
 
-def _over_budget(each: _Running) -> str:
+def _over_budget(each: Running) -> str:
     """Say that too many rows are bad, of this run or of all that is there; empty if they are not."""
     if each.plan.bad_is_loss:
         return ""

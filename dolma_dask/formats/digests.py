@@ -8,6 +8,8 @@ among 10**12 different ones two agree with a probability of 10**-15. 10 to 35 ns
 is made for a value of up to 1,024 bytes.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -70,6 +72,20 @@ class DocumentDigests:
     def content(self) -> str:
         """The ``content_digest`` likewise: that of the columns (source, id, text)."""
         return str(self._content.hexdigest())
+
+
+def digests_of_parts(
+    batch: pa.RecordBatch, cuts: Counts, taken: Bools | None = None
+) -> list[tuple[str, str]]:
+    """Return the ``ids_digest`` and ``content_digest`` of each part of the rows that `cuts` (parts + 1,) divide, or of those of them that are taken."""
+    columns = [batch.column(name) for name in ("source", "id", "text")]
+    at = cuts if taken is None else np.concatenate([[0], np.cumsum(taken)])[cuts]
+    digests = []
+    for some in columns[:2], columns:
+        data, ends = interleaved(*some, taken=taken)
+        bounds = ends[at].tolist()
+        digests.append([xxhash.xxh3_128_hexdigest(data[a:b].data) for a, b in pairwise(bounds)])
+    return list(zip(*digests, strict=True))
 
 
 def interleaved(*columns: pa.LargeStringArray, taken: Bools | None = None) -> tuple[Bytes, Counts]:

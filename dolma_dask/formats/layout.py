@@ -7,7 +7,7 @@ also for a single file in a single folder.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -169,17 +169,27 @@ def attribute_candidates(shard: str) -> list[str]:
 class OtherFormats(Struct, frozen=True):
     """Paths at which some files would lie in another format."""
 
-    stems: frozenset[str] = frozenset()
-    taken: frozenset[str] = frozenset()  # the files themselves, and those of others
+    own: frozenset[str] = frozenset()  # the files themselves
+    taken: frozenset[str] = frozenset()  # these, and those of others
 
     def __contains__(self, path: str) -> bool:
-        return path not in self.taken and suffix_of(path) is not None and stem_of(path) in self.stems
+        return path not in self.taken and suffix_of(path) is not None and has_stem_of(path, self.own)
+
+
+def has_stem_of(path: str, paths: Set[str]) -> bool:
+    """Tell whether a path, or what differs from it in its suffix alone, is among some paths."""
+    if path in paths:
+        return True
+    stem = stem_of(path)
+    others = (stem + suffix for suffix in ("", *DOCUMENT_SUFFIXES))
+    return any(other in paths and stem_of(other) == stem for other in others)
 
 
 def other_formats(paths: Iterable[str], taken: Iterable[str] = ()) -> OtherFormats:
     """Return where the same files would lie in another format, without those that are `taken` by others."""
     own = frozenset(paths)
-    return OtherFormats(frozenset(map(stem_of, own)), own.union(taken))
+    every = frozenset(taken)
+    return OtherFormats(own, own if every <= own else own | every)
 
 
 def version_roots(root: str, source: str, version: str) -> tuple[str, str]:

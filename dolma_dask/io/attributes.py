@@ -216,23 +216,23 @@ class AttributeFile:
             max_record_bytes=self.max_record_bytes,
         ):
             lines = _from_row(block, self.first_row)
-            if lines is None:
-                continue
-            self._check(lines, {})  # of a line that is too long only the head is there
-            form = form or guess_form(lines)
-            batch = scan_attributes(
-                lines.data,
-                lines.starts,
-                self.kinds,
-                form,
-                exact=self.exact,
-                ids_as_text=self.ids_as_text,
-            )
-            self._check(lines, {row: (error.reason, error.expected) for row, error in batch.errors})
-            columns = batch.columns
-            if self.with_objects:
-                columns = {**columns, OBJECT: _objects(Lines(lines.data, lines.starts), form)}
-            yield AttributeBlock(batch.ids, batch.sources, columns, lines.first_row)
+            if lines is not None:
+                yield self.rows_of(lines, form := form or guess_form(lines))
+
+    def rows_of(self, lines: LineBlock, form: Form) -> AttributeBlock:
+        """Return the rows of some lines of the file, which are of that form.
+
+        Raises `BadRecordError`: a row cannot be read.
+        """
+        self._check(lines, {})  # of a line that is too long only the head is there
+        batch = scan_attributes(
+            lines.data, lines.starts, self.kinds, form, exact=self.exact, ids_as_text=self.ids_as_text
+        )
+        self._check(lines, {row: (error.reason, error.expected) for row, error in batch.errors})
+        columns = batch.columns
+        if self.with_objects:
+            columns = {**columns, OBJECT: _objects(Lines(lines.data, lines.starts), form)}
+        return AttributeBlock(batch.ids, batch.sources, columns, lines.first_row)
 
     def _check(self, lines: LineBlock, errors: Mapping[int, tuple[str, str]]) -> None:
         for record in bad_lines(self.url, lines, errors, self.max_record_bytes):

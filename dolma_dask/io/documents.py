@@ -115,16 +115,17 @@ class DocumentFile:
             block_bytes=self.block_bytes,
             max_record_bytes=self.max_record_bytes,
         )
-        for block in lines:
-            batch, errors = null_row(self.columns), dict[int, tuple[str, str]]()
-            if not block.oversize_bytes:
-                batch, found = scan_documents(block.data, block.starts, self._fields)
-                batch = self._arrange(batch, block)
-                errors = {
-                    row: (error.reason, _with_hint(error.reason, error.expected)) for row, error in found
-                }
-            bad = bad_lines(self.url, block, errors, self.max_record_bytes)
-            yield self._block(batch, block.first_row, bad)
+        yield from map(self.rows_of, lines)
+
+    def rows_of(self, lines: LineBlock) -> Block:
+        """Return the rows of some lines of the file."""
+        batch, errors = null_row(self.columns), dict[int, tuple[str, str]]()
+        if not lines.oversize_bytes:
+            batch, found = scan_documents(lines.data, lines.starts, self._fields)
+            batch = self._arrange(batch, lines)
+            errors = {row: (error.reason, _with_hint(error.reason, error.expected)) for row, error in found}
+        bad = bad_lines(self.url, lines, errors, self.max_record_bytes)
+        return self._block(batch, lines.first_row, bad)
 
     def _block(self, batch: pa.RecordBatch, first_row: int, bad: tuple[BadRecord, ...]) -> Block:
         batch = with_source(batch, self.source)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dolma_dask.display import counted
 from dolma_dask.errors import StoreAccessError
-from dolma_dask.io.files import is_local, join, local_path
+from dolma_dask.io.files import is_local, join, local_path, stat
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ def check_shared(root: str, paths: Iterable[str]) -> None:
     """
     if not is_local(root):
         return
-    missing = [path for path in paths if not local_path(join(root, path)).exists()]
+    missing = [path for path in paths if stat(join(root, path)) is None]
     if not missing or may_be_late(root):
         return
     for path in missing:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -99,6 +100,7 @@ def publish(url: str, *, synced: bool = True) -> Iterator[PublishedFile]:
             let_appear()
         out.unfinished.sync()
         out.unfinished.appear()
+        out.unfinished.sync_name()
 
 
 @contextmanager
@@ -161,9 +163,18 @@ class _LocalFile:
                 os.fsync(self._handle.fileno())
 
     def appear(self) -> None:
-        """Take the place of the target, and wait until that is on disk."""
+        """Take the place of the target."""
         with _explained(self.url):
             self._temporary.replace(self._target)
+
+    @property
+    def folder(self) -> str:
+        """Folder of the target."""
+        return self.url.rpartition("/")[0]
+
+    def sync_name(self) -> None:
+        """Wait until the name of the target is on disk."""
+        with _explained(self.url):
             if self._synced:
                 sync_names(self._target.parent)
 
@@ -315,11 +326,16 @@ def _temporary_name(name: str) -> str:
 
 def process_space() -> tuple[str, int]:
     """Return where process numbers of this process mean what they say: its host and, in containers, its space of process numbers."""
+    return socket.gethostname(), _number_space(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _number_space(pid: int) -> int:
+    """Return the space of process numbers of this process, which never moves to another."""
     try:
-        space = Path("/proc/self/ns/pid").stat().st_ino
+        return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
-        space = 0
-    return socket.gethostname(), space
+        return 0
 
 
 def writer_space() -> str:

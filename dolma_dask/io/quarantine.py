@@ -120,7 +120,7 @@ class Quarantine:
         self.skipped_names: list[str] = []  # of the first of them
         self._policy = policy
         self._adopted: tuple[FileRecord, ...] | None = None
-        self._waiting = _spool()
+        self._admitted: IO[bytes] | None = None
         self._refused: dict[int, IO[bytes]] = {}  # by the number of the output
 
     def admit(self, block: Block) -> None:
@@ -130,8 +130,10 @@ class Quarantine:
         """
         self.skipped += len(block.skipped)
         self.skipped_names += block.skipped[: NAMED_MEMBERS - len(self.skipped_names)]
-        self._write(block.bad, self._waiting)
-        self.count += len(block.bad)
+        if block.bad:
+            self._admitted = self._admitted or _spool()
+            self._write(block.bad, self._admitted)
+            self.count += len(block.bad)
 
     def refuse(self, output: int, records: Sequence[BadRecord]) -> None:
         """Take documents that the output of that number refuses, and others may take.
@@ -160,10 +162,11 @@ class Quarantine:
             return self._adopted
         path = f"{layout.QUARANTINE}/{verb}/{shard}.jsonl"
         refused = self._refused.get(output)
-        if not self.count and refused is None:
-            remove(join(root, path))
-            return ()
-        return _publish(root, path, [self._waiting, *([] if refused is None else [refused])])
+        waiting = [one for one in (self._admitted, refused) if one is not None]
+        if waiting:
+            return _publish(root, path, waiting)
+        remove(join(root, path))
+        return ()
 
     def publish_refused(
         self, root: str, verb: str, shard: str, output: int, name: str

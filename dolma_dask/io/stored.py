@@ -89,6 +89,10 @@ class StoredFile:
             self._handle = self._open()
         if self.section.stop_offset is not None:
             size = min(size, self.section.stop_offset - self.position)
+        elif (
+            self.position <= self.info.bytes
+        ):  # room for all that is left, and for what tells that there is more
+            size = min(size, self.info.bytes - self.position + 1)
         data = self._handle.read(size) if size > 0 else b""
         if size > 0 and not data and self.section.stop_offset is not None:
             raise CorruptFileError(

@@ -21,7 +21,19 @@ def begin_upload(url: str, temporary: str) -> "Upload | MovedObject":
     return MovedObject(url, fs, path, temporary)
 
 
-class Upload:
+class _OnStore:
+    """Base of objects that are written: what a store has said it has is safe, and so is its name."""
+
+    folder = ""
+
+    def sync(self) -> None:
+        """Do nothing: the store has the bytes before the object appears."""
+
+    def sync_name(self) -> None:
+        """Do nothing."""
+
+
+class Upload(_OnStore):
     """An object that appears when it is complete: put at once if it is small, else in parts; each request is made again if it fails."""
 
     def __init__(self, url: str, fs: Any, path: str) -> None:
@@ -46,9 +58,6 @@ class Upload:
 
     def finish(self) -> None:
         """Do nothing: what is held goes with the request that completes the object."""
-
-    def sync(self) -> None:
-        """Do nothing: the store has the bytes before the object appears."""
 
     def appear(self) -> None:
         """Send what is held, and make the object appear."""
@@ -95,7 +104,7 @@ class Upload:
             raise
 
 
-class MovedObject:
+class MovedObject(_OnStore):
     """A hidden object that is moved to its name."""
 
     def __init__(self, url: str, fs: Any, path: str, temporary: str) -> None:
@@ -118,9 +127,6 @@ class MovedObject:
     def finish(self) -> None:
         """Send what is held."""
         self._handle.close()
-
-    def sync(self) -> None:
-        """Do nothing: a closed object is safe."""
 
     def appear(self) -> None:
         """Move the object to its name."""

@@ -6,7 +6,7 @@ were written; its record is believed only when all of them are there. Whoever pu
 appear first, so that the order of what is done to a folder is that of the calls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Protocol, Self
@@ -25,7 +25,14 @@ class WrittenFile(Protocol):
         ...
 
     def appear(self) -> None:
-        """Let the file appear, and wait until its name is safe."""
+        """Let the file appear under its name, which is safe after `sync_name`."""
+        ...
+
+    @property
+    def folder(self) -> str: ...  # whose names are synced together
+
+    def sync_name(self) -> None:
+        """Wait until the names in its folder are safe."""
         ...
 
     def discard(self) -> None:
@@ -37,10 +44,10 @@ _waiting: ContextVar["Waiting | None"] = ContextVar("waiting", default=None)
 
 
 class Waiting:
-    """The files of one task that have not appeared; takes those that are written within its block, and discards them if it raises."""
+    """The files of one task, or of several, that have not appeared; takes those that are written within its block, and discards them if it raises."""
 
     def __init__(self) -> None:
-        self._files: list[WrittenFile] = []
+        self._tasks: list[list[WrittenFile]] = [[]]  # in the order of each
         self._token: Token[Waiting | None] | None = None
 
     def __enter__(self) -> Self:
@@ -55,8 +62,12 @@ class Waiting:
         if kind is not None:
             self.discard()
 
+    @property
+    def _files(self) -> Iterator[WrittenFile]:
+        return (file for files in self._tasks for file in files)
+
     def __len__(self) -> int:
-        return len(self._files)
+        return sum(map(len, self._tasks))
 
     @property
     def urls(self) -> Sequence[str]:
@@ -70,24 +81,39 @@ class Waiting:
 
     def add(self, file: WrittenFile) -> None:
         """Let a file wait."""
-        self._files.append(file)
+        self._tasks[-1].append(file)
+
+    def begin_task(self) -> None:
+        """Take files from now on for those of another task, which need not wait for those before."""
+        self._tasks.append([])
 
     def appear(self) -> None:
-        """Let all files appear in their order, when the bytes of all are safe; those that have not appeared when one fails never do."""
+        """Let all files appear, those of a task in their order, when the bytes of all are safe; those that have not appeared when one fails never do."""
         try:
             for file in self._files:
                 file.sync()
-            while self._files:
-                self._files[0].appear()
-                del self._files[0]
+            while firsts := [files for files in self._tasks if files]:
+                _appear(firsts)
         except BaseException:
             self.discard()
             raise
 
     def discard(self) -> None:
         """Leave nothing of files that have not appeared."""
-        while self._files:
-            self._files.pop().discard()
+        for files in reversed(self._tasks):
+            while files:
+                files.pop().discard()
+
+
+def _appear(tasks: Sequence[list[WrittenFile]]) -> None:
+    """Let the first file of each task appear, and wait once for the names in each folder."""
+    appeared: dict[str, WrittenFile] = {}
+    for files in tasks:
+        files[0].appear()
+        file = files.pop(0)
+        appeared[file.folder] = file
+    for file in appeared.values():
+        file.sync_name()
 
 
 def waiting_here() -> Waiting | None:
@@ -105,3 +131,9 @@ def let_appear() -> None:
     """Let files that wait in this task appear now."""
     if waiting := _waiting.get():
         waiting.appear()
+
+
+def begin_task() -> None:
+    """Tell that files from now on are those of another task, of several that are done as one; see `Waiting.begin_task`."""
+    if waiting := _waiting.get():
+        waiting.begin_task()

@@ -91,6 +91,10 @@ class Records(MadeOf[Record]):
         known = self._held.get(unit)
         return None if known is None else known.finished
 
+    def info(self, unit: str) -> dict[str, Any]:
+        """Return what only the verb knows of a unit; it is one object for records that say the same."""
+        return self._held[unit].info
+
     def count_newest(self, segment: "Records") -> int:
         """Count the records of a segment that are the newest."""
         return sum(kept.finished == self.finished(unit) for unit, kept in segment._held.items())
@@ -107,6 +111,10 @@ class Chosen(MadeOf[Record]):
         if unit not in self._held:
             raise KeyError(unit)
         return self._records[unit]
+
+    def copy(self) -> "Chosen":
+        """Return the same units, to choose more."""
+        return Chosen(self._records, self._held)
 
     def choose(self, unit: str) -> None:
         """Take another unit."""
@@ -127,3 +135,7 @@ class RecordsByFile(MadeOf[Record]):
     def finished(self, path: str) -> float:
         """Return when the record of a file was made."""
         return self._records.finished(self._held[path]) or 0.0
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Return what only the verb knows of the unit of a file."""
+        return self._records.info(self._held[path])

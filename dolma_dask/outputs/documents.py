@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from dolma_dask.dataset import Shard
-from dolma_dask.engine import Job, MapJob, Unit
+from dolma_dask.engine import Job, LazyTasks, MapJob, Task, Unit
 from dolma_dask.engine.documents import DocumentStage, document_plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -53,16 +53,18 @@ def documents_job(
             owns_folder=bool(all_shards),
             quarantine=output.verb,
         )
-    paths = [output.path(part.shard) for part in parts]
     every = [output.path(shard) for shard in all_shards]
-    layout.check_no_collision(every or paths)
+    layout.check_no_collision(every or [output.path(part.shard) for part in parts])
     stage = DocumentStage((output,), policy, "mix")
     mixtures = {id(part.mixture): part.mixture for part in parts}
     keys = {number: mixture.key(policy) for number, mixture in mixtures.items()}
-    tasks = [
-        stage.task(part.mixture.source(part.shard), Unit(path, keys[id(part.mixture)]))
-        for part, path in zip(parts, paths, strict=True)
-    ]
+
+    def task(part: Part) -> Task:
+        return stage.task(
+            part.mixture.source(part.shard), Unit(output.path(part.shard), keys[id(part.mixture)])
+        )
+
+    tasks = LazyTasks(parts, task)
     key = work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))})
     origin = parts[0].mixture.dataset.root
     folder = f"{output.prefix}{layout.DOCUMENTS}/"

@@ -33,7 +33,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice, not_as_written
 from dolma_dask.reading.together import OWN, datasets_in
-from dolma_dask.reading.written import Proofs, Written, told
+from dolma_dask.reading.written import Proofs, Written
 
 MAX_DESCRIBED = 100
 """Files of a set that are looked into to say why a column is not there."""
@@ -72,9 +72,11 @@ class Catalog(Struct, frozen=True, dict=True):
 
     dataset: Dataset  # its attribute sets are listed on first use
     _listed: dict[str, dict[str, FileInfo]] = {}
+    _of_shards: dict[str, dict[str, FileInfo]] = {}
     _merged: dict[str, Mapping[str, AttributeKind]] = {}
     _declared: dict[str, Mapping[str, AttributeKind]] = {}
     _expected: dict[str, dict[str, AttributeKind]] = {}
+    _by_records: dict[str, "_ByRecords"] = {}
 
     @cached_property
     def _journals(self) -> list[Journal]:
@@ -173,7 +175,7 @@ class Catalog(Struct, frozen=True, dict=True):
                 folder, _, path = item.path.partition("/")[2].partition("/")
                 if not item.path.startswith(f"{layout.ATTRIBUTES}/"):
                     continue
-                info = self._list(folder).get(path)
+                info = self.listed(folder).get(path)
                 if info is None or not self._is_still(item, info):
                     raise StaleAttributesError(
                         f"attribute set {name} is stale: {item.path}, of which it was made, {'is gone' if info is None else 'has changed'} since. {again}",
@@ -250,7 +252,7 @@ class Catalog(Struct, frozen=True, dict=True):
             layout.document_path(info.path): info for info in documents if self.dataset.holds(info.path)
         }
         for name in {path.split("/")[1] for path in inputs if path.startswith(f"{layout.ATTRIBUTES}/")}:
-            paths = ((_inside(name, info).path, info) for info in self._list(name).values())
+            paths = ((_inside(name, info).path, info) for info in self.listed(name).values())
             present.update((path, info) for path, info in paths if path in inputs)
         return present
 
@@ -292,13 +294,26 @@ class Catalog(Struct, frozen=True, dict=True):
         Of shards that are not read here the journal tells more keys: a label that none of those read has is a name all the same.
         """
         if name not in self._merged:
-            self._merged[name] = {**self._told(name), **self._kinds_of(self._files_of(name))}
+            self._merged[name] = {**self._told(name), **self._kinds_of(name)}
         return self._merged[name]
 
     def _told(self, name: str) -> dict[str, AttributeKind]:
         """Return what the journal tells of keys of all files of a set."""
-        known = (self._recorded(_inside(name, info)) or {} for info in self._list(name).values())
-        return self._expected.get(name, {}) | _joined(known)
+        return self._expected.get(name, {}) | _joined(self._recorded_of(name).kinds)
+
+    def _recorded_of(self, name: str) -> "_ByRecords":
+        """Return what records tell of the files of a set, all of which are looked at once."""
+        if name not in self._by_records:
+            kinds: dict[tuple[object, ...], Mapping[str, AttributeKind]] = {}
+            others, last = set(), None
+            for path in self.listed(name):
+                known = self._records.told(f"{layout.ATTRIBUTES}/{name}/{path}")
+                if known is None or not known.kinds:
+                    others.add(path)
+                elif known.kinds is not last:
+                    last = kinds.setdefault(tuple(known.kinds.items()), known.kinds)
+            self._by_records[name] = _ByRecords(tuple(kinds.values()), frozenset(others))
+        return self._by_records[name]
 
     def tokenizers(self, name: str, key: str) -> list[Mapping[str, Any]]:
         """Return the parameters of the tokenizers with which files of a set got a key of theirs, each once; empty ones where no record tells."""
@@ -319,7 +334,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
         before = sum(map(len, self._expected.values()))
         for name in names:
-            paths = (_inside(name, info).path for info in self._list(name).values())
+            paths = (_inside(name, info).path for info in self.listed(name).values())
             records = (self._records[path][1] for path in paths if path in self._records)
             taggers = {tagger for record in records for tagger in record.info.get("taggers", ())}
             self._expected.setdefault(name, {}).update(
@@ -335,23 +350,20 @@ class Catalog(Struct, frozen=True, dict=True):
 
         Raises `CorruptFileError`: none can be read. Without its keys a short name could stand for a column of another set.
         """
-        keys: set[str] = set()
-        error, listed = None, self._list(name)
-        paths = (path for shard in self.dataset.shards for path in layout.attribute_candidates(shard.path))
-        last = None
-        for path in (path for path in paths if path in listed):
-            try:
-                found = self._declare(_inside(name, listed[path]))
-                keys.update(found if found is not last else ())
-                last = found
-            except DataError as caught:
-                error = error or caught
+        keys, error, listed = set(self._told(name)), None, self.listed(name)
+        others = self._recorded_of(name).others
+        for shard in self.dataset.shards if others else ():
+            for path in layout.attribute_candidates(shard.path):
+                try:
+                    keys.update(self._declare(_inside(name, listed[path])) if path in others else ())
+                except DataError as caught:
+                    error = error or caught
         if error and not keys:
             raise CorruptFileError(
                 f"attribute set {name} cannot be read: {str(error).rstrip('.')}; expected its keys, since a name may stand for one of them. "
                 "Make the set again or remove it, or choose the sets to read: --attributes."
             ) from error
-        return frozenset(keys.union(self._told(name))), error
+        return frozenset(keys), error
 
     def _check_names(self, names: Sequence[str]) -> None:
         known = files.list_folders(self.dataset.url(layout.ATTRIBUTES))
@@ -361,23 +373,29 @@ class Catalog(Struct, frozen=True, dict=True):
                     f"{self.dataset.root} has no attribute set {name!r}; it has: {', '.join(known) or 'none'}. Make it: dolma-dask tag."
                 )
 
-    def _list(self, name: str) -> dict[str, FileInfo]:
+    def listed(self, name: str) -> Mapping[str, FileInfo]:
+        """Return all files of a set, by their paths below its folder."""
         if name not in self._listed:
             listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
             self._listed[name] = {info.path: info for info in listed}
         return self._listed[name]
 
     def _files_of(self, name: str) -> dict[str, FileInfo]:
-        return {shard.path: self.file_of(name, shard) for shard in self.dataset.shards}
+        if name not in self._of_shards:
+            self._of_shards[name] = {shard.path: self.file_of(name, shard) for shard in self.dataset.shards}
+        return self._of_shards[name]
 
     def file_of(self, name: str, shard: Shard) -> FileInfo:
         """Return the file of a set for a shard; raises if there is none, or two."""
-        listed, folder = self._list(name), self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
+        listed = self.listed(name)
         candidates = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
         if len(candidates) > 1:
             candidates = [
                 info for info in candidates if info.path == shard.path or not self._is_shard(info.path)
             ]
+        if len(candidates) == 1:
+            return _inside(name, candidates[0])
+        folder = self.dataset.url(f"{layout.ATTRIBUTES}/{name}")
         if not candidates:
             verb = self.makers.get(name)
             raise MissingAttributesError(
@@ -385,14 +403,12 @@ class Catalog(Struct, frozen=True, dict=True):
                 shard=shard.path,
                 attributes=name,
             )
-        if len(candidates) > 1:
-            raise AlignmentError(
-                f"documents/{shard.path} has two attribute files in {folder}: {candidates[0].path} and {candidates[1].path}; "
-                "expected one. Remove the one that is not wanted.",
-                shard=shard.path,
-                attributes=name,
-            )
-        return _inside(name, candidates[0])
+        raise AlignmentError(
+            f"documents/{shard.path} has two attribute files in {folder}: {candidates[0].path} and {candidates[1].path}; "
+            "expected one. Remove the one that is not wanted.",
+            shard=shard.path,
+            attributes=name,
+        )
 
     def source(self, name: str, info: FileInfo) -> AttributeSource:
         """Return a file of a set to read; without keys where only the file itself can tell them."""
@@ -403,8 +419,11 @@ class Catalog(Struct, frozen=True, dict=True):
         """Tell whether there are documents of this very name, so that attributes of the name are theirs."""
         return files.stat(self.dataset.url(layout.document_path(path))) is not None
 
-    def _kinds_of(self, shard_files: Mapping[str, FileInfo]) -> dict[str, AttributeKind]:
+    def _kinds_of(self, name: str) -> Mapping[str, AttributeKind]:
         """Merge the kinds of all files; one that cannot be read is left to its reader, so that it fails its own shard alone."""
+        shard_files, known = self._files_of(name), self._recorded_of(name)
+        if shard_files and len(known.kinds) == 1 and not known.others:
+            return known.kinds[0]
         merged: dict[str, AttributeKind] = {}
         unread: list[DataError] = []
         last = None
@@ -436,7 +455,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     def mixed(self, name: str, ending: str) -> str:
         """Describe a key of a set, of this name or ending in it, whose values are of several kinds in one of the first files; empty if there is none."""
-        listed = (_inside(name, info) for info in self._list(name).values() if layout.suffix_of(info.path))
+        listed = (_inside(name, info) for info in self.listed(name).values() if layout.suffix_of(info.path))
         for info in islice((info for info in listed if not self._recorded(info)), MAX_DESCRIBED):
             with suppress(DataError):
                 for key, found in self._sampled(info.path).mixed.items():
@@ -448,7 +467,15 @@ class Catalog(Struct, frozen=True, dict=True):
         return sample_keys(self.dataset.url(path), ids_as_text=self.dataset.ids_as_text)
 
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
-        return told(self._records[info.path][1]).kinds if info.path in self._records else None
+        known = self._records.told(info.path)
+        return None if known is None else known.kinds
+
+
+class _ByRecords(Struct, frozen=True):
+    """What records tell of the files of a set."""
+
+    kinds: tuple[Mapping[str, AttributeKind], ...]  # of the keys, each once: files of one run say the same
+    others: frozenset[str]  # files of which none tells
 
 
 def _joined(each: Iterable[Mapping[str, AttributeKind]]) -> dict[str, AttributeKind]:

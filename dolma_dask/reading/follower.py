@@ -51,8 +51,7 @@ class Follower:
         self._root = root
         self._shard = shard
         url = files.join(root, source.info.path)
-        self._levels = source.proof.levels if source.proof else ()
-        kinds = kinds_to_read(source.kinds, self._levels)
+        kinds = kinds_to_read(source.kinds, source.levels)
         self._file = AttributeFile(
             url,
             kinds,
@@ -106,24 +105,15 @@ class Follower:
             parts.append(part)
             at += count
             self._row += count
-        return self._named(_concatenate(parts, self._rest))
+        return named(self.source, _concatenate(parts, self._rest))
 
     def lead(self, rows: int = sys.maxsize) -> Iterator[tuple[Block, Mapping[str, pa.Array]]]:
         """Yield up to `rows` of the file's own rows as if they were those of the documents, with the attributes of each block."""
         while rows and (part := self._next(rows)) is not None:
             batch = pa.RecordBatch.from_arrays([part.ids, part.sources], names=["id", "source"])
-            yield Block(batch, part.first_row), self._named(part.columns)
+            yield Block(batch, part.first_row), named(self.source, part.columns)
             self._row += len(part.ids)
             rows -= len(part.ids)
-
-    def _named(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
-        """Return columns as they are requested, under the names that they have in the output."""
-        prefix = self.source.prefix
-        if self._levels:
-            columns = unpacked(columns, self.source.kinds, self._levels)
-        if self.source.keys:
-            columns = {column: columns[key] for column, key in self.source.keys.items()}
-        return {prefix + key: array for key, array in columns.items()} if prefix else columns
 
     def _next(self, count: int) -> AttributeBlock | None:
         """Return up to `count` further rows, None at the end."""
@@ -140,19 +130,11 @@ class Follower:
     def _compare(
         self, ids: pa.Array, sources: pa.Array, part: AttributeBlock, bad: Sequence[BadRecord]
     ) -> None:
-        # a row without id stands for a document that could not be read, and so it must be on both sides
-        other_id = pc.or_(_differs(ids, part.ids), pc.xor(pc.is_null(ids), pc.is_null(part.ids)))
-        # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
-        other_source = pc.and_(
-            _differs(sources, part.sources), pc.not_equal(pc.fill_null(part.sources, ""), "")
-        )
-        at = pc.index(pc.or_(other_id, other_source), True).as_py()
+        at, is_id = first_difference(ids, sources, part)
         if at < 0:
             return
         self._row += at
-        name, ours, theirs = (
-            ("id", ids, part.ids) if other_id[at].as_py() else ("source", sources, part.sources)
-        )
+        name, ours, theirs = ("id", ids, part.ids) if is_id else ("source", sources, part.sources)
         why = next((f"; the document could not be read: {one}" for one in bad if one.row == self._row), "")
         found = f"{name} {_show(theirs[at])}, expected {_show(ours[at])}{why}"
         raise self._difference(found, _AS_THEN if why and theirs[at].is_valid else "")
@@ -271,6 +253,25 @@ def _identities(block: Block) -> tuple[pa.Array | None, pa.Array | None]:
         if {"id", "source"} <= set(names)
         else (None, None)
     )
+
+
+def first_difference(ids: pa.Array, sources: pa.Array, part: AttributeBlock) -> tuple[int, bool]:
+    """Return the first row of attributes that are of another document, -1 if none are, and whether its id tells so."""
+    # a row without id stands for a document that could not be read, and so it must be on both sides
+    other_id = pc.or_(_differs(ids, part.ids), pc.xor(pc.is_null(ids), pc.is_null(part.ids)))
+    # the Dolma toolkit writes "" for documents without source, its deduplication no source at all
+    other_source = pc.and_(_differs(sources, part.sources), pc.not_equal(pc.fill_null(part.sources, ""), ""))
+    at = pc.index(pc.or_(other_id, other_source), True).as_py()
+    return at, at >= 0 and other_id[at].as_py()
+
+
+def named(source: AttributeSource, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+    """Return columns of an attribute file as they are requested, under the names that they have in the output."""
+    if source.levels:
+        columns = unpacked(columns, source.kinds, source.levels)
+    if source.keys:
+        columns = {column: columns[key] for column, key in source.keys.items()}
+    return {source.prefix + key: array for key, array in columns.items()} if source.prefix else columns
 
 
 def _differs(ours: pa.Array, theirs: pa.Array) -> pa.Array:

@@ -215,10 +215,11 @@ class AlignedReader(Struct):
             needed = _DIGESTED
         elif unsettled:
             needed = ("id", "source")
-        return tuple(dict.fromkeys((*needed, *self._requested)))
+        return tuple(dict.fromkeys((*needed, *self.requested)))
 
     @property
-    def _requested(self) -> tuple[str, ...]:
+    def requested(self) -> tuple[str, ...]:
+        """Document columns that are requested, or from which something is."""
         return (*self.work.documents, *((METADATA,) if self.work.fields else ()))
 
     def _is_settled(self, source: AttributeSource) -> bool:
@@ -244,7 +245,7 @@ class AlignedReader(Struct):
             # stale attributes do not show in the rows themselves
             if source.proof and source.proof.ids_digest and not _is_made_from(source.proof, work.url):
                 self._check_all_rows(source)
-        columns = self._requested
+        columns = self.requested
         if columns or not all(map(self._is_settled, work.sources)):
             columns = tuple(dict.fromkeys((*(("id", "source") if work.sources else ()), *columns)))
         try:
@@ -266,7 +267,7 @@ class AlignedReader(Struct):
         part, state = self.work.range, self.state
         if self.work.identities and (columns or not self.work.sources):
             columns = tuple(dict.fromkeys((*IDENTITY, *columns)))
-        documents = self._documents(columns) if columns or not self.work.sources else None
+        documents = self.documents(columns) if columns or not self.work.sources else None
         with ExitStack() as stack:
             followers = [self._follower(source, stack) for source in self.work.sources]
             for block, taken in self._blocks(documents, followers):
@@ -274,7 +275,7 @@ class AlignedReader(Struct):
                 if digests and documents:
                     digests.update(block.batch)
                 self.first_unreadable = _first_unreadable(block)
-                yield self._joined(block, taken)
+                yield self.put_together(block, taken)
             if part is not None:
                 for follower in followers:
                     follower.finish_part(part.is_last)
@@ -298,14 +299,15 @@ class AlignedReader(Struct):
         if documents is not None:
             for block in documents:
                 self.state.bad_records += len(block.bad)
-                yield block, [self._fields_of(block), *(follower.take(block) for follower in followers)]
+                yield block, [self.fields_of(block), *(follower.take(block) for follower in followers)]
             return
         leader, *others = followers
         for block, columns in leader.lead(self.work.range.rows if self.work.range else sys.maxsize):
             self.state.bad_records += block.batch.column("id").null_count
             yield block, [columns, *(follower.take(block) for follower in others)]
 
-    def _joined(self, block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> Block:
+    def put_together(self, block: Block, taken: Sequence[Mapping[str, pa.Array]]) -> Block:
+        """Return rows of documents with the columns that were taken beside them, in the requested order."""
         identity = IDENTITY if self.work.identities else ()
         columns = {name: block.batch.column(name) for name in (*identity, *self.work.documents)}
         for name, column in (item for one in taken for item in one.items()):
@@ -317,7 +319,8 @@ class AlignedReader(Struct):
         batch = pa.RecordBatch.from_arrays([columns[name] for name in names], names=names)
         return replace(block, batch=batch)
 
-    def _fields_of(self, block: Block) -> Mapping[str, pa.Array]:
+    def fields_of(self, block: Block) -> Mapping[str, pa.Array]:
+        """Return the requested fields of the metadata."""
         if not self.work.fields:
             return {}
         columns, errors = scan_metadata(block.batch.column(METADATA), self.work.fields, exact=self.work.exact)
@@ -331,7 +334,8 @@ class AlignedReader(Struct):
             )
         return columns
 
-    def _documents(self, columns: Sequence[str]) -> DocumentFile:
+    def documents(self, columns: Sequence[str]) -> DocumentFile:
+        """Return the document file, or the requested part of it, with other columns."""
         work = self.work
         return DocumentFile(
             work.url,
@@ -369,7 +373,7 @@ class AlignedReader(Struct):
         if not isinstance(row, int):
             return
         shard = replace(self.work, range=None, checksum=False)
-        for block in replace(self, work=shard)._documents(("id", "source")):
+        for block in replace(self, work=shard).documents(("id", "source")):
             for record in block.bad:
                 if record.row == row:
                     raise AlignmentError(f"{record}. {error}", **error.details) from error

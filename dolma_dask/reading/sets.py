@@ -65,6 +65,11 @@ class AttributeSource(Struct, frozen=True):
         """Names of the columns."""
         return self.keys or self.kinds
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Keys of levels; see `Proof`."""
+        return self.proof.levels if self.proof else ()
+
     def __hash__(self) -> int:
         return hash((self.name, self.info, self.prefix))
 

@@ -63,6 +63,11 @@ class Written(MadeOf[tuple[str, Record]]):
         for path, maker in self._held.items():
             yield path, maker.verb, maker.records.finished(path)
 
+    def told(self, path: str) -> "Told | None":
+        """Return what the record of a file says of attributes; None: there is none."""
+        maker = self._held.get(path)
+        return None if maker is None else _told(maker.records.info(path))
+
     def __getitem__(self, path: str) -> tuple[str, Record]:
         maker = self._held[path]
         return maker.verb, maker.records[path]
@@ -113,11 +118,15 @@ def _kinds(info: Mapping[str, Any]) -> dict[str, AttributeKind] | None:
 
 def told(record: Record) -> Told:
     """Return what a record says of attributes."""
-    known = _meanings.get(id(record.info))
-    if known is None or known[0] is not record.info:
+    return _told(record.info)
+
+
+def _told(info: Mapping[str, Any]) -> Told:
+    known = _meanings.get(id(info))
+    if known is None or known[0] is not info:
         if len(_meanings) >= _SHARED:
             _meanings.clear()
-        known = _meanings[id(record.info)] = record.info, Told.of(record.info)
+        known = _meanings[id(info)] = info, Told.of(info)
     return known[1]
 
 

@@ -67,6 +67,11 @@ class AttributeWriter:
         elif len(rows):
             self._file.write(_table(rows, columns, errors))
 
+    def write_rows(self, rows: pa.LargeBinaryArray) -> None:
+        """Append rows as `dolma_dask.formats.attributes.encode_rows` gives them, to a file of lines."""
+        assert isinstance(self._file, JsonlWriter)
+        self._file.write(rows)
+
     def write_members(
         self,
         ids: pa.LargeStringArray,

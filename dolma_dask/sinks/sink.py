@@ -64,6 +64,17 @@ class DocumentRows(Struct, frozen=True, dict=True):
             return self.block_lines
         return self.block_lines.filter(pa.array(self.taken))
 
+    def part(self, rows: slice) -> "DocumentRows":
+        """Return those of one shard, if the block has some rows of each of several; their numbers are as in the block, and become those in the shard."""
+        own = slice(*np.searchsorted(self.numbers, [rows.start, rows.stop]))
+        length = rows.stop - rows.start
+        return DocumentRows(
+            self.block.slice(rows.start, length),
+            self.numbers[own] - rows.start,
+            None if self.block_lines is None else self.block_lines.slice(rows.start, length),
+            taken=None if self.taken is None else self.taken[rows],
+        )
+
 
 class ShardFacts(Struct):
     """Facts about a shard for the records of all that is made of it; complete when it has been read."""

@@ -215,6 +215,12 @@ class Recipe(Struct, frozen=True):
         return not any((*changes, options.merge_attributes))
 
     @property
+    def joins(self) -> bool:
+        """True if what becomes of a document depends on its columns alone, so that those of several shards may be looked at together."""
+        is_plain = self.cuts is None and self.options.rate is None and not self.removed
+        return is_plain and self.changes_nothing
+
+    @property
     def conditions(self) -> tuple[str, ...]:
         """Names of the conditions that drop documents, as the summary has them: of bad records, parts of the rule that do not hold, filters none of which
         lets a document in, and filters that match.

@@ -23,10 +23,12 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io import files
 from dolma_dask.io.files import Input, inputs_of
+from dolma_dask.io.joined import Joined, NotJoinedError
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import Block, RuleCount
+from dolma_dask.io.records import Block, InputRecord, RuleCount
 from dolma_dask.journal import work_key
 from dolma_dask.reading.entry_points import EntryPoints
+from dolma_dask.reading.joined import is_joinable, read_joined
 from dolma_dask.reading.kept.block import MixBlock
 from dolma_dask.reading.kept.reasons import Reasons
 from dolma_dask.reading.kept.recipe import FilterKind, Recipe, columns_of, prefix_of
@@ -93,13 +95,32 @@ class Transform:
     def __call__(self, block: Block) -> DocumentRows:
         """Return the documents of a block that go on."""
         rows = MixBlock.of(self._shard, self._recipe, block)
-        self.counts["documents_in"] += block.num_rows
-        self.counts["text_bytes_in"] += text_bytes(block.batch.column("text"))
+        self._count_in(block.batch)
         rows = self._not_removed(rows) if self._recipe.removed else rows
         kept = self._changed(rows, self._taken(rows, self._kept(rows)))
+        self._count_out(kept)
+        return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
+
+    @staticmethod
+    def joined(transforms: "Sequence[Transform]", block: Joined[Block]) -> DocumentRows:
+        """Return the documents of a block with the rows of a shard for each transform, all of the same recipe, which takes documents as they are or drops them."""
+        rows = MixBlock.of(transforms[0]._shard, transforms[0]._recipe, block.rows)
+        held = _Held.of(rows)
+        kept = transforms[0]._unchanged(rows, held.kept)
+        for transform, part in zip(transforms, block.parts, strict=True):
+            batch = rows.batch.slice(part.start, part.stop - part.start)
+            transform._count_in(batch)
+            transform._count_held(batch, held.part(part))
+            transform._count_out(kept.part(part))
+        return kept
+
+    def _count_in(self, batch: pa.RecordBatch) -> None:
+        self.counts["documents_in"] += batch.num_rows
+        self.counts["text_bytes_in"] += text_bytes(batch.column("text"))
+
+    def _count_out(self, kept: DocumentRows) -> None:
         self.counts["documents_out"] += len(kept.numbers)
         self.counts["text_bytes_out"] += text_bytes(kept.block.column("text"), kept.taken)
-        return kept if self._reasons is None else replace(kept, dropped=self._reasons.end_block(rows))
 
     def _not_removed(self, rows: MixBlock) -> MixBlock:
         """Return the rows that were not taken down; no output names the others."""
@@ -115,23 +136,21 @@ class Transform:
 
     def _kept(self, rows: MixBlock) -> pa.BooleanArray:
         """Return which rows the `where` rule and the filters keep."""
-        readable = pc.is_valid(rows.batch.column("id"))
-        masks: dict[FilterKind, list[pa.BooleanArray]] = {"where": [readable], "include": [], "exclude": []}
-        for (kind, text), item in self._recipe.filters.items():
-            holds = pc.and_(rows.mask(item), readable)
-            masks[kind].append(holds)
-            if kind != "where":
-                self._matched[kind, text] += holds.true_count
-            elif item.rule is not None:
-                self._missing[kind, text] += pc.and_(rows.missing(item.rule), readable).true_count
-        if self._where:
-            self._count(rows.batch.select(["source", "text"]), readable, masks["where"][1:])
+        held = _Held.of(rows)
+        self._count_held(rows.batch, held)
         if self._reasons is not None:
-            self._add_reasons(self._reasons, readable, masks)
-        kept = reduce(pc.and_, masks["where"])
-        if masks["include"]:
-            kept = pc.and_(kept, reduce(pc.or_, masks["include"]))
-        return pc.and_not(kept, reduce(pc.or_, masks["exclude"])) if masks["exclude"] else kept
+            self._add_reasons(self._reasons, held)
+        return held.kept
+
+    def _count_held(self, batch: pa.RecordBatch, held: "_Held") -> None:
+        """Count what holds of rows (n,)."""
+        for key, holds in held.filters.items():
+            if key[0] != "where":
+                self._matched[key] += holds.true_count
+            elif key in held.missing:
+                self._missing[key] += held.missing[key].true_count
+        if self._where:
+            self._count(batch.select(["source", "text"]), held.readable, held.of_kind("where"))
 
     def _count(
         self, batch: pa.RecordBatch, readable: pa.BooleanArray, holds: Sequence[pa.BooleanArray]
@@ -142,17 +161,12 @@ class Transform:
             batch, dropped = batch.filter(readable), dropped[:, readable.to_numpy(zero_copy_only=False)]
         self.drops.count(dropped, pc.binary_length(batch.column("text")).to_numpy(), batch.column("source"))
 
-    def _add_reasons(
-        self,
-        reasons: Reasons,
-        readable: pa.BooleanArray,
-        masks: Mapping[FilterKind, list[pa.BooleanArray]],
-    ) -> None:
+    def _add_reasons(self, reasons: Reasons, held: "_Held") -> None:
         """Tell what `Recipe.conditions` drop."""
-        held = masks["where"][1:]
-        held += [reduce(pc.or_, masks["include"])] if masks["include"] else []
-        drops = [pc.invert(readable), *(pc.and_not(readable, holds) for holds in held), *masks["exclude"]]
-        for name, mask in zip(self._recipe.conditions, drops, strict=True):
+        holds, include = held.of_kind("where"), held.of_kind("include")
+        holds += [reduce(pc.or_, include)] if include else []
+        drops = [pc.invert(held.readable), *(pc.and_not(held.readable, one) for one in holds)]
+        for name, mask in zip(self._recipe.conditions, [*drops, *held.of_kind("exclude")], strict=True):
             reasons.add(name, mask)
 
     def _taken(self, rows: MixBlock, kept: pa.BooleanArray) -> pa.BooleanArray | pa.Int64Array:
@@ -214,6 +228,46 @@ class Transform:
         return DocumentRows(batch, numbers, lines, taken=mask)
 
 
+class _Held(Struct, frozen=True):
+    """For which rows (n,) of a block the parts of the `where` rule and the filters hold."""
+
+    readable: pa.BooleanArray  # rows that are documents; nothing holds for others
+    filters: Mapping[tuple[FilterKind, str], pa.BooleanArray]
+    missing: Mapping[tuple[FilterKind, str], pa.BooleanArray]  # of parts of the rule: which lack a value
+
+    @classmethod
+    def of(cls, rows: MixBlock) -> "_Held":
+        """Look at all rows."""
+        readable = pc.is_valid(rows.batch.column("id"))
+        filters = rows.recipe.filters
+        missing = {
+            key: item.rule for key, item in filters.items() if key[0] == "where" and item.rule is not None
+        }
+        return cls(
+            readable,
+            {key: pc.and_(rows.mask(item), readable) for key, item in filters.items()},
+            {key: pc.and_(rows.missing(rule), readable) for key, rule in missing.items()},
+        )
+
+    def of_kind(self, kind: FilterKind) -> list[pa.BooleanArray]:
+        """Return those of one kind."""
+        return [holds for key, holds in self.filters.items() if key[0] == kind]
+
+    def part(self, rows: slice) -> "_Held":
+        """Return some of the rows."""
+        filters = {key: mask[rows] for key, mask in self.filters.items()}
+        return _Held(self.readable[rows], filters, {key: mask[rows] for key, mask in self.missing.items()})
+
+    @property
+    def kept(self) -> pa.BooleanArray:
+        """Rows that go on, as far as these decide."""
+        kept = reduce(pc.and_, self.of_kind("where"), self.readable)
+        if include := self.of_kind("include"):
+            kept = pc.and_(kept, reduce(pc.or_, include))
+        exclude = self.of_kind("exclude")
+        return pc.and_not(kept, reduce(pc.or_, exclude)) if exclude else kept
+
+
 def _is_long(texts: pa.LargeStringArray, min_bytes: int) -> npt.NDArray[np.bool_] | None:
     if not min_bytes:
         return None
@@ -246,12 +300,41 @@ class MixSource(Struct, frozen=True):
         reader = shard.open(max_record_bytes=policy.max_record_bytes, quarantine=quarantine)
         for block in reader:
             yield transform(block)
-        inputs = reader.state.inputs
+        facts.unproved = reader.state.unproved
+        self._tell(facts, transform, reader.state.inputs, quarantine.count)
+
+    @property
+    def joins(self) -> str | None:
+        """What it has in common with others that it may be read with; None: it is read alone."""
+        return self.shard.root if self.recipe.joins and is_joinable(self.shard) else None
+
+    @staticmethod
+    def read_joined(
+        sources: "Sequence[MixSource]",
+        columns: frozenset[str],
+        policy: RecordPolicy,
+        facts: Sequence[ShardFacts],
+    ) -> Joined[DocumentRows]:
+        """Return the documents of small shards that go on."""
+        if DROPPED in columns or any(source.recipe is not sources[0].recipe for source in sources):
+            raise NotJoinedError("rows that do not go on are written, or recipes differ")
+        wanted = [replace(one.shard, documents=one._documents(columns)) for one in sources]
+        block, inputs = read_joined(wanted, policy.max_record_bytes)
+        transforms = [Transform(source.shard, source.recipe, columns) for source in sources]
+        rows = Transform.joined(transforms, block)
+        for source, fact, transform, read in zip(sources, facts, transforms, inputs, strict=True):
+            source._tell(fact, transform, read, 0)
+        return Joined(rows, block.cuts)
+
+    def _tell(
+        self, facts: ShardFacts, transform: Transform, inputs: Sequence[InputRecord], bad_records: int
+    ) -> None:
+        """Complete the facts about the shard."""
         if self.has_roots:
             root = self.shard.root
-            inputs = tuple(replace(one, path=files.join(root, one.path)) for one in inputs)
-        facts.inputs, facts.unproved = inputs, reader.state.unproved
-        facts.counts = {**transform.counts, "bad_records": quarantine.count}
+            inputs = [replace(one, path=files.join(root, one.path)) for one in inputs]
+        facts.inputs = tuple(inputs)
+        facts.counts = {**transform.counts, "bad_records": bad_records}
         facts.rules = transform.rules
         facts.drops = transform.drops.to_json() if transform.drops.conditions else None
 

@@ -1,7 +1,7 @@
 """What `tag` writes: the attribute sets of a shard, of rows that all sets share; documents that a tagger cannot do, or whose attributes no reader would take."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,22 +12,31 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import Unit
+from dolma_dask.engine import Task, Unit
 from dolma_dask.engine.map import Map, Source
 from dolma_dask.errors import DataError, DolmaDaskError
 from dolma_dask.extras import version_of
 from dolma_dask.formats import layout
-from dolma_dask.formats.attributes import AttributeColumn, attribute_key, large_rows, without_values
+from dolma_dask.formats.attributes import (
+    AttributeColumn,
+    attribute_key,
+    encode_rows,
+    large_rows,
+    without_values,
+)
 from dolma_dask.formats.documents import encode_value, text_bytes
 from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
+from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
+from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, BadRecord, Block, FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
 from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.catalog import DISTRUSTS, TOKENIZERS
+from dolma_dask.reading.joined import is_joinable, read_joined_documents
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
@@ -44,6 +53,30 @@ UNMEASURED_SPEED = 1.0
 
 _NO_OUTPUT = -1
 """Number of the quarantine file that all sets share."""
+
+
+class TagRows(Struct, frozen=True):
+    """Rows of a shard as taggers take them; one that could not be read is empty."""
+
+    block: Block
+    batch: pa.RecordBatch  # (n,) without nulls
+    view: TextView  # of its texts
+    errors: Mapping[int, str]
+
+
+class Tagged(Struct, frozen=True):
+    """What a set has of the rows of several shards."""
+
+    columns: Sequence[AttributeColumn]  # (n,) each
+    kinds: Mapping[str, str | None]  # as readers find them
+    rows: pa.LargeBinaryArray  # (n,) as JSON
+
+
+class JoinedRows(Struct, frozen=True):
+    """Rows of a shard that was tagged together with others."""
+
+    tagged: Mapping[str, Tagged]  # of all of these shards, by the name of the set
+    part: slice  # the rows of this one
 
 
 class TagOutput(Struct, frozen=True):
@@ -72,6 +105,29 @@ class TagOutput(Struct, frozen=True):
         """Columns of the documents that the taggers read."""
         return tuple(sorted({column for tagger in self.taggers for column in tagger.reads}))
 
+    @property
+    def joins(self) -> bool:
+        """True if a block of several shards gives each what its own block gives."""
+        return files.is_local(self.root) and all(
+            isinstance(tagger, ViewTagger) and "labels" not in tagger.types.values()
+            for tagger in self.taggers
+        )
+
+    def tagged(self, rows: TagRows) -> Tagged:
+        """Tag the rows of several shards, all of which can be read.
+
+        Raises `NotJoinedError`: a document has attributes that no reader would take.
+        """
+        columns, kinds = list[AttributeColumn](), dict[str, str | None]()
+        for tagger in self.artifacts.all_loaded(self.taggers):
+            own = _columns(self.name, tagger, rows.batch, rows.view, {})
+            columns += own
+            kinds.update(pair for column in own for pair in _read_kinds(tagger, column))
+        ids, sources, lengths = *(rows.batch.column(name) for name in ("id", "source")), rows.view.lengths
+        if large_rows(ids, sources, lengths, columns, {}, self.longest, in_table=False):
+            raise NotJoinedError("some attributes are too long")
+        return Tagged(columns, kinds, encode_rows(ids, sources, lengths, columns))
+
     def open(self, unit: Unit, shard: str) -> "TagSink":
         """See `dolma_dask.sinks.sink.Output`."""
         return TagSink(self, unit.name, shard)
@@ -98,17 +154,8 @@ class TagOutput(Struct, frozen=True):
         return work_key(self.verb, VERSION, params)
 
 
-class TagRows(Struct, frozen=True):
-    """Rows of a shard as taggers take them; one that could not be read is empty."""
-
-    block: Block
-    batch: pa.RecordBatch  # (n,) without nulls
-    view: TextView  # of its texts
-    errors: Mapping[int, str]
-
-
 @dataclass(frozen=True)
-class TagStage(Map[TagRows]):
+class TagStage(Map[TagRows | JoinedRows]):
     """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
 
     @property
@@ -132,8 +179,28 @@ class TagStage(Map[TagRows]):
             yield TagRows(block, batch, view, block.errors)
         facts.counts = {**facts.counts, "text_bytes": size}
 
+    def joins(self, task: Task) -> Hashable:
+        """See `Map`: shards of lines are tagged together, unless attributes may depend on the block that they are made of."""
+        outputs = [output for output in self._outputs(task) if isinstance(output, TagOutput)]
+        are_lines = is_joinable(task.work.source) and not any(map(_is_table, task.units))
+        return (
+            tuple(output.name for output in outputs) if are_lines and all(o.joins for o in outputs) else None
+        )
+
+    def joined_rows(self, tasks: Sequence[Task], facts: Sequence[ShardFacts]) -> Iterator[JoinedRows]:
+        """See `Map`."""
+        shards = [task.work.source for task in tasks]
+        joined = read_joined_documents(shards, self._columns(tasks[0]), self.policy, facts)
+        block = joined.rows
+        rows = TagRows(block, block.batch, TextView(block.batch.column("text")), {})
+        outputs = [output for output in self._outputs(tasks[0]) if isinstance(output, TagOutput)]
+        tagged = {output.name: output.tagged(rows) for output in outputs}
+        for fact, part in zip(facts, joined.parts, strict=True):
+            fact.counts = {**fact.counts, "text_bytes": text_bytes(block.batch.column("text")[part])}
+            yield JoinedRows(tagged, part)
+
     def set_aside(
-        self, outputs: Sequence[Output[TagRows]], quarantine: Quarantine, shard: str
+        self, outputs: Sequence[Output[TagRows | JoinedRows]], quarantine: Quarantine, shard: str
     ) -> list[tuple[FileRecord, ...]]:
         """Write the bad records once for all sets, they belong to the first; and for each set the documents that it refuses."""
         first = outputs[0]
@@ -167,8 +234,11 @@ class TagSink(AttributeSink):
             if isinstance(tagger, ViewTagger) and tagger.tally
         }
 
-    def write(self, rows: TagRows) -> list[BadRecord]:
+    def write(self, rows: TagRows | JoinedRows) -> list[BadRecord]:
         """Run the taggers over rows; see `dolma_dask.sinks.sink.Sink`. A document whose attributes no reader would take has none, and is refused."""
+        if isinstance(rows, JoinedRows):
+            self._write_part(rows.tagged[self._name], rows.part)
+            return []
         ids, sources = rows.block.batch.column("id"), rows.block.batch.column("source")
         columns: list[AttributeColumn] = []
         failed: dict[int, str] = {}
@@ -181,15 +251,25 @@ class TagSink(AttributeSink):
         large = large_rows(ids, sources, lengths, columns, rows.errors, self._longest, in_table=in_table)
         if large:
             columns = [without_values(column, large) for column in columns]
-        for name, tally in self._tallies.items():
-            prefix = attribute_key(self._name, name, "")
-            own = [column for column in columns if column.key.startswith(prefix)]
-            tally.add({column.key.removeprefix(prefix): column.values for column in own}, len(ids))
+        self._count(columns, slice(0, len(ids)))
         self.writer.write(ids, sources, rows.view.lengths, columns, rows.errors)
         refused = {row: (TAGGER_FAILED, why) for row, why in failed.items()}
         refused |= {row: (TOO_LARGE, self._too_large(size)) for row, size in large.items()}
         self._refused_rows += len(refused)
         return [self._refused(rows, row, *why) for row, why in sorted(refused.items())]
+
+    def _write_part(self, tagged: Tagged, part: slice) -> None:
+        self._kinds.update(tagged.kinds)
+        self._count(tagged.columns, part)
+        self.writer.write_rows(tagged.rows[part])
+
+    def _count(self, columns: Sequence[AttributeColumn], part: slice) -> None:
+        """Let tallies count some rows."""
+        for name, tally in self._tallies.items():
+            prefix = attribute_key(self._name, name, "")
+            own = [column for column in columns if column.key.startswith(prefix)]
+            values = {column.key.removeprefix(prefix): column.values[part] for column in own}
+            tally.add(values, part.stop - part.start)
 
     def _tag(self, tagger: Tagger, rows: TagRows) -> tuple[list[AttributeColumn], dict[int, str]]:
         """Return the attributes of a tagger, and why it could not do some rows, which have none."""
@@ -256,6 +336,10 @@ class TagSink(AttributeSink):
             ),
         }
         return info if None in self._kinds.values() else {**info, "kinds": dict(self._kinds)}
+
+
+def _is_table(unit: Unit) -> bool:
+    return layout.format_of(unit.name) == "parquet"
 
 
 def _tokenizes(tagger: Tagger) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset
-from dolma_dask.engine import Unit, attribute_plan
+from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.engine import LazyTasks, Task, Unit, attribute_plan
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -159,15 +159,19 @@ def _tag(
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
     _check_tables(opened, outputs)
     keys = [output.key(opened, options.policy) for output in outputs]
-    tasks = []
-    for shard in options.selected(opened).shards:
+    selected = options.selected(opened).shards
+
+    def task(shard: Shard) -> Task:
         units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
-        columns = AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source)
-        tasks.append(stage.task(columns, *units))
+        return stage.task(AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source), *units)
+
     every = [output.path(shard) for shard in opened.shards for output in outputs]
+    is_whole = len(selected) == len(opened.shards)
+    own = every if is_whole else [output.path(shard) for shard in selected for output in outputs]
+    tasks = LazyTasks(selected, task)
     params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
     told = (*notes, *_notes(objects, used))
-    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, notes=told)
+    plan = attribute_plan(stage, opened, list(sets), tasks, every, params, own=own, notes=told)
     lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
         path, names = next(iter(lost.items()))

@@ -91,7 +91,7 @@ class AttributeCheck:
         """Document-level values of lines are read with their spans, whose ends are checked too; tables have no spans for them."""
         if layout.format_of(self._path) == "parquet":
             return self.kinds
-        return {key: "spans" if kind == "document" else kind for key, kind in self.kinds.items()}
+        return with_spans(self.kinds)
 
     def take(self, block: Block, lengths: Counts) -> None:
         """Compare the next rows, and check their values."""
@@ -175,6 +175,11 @@ class AttributeCheck:
             add_error(self._problems, self._root, self._path, other)
 
 
+def with_spans(kinds: Mapping[str, AttributeKind]) -> dict[str, AttributeKind]:
+    """Return the kinds as which lines are read."""
+    return {key: "spans" if kind == "document" else kind for key, kind in kinds.items()}
+
+
 def unreadable_rows(
     url: str, kinds: Mapping[str, AttributeKind], ids_as_text: bool
 ) -> Iterator[tuple[int, int, str, str]]:
@@ -200,6 +205,20 @@ def _unreadable(
 
 
 # ------------------------------------------------------------------------------------------------ values
+
+
+def are_sound(columns: Mapping[str, pa.Array], kinds: Mapping[str, AttributeKind], lengths: Counts) -> bool:
+    """Tell whether nothing is wrong with the values of rows, whose texts have `lengths` (n,) code points."""
+    return all(_is_sound(column, kinds[key] == "document", lengths) for key, column in columns.items())
+
+
+def _is_sound(column: pa.Array, is_document: bool, lengths: Counts) -> bool:
+    if pa.types.is_list(column.type):
+        counts, _, _ = find_bad_spans(column, lengths, is_document=is_document, keep=1)
+        return not counts.any()
+    return not pa.types.is_floating(column.type) or bool(
+        np.isfinite(np.asarray(pc.fill_null(column, 0.0), np.float64)).all()
+    )
 
 
 def find_bad_spans(

@@ -15,7 +15,6 @@ from dolma_dask.display import counted
 from dolma_dask.errors import AlignmentError, MissingAttributesError, StaleAttributesError
 from dolma_dask.formats import layout
 from dolma_dask.formats.json.attributes import AttributeKind
-from dolma_dask.io import files
 from dolma_dask.journal import Record
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.validate.problems import Problems
@@ -90,7 +89,7 @@ def _look_for_orphans(catalog: Catalog, name: str, problems: Problems) -> Iterat
     """Add the attribute files of a set that belong to no shard, with what removes them; return notes on files that are none."""
     dataset = catalog.dataset
     taken = {path for shard in dataset.shards for path in layout.attribute_candidates(shard.path)}
-    listed = [info.path for info in files.list_files(dataset.url(f"{layout.ATTRIBUTES}/{name}"))]
+    listed = catalog.listed(name)
     for path in listed:
         if path not in taken and layout.suffix_of(path):
             at = f"{layout.ATTRIBUTES}/{name}/{path}"
@@ -121,8 +120,12 @@ def _gone(dataset: Dataset, catalog: Catalog) -> Iterator[str]:
 def disagreements(shards: Sequence[Record], paths: Mapping[tuple[str, str], str], problems: Problems) -> None:
     """Add the keys that are of one kind in a file and of another in an earlier file of the set; `paths` are those of the attribute files by shard and set."""
     seen: dict[tuple[str, str], tuple[AttributeKind, str]] = {}
+    last: dict[str, dict[str, AttributeKind]] = {}
     for record in shards:
         for name, kinds in record.info["kinds"].items():
+            if kinds == last.get(name):
+                continue
+            last[name] = kinds
             path = paths.get((record.shard, name), name)
             for key, kind in kinds.items():
                 first, where = seen.setdefault((name, key), (kind, path))

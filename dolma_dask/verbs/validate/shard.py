@@ -5,15 +5,15 @@ the documents. The identities of the documents are written as 16 bytes per row o
 again to compare them with those of other shards. Memory: a few blocks per file, and the first problems of each kind.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dolma_dask.dataset import Shard
 from dolma_dask.engine import Task, Unit, inputs_of
@@ -24,13 +24,16 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
+from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Record, work_key
+from dolma_dask.reading.joined import is_joinable, read_joined
+from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSource, shard_inputs
 from dolma_dask.text.columns import code_point_lengths
-from dolma_dask.verbs.validate.attributes import AttributeCheck
+from dolma_dask.verbs.validate.attributes import AttributeCheck, are_sound, with_spans
 from dolma_dask.verbs.validate.keys import row_keys
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error, shown
 
@@ -88,18 +91,55 @@ class ValidateStage(Struct, frozen=True):
 
     def run_shard(self, task: Task) -> list[Record]:
         """Check one shard; see `dolma_dask.engine.Stage`."""
-        work: ShardWork = task.work
-        check = ShardCheck(self, work)
-        with publish(files.join(self.root, f"{self.keys_folder}/{work.shard.path}.keys")) as keys:
+        check = ShardCheck(self, task.work)
+        with self._keys(task) as keys:
             inputs = check.run(keys)
-        info = {
-            "problems": check.problems.to_record(),
-            "unproved": check.unproved,
-            "kinds": check.kinds,
-            "keys": keys.checksum,
-        }
-        counts = {**check.counts, "problems": check.problems.total}
-        return [task.record((), inputs, int(counts["documents_in"]), counts=counts, info=info)]
+        return [_record(task, check, inputs, keys)]
+
+    def _keys(self, task: Task) -> AbstractContextManager[PublishedFile]:
+        """Open the file of a shard's identities, which is believed by its checksum alone."""
+        return publish(files.join(self.root, f"{self.keys_folder}/{task.shard}.keys"), synced=False)
+
+    def joins(self, task: Task) -> Hashable:
+        """See `dolma_dask.engine.plan.JoiningStage`."""
+        work: ShardWork = task.work
+        return (is_joinable(self._read(work)) and all(source.kinds for source in work.sources)) or None
+
+    def run_joined(self, tasks: Sequence[Task]) -> list[list[Record]]:
+        """Check several shards as one; nothing may be wrong with any."""
+        joined, inputs = read_joined([self._read(task.work) for task in tasks], self.max_record_bytes)
+        batch = joined.rows.batch
+        identities = row_keys(batch.column("id"), batch.column("source"))
+        checks = [ShardCheck(self, task.work) for task in tasks]
+        checks[0].check_joined(joined.rows)
+        records = []
+        for task, check, read, part in zip(tasks, checks, inputs, joined.parts, strict=True):
+            check.tell(batch.slice(part.start, part.stop - part.start), read)
+            if check.problems.total:
+                raise NotJoinedError("something is wrong with one of them")
+            with self._keys(task) as keys:
+                keys.write(identities[part].tobytes())  # of no rows, they are no buffer
+            records.append([_record(task, check, read, keys)])
+        return records
+
+    def _read(self, work: ShardWork) -> AlignedShard:
+        """Return what is read of a shard, the columns of each attribute set behind its name."""
+        sources = tuple(
+            replace(source, kinds=with_spans(source.kinds), prefix=f"{source.name}/")
+            for source in work.sources
+        )
+        return AlignedShard(self.root, work.shard, COLUMNS, sources, default_source=self.source)
+
+
+def _record(task: Task, check: "ShardCheck", inputs: tuple[InputRecord, ...], keys: PublishedFile) -> Record:
+    info = {
+        "problems": check.problems.to_record(),
+        "unproved": check.unproved,
+        "kinds": check.kinds,
+        "keys": keys.checksum,
+    }
+    counts = {**check.counts, "problems": check.problems.total}
+    return task.record((), inputs, int(counts["documents_in"]), counts=counts, info=info)
 
 
 def _known(source: AttributeSource) -> list[Any]:
@@ -158,6 +198,23 @@ class ShardCheck:
         for item in inputs:
             self._compare(item)
         return inputs
+
+    def check_joined(self, block: Block) -> None:
+        """Check rows of several shards as if they were of this one, with attributes whose columns stand behind the name of their set."""
+        self._check_records(block)
+        lengths = code_point_lengths(block.batch.column("text"))
+        for source in self._work.sources:
+            columns = {key: block.batch.column(f"{source.name}/{key}") for key in source.kinds}
+            if not are_sound(columns, source.kinds, lengths):
+                raise NotJoinedError("values of some attributes are wrong")
+
+    def tell(self, batch: pa.RecordBatch, inputs: tuple[InputRecord, ...]) -> None:
+        """Tell of rows that are as they should be, and of files that may be others than a journal says."""
+        self.counts["documents_in"] = batch.num_rows
+        self.counts["text_bytes"] = text_bytes(batch.column("text"))
+        self.kinds = {source.name: dict(source.kinds) for source in self._work.sources}
+        for item in inputs:
+            self._compare(item)
 
     def _read(
         self,
