@@ -65,7 +65,7 @@ def run(root: Path, tokenizer: str, **policy: Any) -> None:
     """Do all that joins shards; those that nobody can read are gone after the first step."""
     given = {**HERE, **policy}
     with pytest.raises(StageError) if policy else nullcontext():
-        dk.tag(f"{root}/v0", ["char_length_v1", "gopher_v2"], **given)
+        dk.tag(f"{root}/v0", ["char_length_v1", "gopher_v2", "health_v1"], **given)
     for name in BROKEN:
         (root / "v0/documents" / name).unlink(missing_ok=True)
     dk.tag(f"{root}/v0", ["c4_v2"], experiment="both", **given)
