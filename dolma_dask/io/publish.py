@@ -195,6 +195,8 @@ def open_new(path: Path) -> BinaryIO:
     try:
         _make_folders(path.parent)
         return path.open("wb", buffering=1 << 16)
+    except FileNotFoundError:  # somebody removes the folders meanwhile
+        raise
     except OSError as error:
         found = [
             f"{folder} is a file"
