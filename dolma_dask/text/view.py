@@ -7,7 +7,6 @@ per byte of English.
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -168,14 +167,24 @@ class TextView:
         return self._bytes > PART_BYTES
 
     def parts(self) -> Iterator[tuple[int, "TextView"]]:
-        """Yield each text by its row in views of one text of about `PART_BYTES`, which end with a newline or the text; each is used up before the next."""
+        """Yield the texts in views of about `PART_BYTES`, each with the row of its first text; a longer one is cut at line ends. Each is used up before the next."""
         part = None
-        for row, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
-            while begin < end:
+        for row, texts in self._cuts():
+            part = TextView(texts, part)
+            yield row, part
+
+    def _cuts(self) -> Iterator[tuple[int, pa.LargeStringArray]]:
+        row = 0
+        while row < len(self):
+            begin, end = self.offsets[row : row + 2].tolist()
+            last = int(np.searchsorted(self.offsets, begin + PART_BYTES, "right")) - 1
+            if last > row:
+                yield row, self.texts[row:last]
+            while last == row and begin < end:
                 stop = min(line_end(self.data, min(begin + PART_BYTES, end), end) + 1, end)
-                part = TextView(large_strings(np.array([begin, stop]), self.data), part)
-                yield row, part
+                yield row, large_strings(np.array([begin, stop]), self.data)
                 begin = stop
+            row = max(last, row + 1)
 
     @property
     def _bytes(self) -> int:
