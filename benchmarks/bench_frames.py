@@ -1,4 +1,4 @@
-"""Documents into a dataframe by whole processes, start-up and end included, beside polars: user and system CPU-seconds, in turn.
+"""Documents into a dataframe or a table by whole processes, start-up and end included, beside polars: user and system CPU-seconds, in turn.
 
 Run ``python -m benchmarks.bench_frames --peers PYTHON [--beside TREE ...] [--megabytes 20 220] [--runs 5]``, where PYTHON is that of an environment
 with polars, its byte code compiled. Both read the same .jsonl.gz. Told are the medians, and the median of the ratios to polars, run by run.
@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.bench_commands import ours
-from benchmarks.bench_placement import cpu_seconds
 from benchmarks.corpus import BUILD, ROOT
-from benchmarks.harness import environment
+from benchmarks.harness import cpu_seconds, environment
 from benchmarks.repeated import write_documents
 
 PEER = Path(__file__).with_name("peers") / "frame_polars.py"
@@ -30,6 +29,16 @@ CALLS = {
     "id, source": ("dk.read_dataframe(root, ['id', 'source']).compute()", ["id,source"]),
     "id, attributes": (
         f"dk.read_dataframe(root, ['id'], attributes=['{SET}'], short=True).compute()",
+        ["id", SET],
+    ),
+    "table: id, source, text": ("dk.read_table(root, ['id', 'source', 'text'])", ["id,source,text"]),
+    "table: all columns": (
+        "dk.read_table(root, ['id', 'text', 'source', 'added', 'created', 'metadata'])",
+        ["all"],
+    ),
+    "table: id, source": ("dk.read_table(root, ['id', 'source'])", ["id,source"]),
+    "table: id, attributes": (
+        f"dk.read_table(root, ['id'], attributes=['{SET}'], short=True)",
         ["id", SET],
     ),
     "len": ("len(dk.read_dataframe(root))", []),
@@ -85,7 +94,7 @@ def measure(root: Path, name: str, trees: Sequence[str], peer: str | None, runs:
     for at, (tree, _) in enumerate(parts):
         ratio = statistics.median(row[at] / row[0] for row in taken)
         cells.append(f"{tree} {statistics.median(row[at] for row in taken):.2f} ({ratio:.2f})")
-    print(f"{root.name:>4} MB  {name:18}", *cells, sep="  ", flush=True)
+    print(f"{root.name:>4} MB  {name:23}", *cells, sep="  ", flush=True)
 
 
 def main() -> None:

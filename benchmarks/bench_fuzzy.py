@@ -2,7 +2,7 @@
 
 Run ``python -m benchmarks.bench_fuzzy --peers PYTHON``, where PYTHON is that of an environment with the tools (``pip install rensa daft scipy
 datatrove[processing] spacy orjson``; their byte code compiled). Each tool writes the ids of duplicates; see `benchmarks.peers`. text-dedup alone writes
-the documents that stay.
+the documents that stay, and so do ``ours + mix``, two commands one after the other, and ``ours by run``, the same as one pipeline.
 
 The corpus are the originals of `benchmarks.corpus` again and again. So that no repetition is a copy of another, each is spelled otherwise: letters
 change places within their alphabet. Words, sentences and near copies are as they were.
@@ -31,6 +31,11 @@ PEERS = Path(__file__).with_name("peers")
 FILES = 8
 BLOCK = 128
 """Code points of a block; letters change places with letters of their block and category, which take as many bytes."""
+
+PIPELINE = """stages:
+  - dedupe: {{dataset: {root}, how: fuzzy}}
+  - mix: {{dataset: {root}, to: {survivors}, where: fuzzy is None}}
+"""
 
 
 def spelling(characters: Iterable[str], number: int) -> dict[int, int]:
@@ -85,29 +90,27 @@ def make_corpus(megabytes: float) -> tuple[Path, dict[str, float]]:
     return root, size
 
 
+def own_commands(root: Path, scratch: Path) -> dict[str, list[str]]:
+    """Return our commands: flags alone, and the documents that stay too. What they have made before is removed, or it would be used again."""
+    survivors, pipeline = scratch / "survivors", scratch / "pipeline.yaml"
+    pipeline.write_text(PIPELINE.format(root=root, survivors=survivors))
+    dedupe = [ours(), "dedupe", str(root), "--how", "fuzzy", "--no-progress"]
+    mix = [ours(), "mix", str(root), "--to", str(survivors), "--where", "fuzzy is None", "--no-progress"]
+    calls = {
+        "ours": [dedupe],
+        "ours + mix": [dedupe, mix],
+        "ours by run": [[ours(), "run", str(pipeline), "--no-progress"]],
+    }
+    made = ["find", str(root), "-mindepth", "1", "-maxdepth", "1", "!", "-name", "documents"]
+    clear = [[*made, "-exec", "rm", "-r", "{}", "+"], ["rm", "-rf", str(survivors)]]
+    return {
+        name: ["sh", "-c", " && ".join(map(shlex.join, [*clear, *words]))] for name, words in calls.items()
+    }
+
+
 def commands(root: Path, peers: str, text_dedup: str, scratch: Path) -> dict[str, list[str]]:
     """Return the command of each tool, whose ids lie in the file of its name."""
-    # signatures that are there would be used again
-    made = shlex.join(
-        [
-            "find",
-            str(root),
-            "-mindepth",
-            "1",
-            "-maxdepth",
-            "1",
-            "!",
-            "-name",
-            "documents",
-            "-exec",
-            "rm",
-            "-r",
-            "{}",
-            "+",
-        ]
-    )
-    dedupe = shlex.join([ours(), "dedupe", str(root), "--how", "fuzzy", "--no-progress"])
-    known = {"ours": ["sh", "-c", f"{made}; exec {dedupe}"]}
+    known = own_commands(root, scratch)
     if peers:
         known |= {
             name: [
@@ -154,7 +157,9 @@ def main() -> None:
     parser.add_argument(
         "--text-dedup", default="", metavar="PYTHON", help="of one with text-dedup, which needs its own"
     )
-    parser.add_argument("--tools", nargs="+", default=["ours", "rensa", "daft", "datatrove"])
+    parser.add_argument(
+        "--tools", nargs="+", default=["ours", "ours + mix", "ours by run", "rensa", "daft", "datatrove"]
+    )
     given = parser.parse_args()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
@@ -178,16 +183,24 @@ def main() -> None:
 
 
 def print_table(spent: dict[str, list[tuple[float, float]]], scratch: Path, text_mb: float) -> None:
-    """Print medians of all but the first run."""
-    print("| tool | CPU-s | wall s | MB per CPU-s | CPU / ours | ids |\n|---|---|---|---|---|---|")
-    medians = {
-        tool: [statistics.median(column) for column in zip(*(runs[1:] or runs), strict=True)]
-        for tool, runs in spent.items()
-    }
-    for tool, (cpu, wall) in medians.items():
-        ratio = f"{cpu / medians['ours'][0]:.1f}" if "ours" in medians else ""
+    """Print medians of all but the first run; ratios to each tool of others are medians run by run."""
+    counted = {tool: runs[1:] or runs for tool, runs in spent.items()}
+    others = [tool for tool in counted if not tool.startswith("ours")]
+    print(
+        f"| tool | CPU-s | wall s | MB per CPU-s |{''.join(f' of {other} |' for other in others)} ids |"
+        f"\n|{'---|' * (5 + len(others))}"
+    )
+    for tool, runs in counted.items():
+        cpu, wall = (statistics.median(column) for column in zip(*runs, strict=True))
+        ratios = [
+            statistics.median(
+                own / theirs for (own, _), (theirs, _) in zip(runs, counted[other], strict=True)
+            )
+            for other in others
+        ]
+        cells = [f"{cpu:.2f}", f"{wall:.1f}", f"{text_mb / cpu:.1f}", *(f"{ratio:.2f}" for ratio in ratios)]
         ids = len((scratch / tool).read_text().splitlines()) if (scratch / tool).exists() else ""
-        print(f"| {tool} | {cpu:.1f} | {wall:.1f} | {text_mb / cpu:.1f} | {ratio} | {ids} |")
+        print(f"| {' | '.join([tool, *cells])} | {ids} |")
 
 
 if __name__ == "__main__":

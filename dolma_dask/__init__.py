@@ -37,6 +37,7 @@ _EXPORTS = {
     "listed": "dolma_dask.rules.rules:listed",
     "read_dataframe": "dolma_dask.frames.dataframe:read_dataframe",
     "read_bag": "dolma_dask.frames.dataframe:read_bag",
+    "read_table": "dolma_dask.frames.table:read_table",
     "write_attributes": "dolma_dask.frames.attributes:write_attributes",
     "write_documents": "dolma_dask.frames.documents:write_documents",
     "write_ragged": "dolma_dask.frames.ragged:write_ragged",

@@ -12,6 +12,7 @@ from dolma_dask.dataset import open_dataset as open_dataset
 from dolma_dask.figures.figure import Figure as Figure
 from dolma_dask.frames.dataframe import read_bag as read_bag
 from dolma_dask.frames.dataframe import read_dataframe as read_dataframe
+from dolma_dask.frames.table import read_table as read_table
 from dolma_dask.loaders.ragged import open_ragged as open_ragged
 from dolma_dask.loaders.token_dataset import TokenDataset as TokenDataset
 from dolma_dask.loaders.torch_tokens import torch_dataset as torch_dataset

@@ -46,9 +46,8 @@ COSTS = {
     "transform": Cost(0.034, 0.6),
     "dedupe": Cost(0.008, 0.45),
     TOKENS: Cost(0.65, 0.15),  # what `ragged` and `hdf5` make of texts, by the tokenizers library
-    # By the fast engine: two threads of it take a third more CPU and no less time, and each process opens the tokenizer and fills the engine's cache of words anew.
-    # Of `hdf5`, 220 MB in 11 files; seconds of wall, since a process inflates the next texts in a thread meanwhile.
-    "tokens-fast": Cost(0.066, 1.0, start=1.2, factor=1.24),
+    # By the fast engine; each process opens the tokenizer and fills the engine's cache of words anew, as each thread does.
+    "tokens-fast": Cost(0.037, 0.3, start=0.4, factor=1.05),
     "hdf5": Cost(0.004, 0.3),  # per MB of rows
     "validate": Cost(0.014, 0.35),
     "schema": Cost(0.043, 0.8),  # of 7.5 MB stored; objects of Python all the way

@@ -66,6 +66,7 @@ PYTHON_GROUPS = {
     "Dask collections": (
         "read_dataframe",
         "read_bag",
+        "read_table",
         *sorted({*IN_PYTHON_ALONE, "write_ragged", "write_hdf5"}),
     ),
     "Datasets and results": (

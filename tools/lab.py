@@ -15,14 +15,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 120
+SECONDS = 240
 """Seconds to wait for a server, and for all cells of a notebook."""
 
 
@@ -60,14 +60,15 @@ def served(notebook: Path, folder: Path) -> Iterator[str]:
             yield f"{_address(server, folder)}lab/tree/{notebook.name}?token={token}"
         finally:
             server.terminate()
-            server.wait(30)
+            server.wait(SECONDS)
 
 
 def _address(server: subprocess.Popen[bytes], folder: Path) -> str:
     deadline = time.monotonic() + SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         for file in (folder / ".runtime").glob("jpserver-*.json"):
-            return str(json.loads(file.read_text())["url"])
+            with suppress(ValueError):  # half of it is written
+                return str(json.loads(file.read_text())["url"])
         time.sleep(0.1)
     raise TimeoutError(f"JupyterLab did not start: {(folder / '.log').read_text()[-2000:]}")
 

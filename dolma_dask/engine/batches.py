@@ -117,17 +117,6 @@ def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     with ThreadPoolExecutor(AT_ONCE, "dolma-dask-files") as threads:
         begun: deque[_Begun] = deque()
 
-        def work(tasks: list[Task]) -> None:
-            begun.append(_Begun(stage, tasks))
-            if begun[-1].work(threads):
-                while begun and (begun[0].is_there or _are_too_many(begun)):
-                    hand_over()
-                return
-            begun.pop()
-            half = len(tasks) // 2  # what is wrong is mostly in one of them
-            work(tasks[:half])
-            work(tasks[half:])
-
         def hand_over() -> None:
             task, outcome = begun[0].next()
             if not begun[0].left:
@@ -136,7 +125,14 @@ def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
 
         try:
             for group in groups:
-                work(group)
+                left: list[Sequence[Task]] = [group]
+                while left:
+                    begun.append(_Begun(stage, left.pop()))
+                    if begun[-1].work(threads):
+                        while begun and (begun[0].is_there or _are_too_many(begun)):
+                            hand_over()
+                    else:
+                        left += begun.pop().halves()  # what is wrong is mostly in one of them
         except BaseException:
             if begun and not begun[-1].is_done:
                 begun.pop().waiting.discard()
@@ -179,6 +175,11 @@ class _Begun:
             self._done = _with_stamps(self._done)
         self.is_done = True
         return True
+
+    def halves(self) -> tuple[Sequence[Task], Sequence[Task]]:
+        """Return the two halves of the tasks, that which is next behind the other."""
+        half = len(self._tasks) // 2
+        return self._tasks[half:], self._tasks[:half]
 
     @property
     def is_there(self) -> bool:

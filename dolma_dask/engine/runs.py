@@ -14,7 +14,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.engine import lease, resume
+from dolma_dask.engine import lease, refusals, resume
 from dolma_dask.engine.attempts import Outcome
 from dolma_dask.engine.indexes import remove_indexes, write_index
 from dolma_dask.engine.mapping import mapping, stop_without_store
@@ -165,34 +165,15 @@ def run_together(
         return [_rehearsed(each, started) for each in running]
     with ExitStack() as stack:
         stack.enter_context(cpu_counted())
-        if any(each.has_work for each in running):
-            for each in running:
-                if each.has_work:
-                    stack.enter_context(_leased(each.plan))
-            # another run may have been here meanwhile
-            running = [
-                each if each.state.journal.is_current() else look_back(each.plan, options) for each in running
-            ]
+        running = _held(running, options, stack)
         for each in running:
-            if not each.has_work:
-                _clear_away(each)
-        for each in running:
-            remove_indexes(each.plan, each.state.journal, each.surplus.left_over)
-            for path in each.surplus.left_over:
-                files.remove(files.join(each.plan.root, path))
-        for each in running:
-            if each.plan.index and each.state.left:
-                files.remove(files.join(each.plan.root, each.plan.index.path))
+            _make_room(each)
         if working := [each for each in running if each.has_work]:
             _work(working, stage, options)
             for each in working:
                 _wait_for_outputs(each)
         for each in running:
-            if each.surplus.orphans and not each.failures:
-                _remove_orphans(each)
-            if each.plan.index and each.plan.tasks and not each.failures and not _over_budget(each):
-                note = write_index(each.plan, each.plan.index)
-                each.summary = replace(each.summary, notes=(*each.summary.notes, *filter(None, [note])))
+            _tidy_up(each)
     return [each.ran(_conclude(each, stage.verb, time.monotonic() - started)) for each in running]
 
 
@@ -203,15 +184,26 @@ def look_back(plan: Plan, options: RunOptions) -> Running:
     """
     state = resume.look_back(plan, options.overwrite)
     surplus = resume.surplus(plan, state, options.overwrite)
-    resume.check_links(plan, state, surplus, options.overwrite)
+    refusals.check_links(plan, state, surplus, options.overwrite)
     for _, folder in _lease_folders(plan):
         files.check_links(plan.root, f"{folder}/{lease.LEASES}")
     if not options.overwrite and not plan.is_staging:
-        resume.check_replaceable(plan, state)
-    resume.check_orphans(plan, state, surplus, options.overwrite)
+        refusals.check_replaceable(plan, state)
+    refusals.check_orphans(plan, state, surplus, options.overwrite)
     notes = (*plan.notes, *again_notes(state, options))
     summary = Summary(plan.verb, plan.root, skipped=len(plan.tasks) - len(state.left), notes=notes)
     return Running(plan, state, surplus, summary, state.finished.copy() if state.left else state.finished)
+
+
+def _held(running: Sequence[Running], options: RunOptions, stack: ExitStack) -> list[Running]:
+    """Hold the leases of plans that have work; return all plans as they are then, since another run may have been here meanwhile."""
+    working = [each for each in running if each.has_work]
+    for each in working:
+        stack.enter_context(_leased(each.plan))
+    return [
+        each if not working or each.state.journal.is_current() else look_back(each.plan, options)
+        for each in running
+    ]
 
 
 @contextmanager
@@ -246,11 +238,35 @@ def _lease_folders(plan: Plan) -> list[tuple[str, str]]:
     return [(prefix, f"{layout.WORK}/{name}") for prefix, name in names]
 
 
+def _make_room(each: Running) -> None:
+    """Remove what must not be there while a plan runs."""
+    plan = each.plan
+    if not each.has_work:
+        _clear_away(each)
+    remove_indexes(plan, each.state.journal, each.surplus.left_over)
+    for path in each.surplus.left_over:
+        files.remove(files.join(plan.root, path))
+    if plan.index and each.state.left:
+        files.remove(files.join(plan.root, plan.index.path))
+
+
 def _clear_away(each: Running) -> None:
     """Remove what a run has left that was killed in its last act, the merging of segments."""
     sweep(each.state.journal.folder)
     for _, folder in _lease_folders(each.plan):
         lease.remove_dead(files.join(each.plan.root, folder))
+
+
+def _tidy_up(each: Running) -> None:
+    """Remove what a plan that is done does not make, and write its index."""
+    plan = each.plan
+    if each.failures:
+        return
+    if each.surplus.orphans:
+        _remove_orphans(each)
+    if plan.index and plan.tasks and not _over_budget(each):
+        note = write_index(plan, plan.index)
+        each.summary = replace(each.summary, notes=(*each.summary.notes, *filter(None, [note])))
 
 
 def _rehearsed(running: Running, started: float) -> Ran:

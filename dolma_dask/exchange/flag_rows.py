@@ -1,7 +1,8 @@
 """Rows of shards as far as flags need them: read once, and staged while the exchange goes on.
 
 Which documents are flagged is known only when all shards were read (`dolma_dask.exchange`). So that no text is read twice, id, source and
-length of every row wait meanwhile in an Arrow file per shard, about 40 bytes per document; the attribute file is written from it (`dolma_dask.exchange.flags`).
+length of every row wait meanwhile in Arrow files, one for the shards of each task, about 40 bytes per document; the attribute files are written from them
+(`dolma_dask.exchange.flags`).
 """
 
 from abc import ABC, abstractmethod
@@ -16,12 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Task
 from dolma_dask.exchange.contract import Emitted, Records
-from dolma_dask.formats.documents import text_bytes
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
+from dolma_dask.io.publish import PublishedFile
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import Block, FileRecord
 from dolma_dask.io.staging import StagingReader, stage
@@ -37,6 +39,9 @@ COLUMNS = ("id", "source", "text")
 
 BUFFERED = 1 << 18
 """Bytes that a staging file is written in; Arrow gives each column of a batch by itself."""
+
+JOINED_BYTES = 1 << 20
+"""Bytes of staged rows that are marked together: those of one block are so few that calls cost more than rows."""
 
 Counts = npt.NDArray[np.int64]
 
@@ -73,6 +78,7 @@ class StagedShard(msgspec.Struct, frozen=True):
     number: int  # of the shard in the listing
     record: Record  # of its flags, as far as reading it tells; files are those of the quarantine
     staging: FileRecord | None = None  # the Arrow file, below the work folder
+    part: tuple[int, int] | None = None  # bytes of its content that are of this shard; None: all
 
 
 class ShardKeys(Struct, frozen=True):
@@ -99,9 +105,10 @@ def document_rows(
     """Yield the rows of a shard, whose first columns are `COLUMNS`, with all columns that are read; the facts are complete at the end."""
     first = size = 0
     for block in work.read(frozenset(), policy, quarantine, facts):
-        yield _flag_rows(block, first), block.batch
+        rows = _flag_rows(block, first)
+        yield rows, block.batch
         first += block.num_rows
-        size += text_bytes(block.batch.column(2))
+        size += int(rows.sizes.sum())
     unproved = {"unproved_attribute_files": len(facts.unproved)} if work.sources else {}
     facts.counts = {**facts.counts, "text_bytes": size, **unproved}
     facts.info = {"unproved": list(facts.unproved)} if facts.unproved else {}
@@ -147,31 +154,33 @@ class StagingEmitter(ABC):
 
     def emit(self, task: Task, out: Callable[[Records], None], folder: str) -> Emitted:
         """Read the shards of a task (a tuple of `ShardKeys`); ``info`` holds a `StagedShard` for each, see `staged_shards`."""
-        staged = [self._stage(shard, out, folder) for shard in task.work]
+        path = f"staging/{task.work[0].number:08d}.arrow"
+        with stage(files.join(folder, path)) as file:
+            staged = [self._stage(shard, out, file) for shard in task.work]
+        staging = FileRecord(path, file.bytes, file.checksum)
         return Emitted(
             inputs=tuple(item for one in staged for item in one.record.inputs),
             rows=sum(one.record.rows for one in staged),
-            info={"shards": msgspec.to_builtins(staged)},
-            files=tuple(one.staging for one in staged if one.staging),
+            info={"shards": msgspec.to_builtins([replace(one, staging=staging) for one in staged])},
+            files=(staging,),
         )
 
-    def _stage(self, shard: "ShardKeys", out: Callable[[Records], None], folder: str) -> StagedShard:
-        work, counts, count = shard.work, Counter[str](), 0
+    def _stage(self, shard: "ShardKeys", out: Callable[[Records], None], file: PublishedFile) -> StagedShard:
+        """Read a shard, and append its rows to a file."""
+        work, counts, count, start = shard.work, Counter[str](), 0, file.bytes
         facts, quarantine = ShardFacts(work.name), Quarantine(self.policy)
-        path = f"staging/{shard.number:08d}.arrow"
-        with stage(files.join(folder, path)) as published:
-            sink = pa.BufferedOutputStream(pa.PythonFile(ArrowSink(published), mode="w"), BUFFERED)
-            with sink, pa.ipc.new_stream(sink, self.staged) as stream:
-                for rows, batch in document_rows(work, self.policy, quarantine, facts):
-                    if shard.takes_part:
-                        rows = self.give(rows, batch, shard.number, counts, out)
-                    else:
-                        counts["documents_excluded"] += len(rows) - len(rows.errors)
-                    stream.write_batch(to_batch(rows, self.staged))
-                    count += len(rows)
-            kept = quarantine.publish(work.root, self.verb, work.name)
+        sink = pa.BufferedOutputStream(pa.PythonFile(ArrowSink(file), mode="w"), BUFFERED)
+        with sink, pa.ipc.new_stream(sink, self.staged) as stream:
+            for rows, batch in document_rows(work, self.policy, quarantine, facts):
+                if shard.takes_part:
+                    rows = self.give(rows, batch, shard.number, counts, out)
+                else:
+                    counts["documents_excluded"] += len(rows) - len(rows.errors)
+                stream.write_batch(to_batch(rows, self.staged))
+                count += len(rows)
+        kept = quarantine.publish(work.root, self.verb, work.name)
         record = facts.record(Unit("", ""), kept, count, counts=counts)
-        return StagedShard(shard.number, record, FileRecord(path, published.bytes, published.checksum))
+        return StagedShard(shard.number, record, part=(start, file.bytes))
 
 
 @dataclass(frozen=True)
@@ -219,9 +228,24 @@ def read_staged(folder: str, staged: StagedShard) -> Iterator[FlagRows]:
     assert staged.staging is not None
     first = 0
     with StagingReader(files.join(folder, staged.staging.path), staged.staging.checksum) as file:
-        for batch in pa.ipc.open_stream(pa.PythonFile(PieceReader(file.parts()), mode="r")):
+        parts = file.parts(*staged.part or ())
+        for batch in _joined(pa.ipc.open_stream(pa.PythonFile(PieceReader(parts), mode="r"))):
             yield from_batch(batch, first)
             first += batch.num_rows
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches, each of a block of text, to some of `JOINED_BYTES`."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= JOINED_BYTES:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
 def from_batch(batch: pa.RecordBatch, first: int) -> FlagRows:

@@ -42,7 +42,7 @@ from dolma_dask.io.publish import publish
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record, work_key
 
-VERSION = 6
+VERSION = 7
 """Raised when the staging files change for the same records."""
 
 Shuffle = Literal["files", "dask"]
@@ -290,6 +290,11 @@ class _Scatter:
     cut: Bucketing
     limits: Limits
     rooms: Rooms = field(default_factory=Rooms, compare=False)
+
+    @property
+    def cost(self) -> str:
+        """Name of what it costs, for `dolma_dask.placement`."""
+        return str(getattr(self.emitter, "cost", self.verb))
 
     def run_shard(self, task: Task) -> list[Record]:
         emitted, written, info = write_records(

@@ -119,13 +119,13 @@ def read_dataframe(
     >>> df = read_dataframe("corpus/wiki", ["id", "source"], attributes=["gopher_v2"])  # doctest: +SKIP
     >>> df[df.gopher_v2__gopher_v2__word_count > 50].groupby("source").size().compute()  # doctest: +SKIP
     """
-    partitions, reader = _prepare(**locals())  # all that was given
+    partitions, reader = prepare(**locals())  # all that was given
     from dolma_dask.frames.expression import collection
 
     return collection(partitions, reader)
 
 
-def _prepare(
+def prepare(
     dataset: str | Dataset | Summary,
     columns: Sequence[str] | str | None,
     attributes: Sequence[str] | str,
@@ -215,7 +215,7 @@ def read_bag(
     --------
     >>> read_bag("corpus/wiki", ["id", "metadata"]).filter(lambda row: row["metadata"]["n"] > 3).take(1)  # doctest: +SKIP
     """
-    partitions, reader = _prepare(**locals())  # all that was given
+    partitions, reader = prepare(**locals())  # all that was given
     from dask.bag import Bag
     from dask.base import tokenize
 

@@ -15,23 +15,12 @@ from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import FromMapProjectable
 from pandas.api.extensions import ExtensionDtype
 
-from dolma_dask.formats.json.attributes import value_kind
 from dolma_dask.frames.cutting import Partition, Partitions, sum_known
 from dolma_dask.frames.naming import FrameColumn
 from dolma_dask.frames.reading import PartitionSource
+from dolma_dask.frames.table import arrow_of, type_of
 from dolma_dask.reading.columns import Kind
 from dolma_dask.rules.values import unknown_name
-
-SPANS = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]))
-
-_ARROW: dict[str, pa.DataType] = {
-    "text": pa.large_string(),
-    "string": pa.large_string(),
-    "document": pa.float64(),
-    "number": pa.float64(),
-    "bool": pa.bool_(),
-    "spans": SPANS,
-}
 
 
 def string_dtype() -> ExtensionDtype:
@@ -41,13 +30,9 @@ def string_dtype() -> ExtensionDtype:
     return pd.StringDtype("pyarrow", na_value=np.nan)
 
 
-def _arrow_type(kind: Kind) -> pa.DataType:
-    return _ARROW["text" if kind == "text" else value_kind(kind)]
-
-
 def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
     """Return the pandas dtype of a column."""
-    arrow = _arrow_type(kind)
+    arrow = type_of(kind)
     if arrow == pa.large_string():
         return string_dtype()
     if arrow == pa.bool_():
@@ -57,18 +42,9 @@ def dtype_of(kind: Kind) -> np.dtype | ExtensionDtype:
 
 def frame_of(batches: Iterable[pa.RecordBatch], columns: Sequence[FrameColumn]) -> pd.DataFrame:
     """Return batches, with arrays in the order of `columns`, as one frame."""
-    schema = pa.schema([(str(number), _arrow_type(column.kind)) for number, column in enumerate(columns)])
-    table = pa.Table.from_batches([_as(batch, schema) for batch in batches], schema)
+    table = arrow_of(batches, columns)
     data = {column.name: _values(table.column(at), column.kind) for at, column in enumerate(columns)}
     return pd.DataFrame(data, index=pd.RangeIndex(table.num_rows))
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [
-        array if array.type == item.type else array.cast(item.type)
-        for array, item in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _values(column: pa.ChunkedArray, kind: Kind) -> object:

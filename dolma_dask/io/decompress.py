@@ -142,6 +142,11 @@ class _Feed:
         self._fill()
         return not self._data
 
+    @property
+    def position(self) -> int:
+        """Stored byte that comes next."""
+        return self._stored.position - len(self._data) + self._at
+
 
 class _Members(Struct, frozen=True):
     """A format of which a file is a sequence of members, each with an end of its own."""
@@ -156,6 +161,18 @@ _MEMBERS: dict[Compression, _Members] = {
     "bz2": _Members("bzip2", b"BZh", bz2.BZ2Decompressor),
     "xz": _Members("xz", b"\xfd7zXZ\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)),
 }
+
+
+def gzip_ends(stored: StoredFile) -> Iterator[int]:
+    """Yield the stored byte behind each member of a gzip file, or section of one; raises what `read_pieces` raises."""
+    feed = _Feed(stored)
+    while not feed.is_empty:
+        if not feed.starts_with(_MEMBERS["gzip"].magic):
+            _check_after_member(stored, feed, "gzip", is_first=False)
+            return
+        for _ in _inflate_member(stored, feed, _MEMBERS["gzip"], READ_BYTES):
+            pass
+        yield feed.position
 
 
 def _by_members(stored: StoredFile, kind: _Members, piece_bytes: int) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.io.stores import RemoteFile, at_once, check_bucket, check_url, filesystem, is_s3, patiently
-from dolma_dask.io.waiting import let_appear
+from dolma_dask.io.waiting import let_appear, waits
 
 Item = TypeVar("Item")
 
@@ -437,7 +437,7 @@ def remove(url: str) -> None:
     """Delete a file, if it is there."""
     if is_local(url):
         name = _local_name(url)
-        if os.path.lexists(name):  # mostly it is not, and there is nothing to wait for
+        if os.path.lexists(name) or waits(url):  # mostly it is not there, and nothing need appear first
             let_appear()
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(name)  # noqa: PTH108

@@ -21,6 +21,9 @@ T = TypeVar("T")
 SECONDS = 120.0
 """Limit of a wait: twice what NFS keeps by default (``acdirmax``)."""
 
+REPLACED_SECONDS = 20.0
+"""Limit of a wait for a file that is not there since another run of the same command replaces it."""
+
 POLL_SECONDS = 0.2
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -58,9 +61,9 @@ def is_seen(url: str) -> bool:
     return seen
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    """Wait until a condition holds, at most `SECONDS`; tell whether it does."""
-    end = time.monotonic() + SECONDS
+def wait_until(condition: Callable[[], bool], seconds: float | None = None) -> bool:
+    """Wait until a condition holds, at most so long or `SECONDS`; tell whether it does."""
+    end = time.monotonic() + (SECONDS if seconds is None else seconds)
     while not condition():
         if time.monotonic() > end:
             return False
@@ -89,13 +92,16 @@ def check_shared(root: str, paths: Iterable[str]) -> None:
     """
     if not is_local(root):
         return
-    lost = next((path for path in paths if stat(join(root, path)) is None), None)
-    if lost is not None and not may_be_late(root):
-        raise StoreAccessError(
-            f"{root}: {lost} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see. Work on shared storage, not in /tmp or "
-            "on a node's own disk; `dolma-dask cluster check PROFILE --folder FOLDER` tells whether a folder is shared.",
-            url=root,
-        )
+    missing = [path for path in paths if stat(join(root, path)) is None]
+    if not missing or may_be_late(root):
+        return
+    for path in missing:
+        if not wait_until(local_path(join(root, path)).exists, REPLACED_SECONDS):
+            raise StoreAccessError(
+                f"{root}: {path} was written by a worker, and is not here, on {socket.gethostname()}; expected a folder that all machines see, and from which "
+                "nobody takes files meanwhile. Work on shared storage, not in /tmp or on a node's own disk; `dolma-dask cluster check PROFILE --folder FOLDER` tells whether a folder is shared.",
+                url=root,
+            )
 
 
 def waited(url: str) -> str:

@@ -26,7 +26,7 @@ from dolma_dask.io import files
 from dolma_dask.io.files import is_local, local_path
 from dolma_dask.io.stores import FULL, filesystem, patiently
 from dolma_dask.io.uploads import begin_upload, rename
-from dolma_dask.io.waiting import WrittenFile, let_appear, waiting_here
+from dolma_dask.io.waiting import WrittenFile, let_appear, waiting_here, waits
 
 _SUFFIX = ".tmp"
 _TEMPORARY = re.compile(
@@ -123,7 +123,7 @@ def publish_later(url: str) -> Iterator[PublishedFile]:
 def _written(url: str, synced: bool = True) -> Iterator[PublishedFile]:
     """Yield a file that is being written, of which nothing is left if the block raises."""
     temporary = _temporary_name(url.rpartition("/")[2])
-    with _explained(url):
+    with _explained(url, names=False):  # an error in the block may be of another file
         unfinished = _LocalFile(url, temporary, synced) if is_local(url) else begin_upload(url, temporary)
         try:
             unfinished.begin()
@@ -195,6 +195,8 @@ def open_new(path: Path) -> BinaryIO:
     try:
         _make_folders(path.parent)
         return path.open("wb", buffering=1 << 16)
+    except FileNotFoundError:  # somebody removes the folders meanwhile
+        raise
     except OSError as error:
         found = [
             f"{folder} is a file"
@@ -231,13 +233,16 @@ def sync_names(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(url: str) -> Iterator[None]:
-    """Raise what the system says of a local file with its place and what to do."""
+def _explained(url: str, *, names: bool = True) -> Iterator[None]:
+    """Raise what the system says of a local file with its place and what to do; `names`: with its place at least."""
     try:
         yield
     except OSError as error:
-        if explanation := explained(local_path(url), error) if is_local(url) else None:
-            raise explanation from error
+        if is_local(url):
+            if explanation := explained(local_path(url), error):
+                raise explanation from error
+            if names:  # what is done with an open file has no name
+                error.filename = error.filename or str(local_path(url))
         raise
 
 
@@ -304,8 +309,7 @@ def remove_for_good(url: str) -> None:
 
 def stamp_of(url: str) -> str:
     """Return the stamp of a file that was published, for its record; of one that waits, what `settled_stamp` replaces."""
-    waiting = waiting_here()
-    if waiting is not None and url in waiting.urls:
+    if waits(url):
         return _LATER + url
     info = files.stat(url)
     return info.stamp if info else ""

@@ -121,6 +121,12 @@ def waiting_here() -> Waiting | None:
     return _waiting.get()
 
 
+def waits(url: str) -> bool:
+    """Tell whether a file of this task waits to appear at `url`."""
+    waiting = _waiting.get()
+    return waiting is not None and url in waiting.urls
+
+
 def let_appear() -> None:
     """Let files that wait in this task appear now."""
     if waiting := _waiting.get():

@@ -18,8 +18,8 @@ def token_places(texts: pa.LargeStringArray, first: Counts | None = None) -> tup
     bounds = np.zeros(len(texts) + 1, np.int64)
     if first is None:
         first = np.diff(offsets) * 2
-    # a character of two bytes may become three tokens
-    starts, ends = (np.empty(2 * int(offsets[-1] - offsets[0]), np.int64) for _ in range(2))
+    # the last character of a text may become three tokens
+    starts, ends = (np.empty(int((first + 3).sum()), np.int64) for _ in range(2))
     _place_tokens(data, offsets, for_kernel(first), load_characters(), bounds, starts, ends)
     return bounds, starts[: bounds[-1]], ends[: bounds[-1]]
 

@@ -26,6 +26,7 @@ from dolma_dask.engine import (
     Task,
     Unit,
     WorkDir,
+    refusals,
     resume,
 )
 from dolma_dask.engine.documents import DocumentSource, DocumentStage
@@ -220,14 +221,14 @@ class Packed(Struct, frozen=True, dict=True):
         if not overwrite:
             units_left = tuple(Unit(path, "") for path in outputs) or (Unit(self.record, self.key),)
             left = [Task(self.name, units_left, ())]
-            resume.check_replaceable(self._plan(), replace(state, left=left))
+            refusals.check_replaceable(self._plan(), replace(state, left=left))
             record = state.journal.records.get(self.record)
-            resume.check_inputs(self.root, record, self.origin, self.inputs, self.is_narrowed)
+            refusals.check_inputs(self.root, record, self.origin, self.inputs, self.is_narrowed)
         # files named as ours that no run of ours can have left would be removed with these
         made = outputs if state.journal.may_lack_records else state.journal.by_file().keys() & set(outputs)
         named_so = "" if self.owns_folder else rf"{re.escape(self.packing.prefix)}-\d+\."
         plan = replace(self._plan(), all_units=frozenset(made), own_names=named_so)
-        resume.check_orphans(plan, state, resume.surplus(plan, state), overwrite)
+        refusals.check_orphans(plan, state, resume.surplus(plan, state), overwrite)
 
     def _plan(self, tasks: Sequence[Task] | None = None, folder: str = "") -> Plan:
         """Return the plan of the last pass; without tasks that of looking back at the dataset-wide record."""

@@ -85,7 +85,7 @@ class Catalog(Struct, frozen=True, dict=True):
     @cached_property
     def written(self) -> Written:
         """The newest record of each file in the dataset, and the verb that wrote it."""
-        return Written(self._journals)
+        return Written.of(self._journals)
 
     @cached_property
     def _records(self) -> Written:

@@ -3,8 +3,8 @@
 Records stay in their journals; of each file only the journal that knows it best is kept beside.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record
+from dolma_dask.journal.kept import MadeOf, RecordsByFile
 from dolma_dask.reading.sets import Proof
 
 _DOCUMENT_FIELDS = {"id", "source", "added", "created", "metadata"}
@@ -28,69 +29,58 @@ _SHARED = 256
 """Contents of `Record.info` whose meaning is kept: files of one run say the same."""
 
 
-class Written(Mapping[str, tuple[str, Record]]):
+class Maker(NamedTuple):
+    """A verb, and what its journal says of files."""
+
+    verb: str
+    records: RecordsByFile
+
+
+class Written(MadeOf[tuple[str, Record]]):
     """The verb that wrote each file most lately, and its record."""
 
-    def __init__(self, known: Sequence[Journal] = ()) -> None:
-        self._journals = [(journal.verb, journal.by_file()) for journal in known]
-        self._newest: dict[str, int] = {}  # number of the journal
-        for number, (_, records) in enumerate(self._journals):
-            for path in records:
-                before = self._newest.setdefault(path, number)
-                if before == number or self._finished(before, path) <= self._finished(number, path):
-                    self._newest[path] = number
+    def __init__(self, makers: Mapping[str, Maker]) -> None:
+        self._held = makers
 
-    def _finished(self, number: int, path: str) -> float:
-        return self._journals[number][1].finished(path)
+    @classmethod
+    def of(cls, journals: Iterable[Journal]) -> Self:
+        """Return what some journals say, of those that know a file the newest."""
+        newest: dict[str, Maker] = {}
+        for journal in journals:
+            maker = Maker(journal.verb, journal.by_file())
+            for path in maker.records:
+                before = newest.setdefault(path, maker)
+                if before is not maker and before.records.finished(path) <= maker.records.finished(path):
+                    newest[path] = maker
+        return cls(newest)
 
     def below(self, prefix: str) -> "Written":
         """Return those whose paths begin so."""
-        found = Written()
-        found._journals = self._journals
-        found._newest = {path: number for path, number in self._newest.items() if path.startswith(prefix)}
-        return found
+        return Written({path: maker for path, maker in self._held.items() if path.startswith(prefix)})
 
     def makers(self) -> Iterator[tuple[str, str, float]]:
         """Yield each path, the verb that wrote it, and when."""
-        for path, number in self._newest.items():
-            yield path, self._journals[number][0], self._finished(number, path)
+        for path, maker in self._held.items():
+            yield path, maker.verb, maker.records.finished(path)
 
     def told(self, path: str) -> "Told | None":
         """Return what the record of a file says of attributes; None: there is none."""
-        number = self._newest.get(path)
-        return None if number is None else _told(self._journals[number][1].info(path))
+        maker = self._held.get(path)
+        return None if maker is None else _told(maker.records.info(path))
 
     def __getitem__(self, path: str) -> tuple[str, Record]:
-        verb, records = self._journals[self._newest[path]]
-        return verb, records[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._newest)
-
-    def __len__(self) -> int:
-        return len(self._newest)
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._newest
+        maker = self._held[path]
+        return maker.verb, maker.records[path]
 
 
-class Proofs(Mapping[str, Proof]):
+class Proofs(MadeOf[Proof]):
     """Proof of each attribute file."""
 
     def __init__(self, written: Written) -> None:
-        self._written = written
+        self._held = written
 
     def __getitem__(self, path: str) -> Proof:
-        return _proof(path, *self._written[path])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._written)
-
-    def __len__(self) -> int:
-        return len(self._written)
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._written
+        return _proof(path, *self._held[path])
 
 
 class Told(Struct, frozen=True):

@@ -163,10 +163,10 @@ class Replaced(Struct, frozen=True):
 
     @property
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Rows (n,) whose text was replaced as one span."""
-        first = self.selected[np.minimum(self.cut[:-1], max(len(self.selected) - 1, 0))]
-        is_whole: npt.NDArray[np.bool_] = (first[:, 0] == 0) & (first[:, 1] == self.lengths)
-        return is_whole & self.changed
+        """Rows (n,) whose text was replaced as one span; an empty one may stand before it."""
+        rows = np.repeat(np.arange(len(self.changed)), np.diff(self.cut))
+        is_all = (self.selected[:, 0] == 0) & (self.selected[:, 1] == self.lengths[rows])
+        return np.bincount(rows[is_all], minlength=len(self.changed)) > 0
 
     @property
     def count(self) -> int:

@@ -4,16 +4,17 @@ HDF5 seeks while it writes and an object store cannot, so the file grows in an u
 killed process leaves nothing, and is copied to the output at the end. No time stamps and the oldest format: the same rows give the same
 bytes.
 
-A batch is deflated and stored by a thread of the writer while the next one is made: a run often has one large file, which is one task, and its other
+Batches are deflated and stored by a thread of the writer while the next ones are made: a run often has one large file, which is one task, and its other
 processors would have nothing to do.
 
-Cost: 400 to 600 MB of rows (int32) per CPU-second, half of it deflating; memory of two batches of rows. Scratch space is the size of the
+Cost: 400 to 600 MB of rows (int32) per CPU-second, half of it deflating; memory of a few batches of rows. Scratch space is the size of the
 file; ``TMPDIR`` decides where.
 """
 
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -29,6 +30,9 @@ from dolma_dask.metering import count_helper
 from dolma_dask.sinks.base import FileWriter
 
 COPY_BYTES = 1 << 20
+
+_WAITING = 1
+"""Batches that wait at most while one is stored: so neither thread waits for every turn of the other."""
 
 Attribute = str | int | Sequence[str]
 
@@ -54,7 +58,7 @@ class Hdf5Writer(FileWriter):
         self._file = stack.enter_context(h5py.File(self._scratch, "w", libver="earliest"))
         self._chunks = self._make_array(self._file).id
         self._behind = stack.enter_context(ThreadPoolExecutor(1, "dolma-dask-rows"))
-        self._storing: Future[float] | None = None
+        self._storing = deque[Future[float]]()
 
     def _make_array(self, file: Any) -> Any:
         array = file.create_dataset(
@@ -74,17 +78,17 @@ class Hdf5Writer(FileWriter):
     def write(self, rows: NDArray[np.int32]) -> None:
         """Append rows (n, channels, length), which nobody changes afterwards. Raises `DataError` if they are of another shape, or too many.
 
-        What cannot be stored is raised by the next call, or on leaving.
+        What cannot be stored is raised by a later call, or on leaving.
         """
         self._shape.check(rows, self._rows)
-        self._wait()
-        self._storing = self._behind.submit(self._store, np.ascontiguousarray(rows), self._rows)
+        self._wait(_WAITING)
+        self._storing.append(self._behind.submit(self._store, np.ascontiguousarray(rows), self._rows))
         self._rows += len(rows)
 
-    def _wait(self) -> None:
-        """Wait for the batch before."""
-        if self._storing is not None:
-            count_helper(self._storing.result())
+    def _wait(self, most: int) -> None:
+        """Wait until no more than `most` batches are left to store."""
+        while len(self._storing) > most:
+            count_helper(self._storing.popleft().result())
 
     def _store(self, rows: NDArray[np.int32], first: int) -> float:
         """Deflate rows and store them from row `first` on; return the CPU-seconds of that."""
@@ -101,7 +105,7 @@ class Hdf5Writer(FileWriter):
         return time.thread_time() - begun
 
     def _finish(self) -> None:
-        self._wait()
+        self._wait(0)
         if self._rows != self._shape.rows:
             raise DataError(f"{self._path}: {self._rows} rows were written; expected {self._shape.rows}.")
         self._file.close()

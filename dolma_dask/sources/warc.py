@@ -69,10 +69,7 @@ class WarcArchive(RawFile, frozen=True):
 
 
 def _section(url: str, cut: Cut) -> Section:
-    """Return the members of a part, which follow each other from part to part: both neighbours look for the end of the one in the same way.
-
-    Where they are misled (by an archive within an archive), the first of them ends inside of a member and is refused.
-    """
+    """Return the members of a part, which follow each other from part to part: both neighbours look for the end of the one in the same way."""
     start, stop = (find_member(url, at, VERSION_LINE) if at else 0 for at in (cut.start, cut.stop))
     return Section(Member(start), stop)
 

@@ -163,6 +163,14 @@ def _places(pieces: Cut, numbers: Counts) -> dict[str, pa.Array]:
     return {"start": pa.array(pieces.starts[numbers]), "end": pa.array(pieces.ends[numbers])}
 
 
+def span_column(bounds: Counts, starts: Counts, ends: Counts, scores: Floats | None = None) -> pa.Array:
+    """Return the spans of each text, text ``i`` having those from ``bounds[i]`` to ``bounds[i + 1]``, null where it has none; without scores each has 1."""
+    parts = starts, ends, np.ones(len(starts)) if scores is None else scores
+    spans = pa.StructArray.from_arrays([pa.array(part) for part in parts], fields=list(SPANS.value_type))
+    offsets = pa.array(bounds.astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, spans, mask=pa.array(np.diff(bounds) == 0))
+
+
 def summed(scorer: Scorer, unit: Unit) -> Scorer:
     """Make a scorer of texts of one of their pieces: the sums of its whole numbers, 0 for a text without pieces."""
     return partial(_sum_pieces, scorer, unit)
@@ -180,26 +188,24 @@ def each_text(
     types: Sequence[pa.DataType],
     *,
     only: Callable[[TextView], Bools] | None = None,
-    otherwise: Sequence[Any] = (),
 ) -> Scorer:
     """Make a scorer of a plain function of one text (and of the other columns that are read), for what is rare or slow by nature.
 
     The function returns a value for each type: of `NUMBER` a number or None, of `SPANS` a list of (start, end, score), of `NUMBERS_BY_NAME` a list of (label, number), of
-    `LABELLED_SPANS` a list of (label, start, end, score). It is called for texts that `only` (n,) is true for; the others have the values `otherwise`.
+    `LABELLED_SPANS` a list of (label, start, end, score). It is called for texts that `only` (n,) is true for; the others have no values.
     """
-    return partial(_score_each, function, tuple(types), only, tuple(otherwise))
+    return partial(_score_each, function, tuple(types), only)
 
 
 def _score_each(
     function: Callable[..., Sequence[Any]],
     types: Sequence[pa.DataType],
     only: Callable[[TextView], Bools] | None,
-    otherwise: Sequence[Any],
     view: TextView,
     *others: pa.Array,
 ) -> list[pa.Array]:
     rows = np.arange(len(view)) if only is None else np.flatnonzero(only(view))
-    values: list[list[Any]] = [[value] * len(view) for value in otherwise or [None] * len(types)]
+    values: list[list[Any]] = [[None] * len(view) for _ in types]
     wanted = pa.array(rows)
     columns = [column.take(wanted).to_pylist() for column in (view.texts, *others)]
     for row, document in zip(rows.tolist(), zip(*columns, strict=True), strict=True):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from dolma_dask.taggers.base import NUMBER, SPANS, Kind, Open, Part, Scorer, ViewTagger, each_text
+from dolma_dask.taggers.base import NUMBER, Kind, Open, Part, Scorer, ViewTagger, each_text, span_column
 from dolma_dask.taggers.phrases import Phrases
 from dolma_dask.taggers.word_lists import read_lines
 from dolma_dask.text.bits import ONE, first_bit, load8, low_bits, range_bits
@@ -150,24 +150,14 @@ def _found_in(view: TextView) -> _Found:
     return cast(_Found, view.kept[_KEPT])
 
 
-def _spans(bounds: Counts, starts: Counts, ends: Counts) -> pa.Array:
-    """Return a list of spans of score 1 for each text, null where it has none."""
-    count = bounds[-1]
-    parts = [starts[:count], ends[:count], np.ones(count)]
-    spans = pa.StructArray.from_arrays(list(map(pa.array, parts)), fields=list(SPANS.value_type))
-    return pa.ListArray.from_arrays(
-        pa.array(bounds.astype(np.int32)), spans, mask=pa.array(np.diff(bounds) == 0)
-    )
-
-
 def _flag(phrases: Phrases, text: str) -> tuple[float | None]:
     return (1.0 if phrases.are_in(text) else None,)
 
 
 def _signals(javascript: int, phrases: Phrases | None, view: TextView) -> Iterator[pa.Array]:
     found = _found_in(view)
-    yield _spans(found.bounds[0], found.spans[0], found.spans[1])
-    yield _spans(found.bounds[1], found.spans[2], found.spans[3])
+    for bounds, (starts, ends) in zip(found.bounds, (found.spans[:2], found.spans[2:]), strict=True):
+        yield span_column(bounds, starts[: bounds[-1]], ends[: bounds[-1]])
     if phrases is None:
         yield pa.nulls(len(view), NUMBER)
     else:

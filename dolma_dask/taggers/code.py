@@ -3,61 +3,39 @@
 The extension of the file is ``metadata.ext``, the stars of its repository ``metadata.max_stars_count``.
 """
 
-import re
 from collections.abc import Iterator
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dolma_dask.formats.metadata import scan_metadata
-from dolma_dask.taggers.base import NUMBER, SPANS, Part, ViewTagger, each_text
+from dolma_dask.taggers.base import NUMBER, Part, ViewTagger, span_column
+from dolma_dask.taggers.notices import find_notices
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
 from dolma_dask.text.comments import HTML, JAVA_FAMILY, PYTHON, count_comments, page_share, styles
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, kernel
 from dolma_dask.text.tables import LETTER, STR_WORD, char_class, decode, load_str_classes, load_tables
 from dolma_dask.text.view import TextView
 
-_COPYRIGHT = re.compile("copyright", re.IGNORECASE)
-_SIGNS = ("//", "#", "--", "\n")
 _EXTENSION, _STARS = "metadata.ext", "metadata.max_stars_count"
 
 
-def _may_have_comment(view: TextView) -> Bools:
-    """Tell which texts have ``/*``, or begin as a block of comments does."""
-    found = [pc.match_substring(view.texts, "/*"), pc.equal(view.texts, "")]
-    found += [pc.starts_with(view.texts, sign) for sign in _SIGNS]
-    return np.asarray(reduce(pc.or_, found), np.bool_)
+def _copyright(view: TextView) -> Iterator[pa.Array | Floats]:
+    """Yield the span of a notice, that of a block and the share: of the first ``/* */`` if there is one, and otherwise of the lines that the text begins with."""
+    starts, ends, sizes = np.empty((3, len(view)), np.int64)
+    find_notices(view.data, view.offsets, starts, ends, sizes)
+    has_notice, has_block = ends > 0, (sizes > 0) & (view.lengths > 0)
+    yield _one_span(has_notice, starts, ends)
+    yield _one_span(has_block, np.zeros_like(sizes), np.minimum(sizes, view.lengths))
+    counted = np.where(has_notice, ends - starts + 1, np.where(has_block, sizes + 1, 0))
+    yield np.where(view.lengths == 0, -1.0, counted / np.maximum(view.lengths, 1))
 
 
-def _copyright(
-    text: str,
-) -> tuple[list[tuple[int, int, float]] | None, list[tuple[int, int, float]] | None, float]:
-    """Return the span of a notice, that of a block and the share: of the first ``/* */`` if there is one, and otherwise of the lines that the text begins with."""
-    start = text.find("/*")
-    end = text.find("*/", start + 2) + 2 if start >= 0 else 1
-    if end > 1:
-        is_notice = _COPYRIGHT.search(text, start, end) is not None
-        share = (end - start + 1) / len(text) if is_notice else 0.0
-        return [(start, end, 1.0)] if is_notice else None, None, share
-    size = _block(text)
-    if not text:
-        return None, None, -1.0
-    return None, [(0, min(size, len(text)), 1.0)] if size else None, (size + 1) / len(text) if size else 0.0
-
-
-def _block(text: str) -> int:
-    """Count the characters of the lines of comments that a text begins with, without their newlines, an empty line as one."""
-    at = size = 0
-    while at <= len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        if end > at and not text.startswith(_SIGNS[:3], at):
-            break
-        size += max(end - at, 1)
-        at = end + 1
-    return size
+def _one_span(found: Bools, starts: Counts, ends: Counts) -> pa.Array:
+    """Return the span of each text that has one."""
+    return span_column(np.append(0, np.cumsum(found)), starts[found], ends[found])
 
 
 @kernel
@@ -153,9 +131,7 @@ TAGGERS = (
         "code_copyright_comments_v1",
         "Copyright notice or block of comments that code begins with, and its share of the text.",
         Part(
-            each_text(
-                _copyright, (SPANS, SPANS, NUMBER), only=_may_have_comment, otherwise=(None, None, 0.0)
-            ),
+            _copyright,
             {"copyright_notice": "spans", "comment_block": "spans", "doc": "document"},
         ),
         meanings={

@@ -7,8 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dolma_dask.taggers.base import SPANS, Kind, Part, ViewTagger
+from dolma_dask.taggers.base import Kind, Part, ViewTagger, span_column
 from dolma_dask.taggers.pii_patterns import FIRST_DIGITS, count_code_points, find_ips, find_mail, find_phones
+from dolma_dask.taggers.pii_pieces import find_pieces
+from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.tables import load_tables
 from dolma_dask.text.view import TextView
@@ -22,29 +24,26 @@ MAIL = "EMAIL_ADDRESS"
 _KINDS: dict[str, Kind] = dict.fromkeys((MAIL, "PHONE_NUMBER", "IP_ADDRESS"), "spans")
 
 
-def _find_all(view: TextView, *, judges_group: bool) -> Iterator[tuple[Counts, Counts, Counts]]:
-    """Yield the spans of each type: which are of each text (n + 1,), where they start and where they end."""
-    tables, size = load_tables(), int(view.offsets[-1] - view.offsets[0])
-    finders: tuple[tuple[Any, int, tuple[Any, ...]], ...] = (
-        (find_mail, 4, (*tables, judges_group)),
-        (find_phones, 11, (*tables, FIRST_DIGITS)),
-        (find_ips, 7, ()),
+def _find_all(view: TextView, *, in_lines: bool) -> Iterator[tuple[Counts, Counts, Counts]]:
+    """Yield the spans of each type: which are of each text (n + 1,), where they start and where they end; in texts, or in each line by itself."""
+    size, rows = int(view.offsets[-1] - view.offsets[0]), len(view)
+    pieces = np.zeros(rows + 1, np.int64)
+    # of every piece and every match two bytes are its own
+    begins, stops, starts, ends = view.room("personal data", size // 2 + rows, *(np.int64,) * 4)
+    find_pieces(view.data, view.offsets, in_lines, FIRST_DIGITS, pieces, begins, stops)
+    begins, stops = for_kernel(begins[: pieces[-1]]), for_kernel(stops[: pieces[-1]])
+    tables = load_tables()
+    finders: tuple[tuple[Any, tuple[Any, ...]], ...] = (
+        (find_mail, (*tables, in_lines)),
+        (find_phones, (*tables, FIRST_DIGITS)),
+        (find_ips, ()),
     )
-    for find, shortest, more in finders:
-        bounds = np.zeros(len(view) + 1, np.int64)
-        # address space: only what is reached becomes memory; at the end of a text a match may be shorter
-        starts, ends = (np.empty(size // shortest + len(view), np.int64) for _ in range(2))
-        find(view.data, view.offsets, *more, bounds, starts, ends)
+    for find, more in finders:
+        bounds = np.zeros(len(begins) + 1, np.int64)
+        find(view.data, begins, stops, *more, bounds, starts, ends)
+        bounds = bounds[pieces]
         count_code_points(view.data, view.offsets, bounds, starts, ends)
-        yield bounds, starts[: bounds[-1]], ends[: bounds[-1]]
-
-
-def _column(bounds: Counts, starts: Counts, ends: Counts) -> pa.Array:
-    scores = np.ones(len(starts))
-    spans = pa.StructArray.from_arrays(
-        [pa.array(part) for part in (starts, ends, scores)], fields=list(SPANS.value_type)
-    )
-    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), spans, mask=pa.array(np.diff(bounds) == 0))
+        yield bounds, starts[: bounds[-1]].copy(), ends[: bounds[-1]].copy()
 
 
 def _are_others(view: TextView, bounds: Counts, starts: Counts, ends: Counts) -> Bools:
@@ -60,18 +59,13 @@ def _are_others(view: TextView, bounds: Counts, starts: Counts, ends: Counts) ->
 
 def _in_documents(view: TextView) -> Iterator[pa.Array]:
     """Yield the spans of each type, where the context does not speak against them."""
-    for name, (bounds, starts, ends) in zip(_KINDS, _find_all(view, judges_group=False), strict=True):
+    for name, (bounds, starts, ends) in zip(_KINDS, _find_all(view, in_lines=False), strict=True):
         if name == MAIL:
-            yield _column(bounds, starts, ends)
+            yield span_column(bounds, starts, ends)
             continue
         kept = ~_are_others(view, bounds, starts, ends)
         bounds = np.concatenate(([0], np.cumsum(kept)))[bounds]
-        yield _column(bounds, starts[kept], ends[kept])
-
-
-def _in_paragraphs(view: TextView) -> Iterator[pa.Array]:
-    for found in _find_all(view, judges_group=True):
-        yield _column(*found)
+        yield span_column(bounds, starts[kept], ends[kept])
 
 
 def _by_context(view: TextView) -> Iterator[pa.Array | np.ndarray]:
@@ -89,7 +83,7 @@ def _without_count(view: TextView) -> list[pa.Array | np.ndarray]:
 
 def _by_paragraph(view: TextView) -> Iterator[pa.Array | np.ndarray]:
     """Yield spans, their number, and their characters by those of the text."""
-    columns = list(Part(_in_paragraphs, _KINDS, "paragraph").score(view))
+    columns = [span_column(*found) for found in _find_all(view, in_lines=True)]
     yield from columns
     yield sum(map(_count, columns))
     yield np.where(view.lengths == 0, -1.0, sum(map(_characters, columns)) / np.maximum(view.lengths, 1))

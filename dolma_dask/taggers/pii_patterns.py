@@ -20,7 +20,7 @@ FIRST_DIGITS = for_kernel(np.array([int(zero, 16) for zero in _ZEROS.split()]))
 
 _AT, _DOT, _PARENTHESIS = np.uint8(ord("@")), np.uint8(ord(".")), np.uint8(ord("("))
 _DIGIT_0, _DIGIT_9 = np.uint8(ord("0")), np.uint8(ord("9"))
-_FIRST_LEAD, _LAST_BYTE = np.uint8(0xC0), np.uint8(0xFF)
+_D9, _E1, _EA, _F0 = (np.uint8(byte) for byte in (0xD9, 0xE1, 0xEA, 0xF0))
 _GAPS = tuple(map(ord, "-. "))
 _MARKS = tuple(map(ord, "@,?!;:)("))
 _NO_MATCH = -1
@@ -156,12 +156,12 @@ def _is_address(data: Bytes, start: Int, end: Int, numbers: Bytes, blocks: Bytes
 
 @kernel
 def find_mail(
-    data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, judges_group: bool, bounds: Counts, starts: Counts, ends: Counts
+    data: Bytes, begins: Counts, stops: Counts, numbers: Bytes, blocks: Bytes, judges_group: bool, bounds: Counts, starts: Counts, ends: Counts
 ) -> None:  # fmt: skip
     """Find the matches of ``[.\\s@,?!;:)(]*([^\\s@]+@[^\\s@,?!;:)(]+?)[.\\s@,?!;:)(]?(?:\\s|\\Z)`` that hold an address, by the group or by all of the match."""
     count = 0
-    for row in range(offsets.size - 1):
-        begin, end = offsets[row], offsets[row + 1]
+    for piece in range(begins.size):
+        begin, end = begins[piece], stops[piece]
         at = find_byte(data, begin, end, _AT)
         while at < end:
             _, stop = _ends_at(data, at, begin, end, numbers, blocks)
@@ -176,11 +176,11 @@ def find_mail(
                 count += 1
             begin = stop
             at = find_byte(data, begin, end, _AT)
-        bounds[row + 1] = count
+        bounds[piece + 1] = count
 
 
 @kernel
-def _is_digit(code: Int, zeros: Counts) -> bool:
+def is_digit(code: Int, zeros: Counts) -> bool:
     """Tell whether a code point is a decimal digit."""
     if code < 0x80:
         return bool(0x30 <= code <= 0x39)
@@ -195,13 +195,19 @@ def _is_digit(code: Int, zeros: Counts) -> bool:
 
 
 @kernel
+def other_digit_bits(data: Bytes, at: Int) -> np.uint64:
+    """Bits of the window at byte `at` where a digit that is not ASCII may begin."""
+    return range_bits(data, at, _D9, _E1) | range_bits(data, at, _EA, _F0)
+
+
+@kernel
 def _behind_digits(data: Bytes, at: Int, end: Int, count: Int, zeros: Counts) -> Int:
     """Return where that many digits from byte `at` end, `_NO_MATCH` if others stand there."""
     for _ in range(count):
         if not 0 <= at < end:
             return _NO_MATCH
         code, width = decode(data, at)
-        if not _is_digit(code, zeros):
+        if not is_digit(code, zeros):
             return _NO_MATCH
         at += width
     return at
@@ -242,17 +248,17 @@ def _start_of_phone(data: Bytes, at: Int, begin: Int, numbers: Bytes, blocks: By
 
 @kernel
 def find_phones(
-    data: Bytes, offsets: Counts, numbers: Bytes, blocks: Bytes, zeros: Counts, bounds: Counts, starts: Counts, ends: Counts
+    data: Bytes, begins: Counts, stops: Counts, numbers: Bytes, blocks: Bytes, zeros: Counts, bounds: Counts, starts: Counts, ends: Counts
 ) -> None:  # fmt: skip
     """Find the matches of ``\\s+\\(?(\\d{3})\\)?[-. ]*(\\d{3})[-. ]?(\\d{4})``."""
     count = 0
-    for row in range(offsets.size - 1):
-        begin, end = offsets[row], offsets[row + 1]
+    for piece in range(begins.size):
+        begin, end = begins[piece], stops[piece]
         at: Int = begin
         while at < end:
             digits = range_bits(data, at, _DIGIT_0, _DIGIT_9)
             # the digit before is none of the same window, or the number would begin there
-            found = digits & ~(digits << ONE) | range_bits(data, at, _FIRST_LEAD, _LAST_BYTE)
+            found = digits & ~(digits << ONE) | other_digit_bits(data, at)
             found &= low_bits(end - at)
             while found:
                 place = at + first_bit(found)
@@ -268,7 +274,7 @@ def find_phones(
                     count += 1
                     begin = stop
             at += 64
-        bounds[row + 1] = count
+        bounds[piece + 1] = count
 
 
 @kernel
@@ -296,11 +302,13 @@ def _end_of_ip(data: Bytes, at: Int, end: Int) -> Int:
 
 
 @kernel
-def find_ips(data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, ends: Counts) -> None:
+def find_ips(
+    data: Bytes, begins: Counts, stops: Counts, bounds: Counts, starts: Counts, ends: Counts
+) -> None:
     """Find four numbers from 0 to 255 with points between, wherever they stand."""
     count = 0
-    for row in range(offsets.size - 1):
-        begin, end = offsets[row], offsets[row + 1]
+    for piece in range(begins.size):
+        begin, end = begins[piece], stops[piece]
         at: Int = begin
         while at < end:
             # the last bit lacks the byte behind it: the window is one of 63
@@ -320,7 +328,7 @@ def find_ips(data: Bytes, offsets: Counts, bounds: Counts, starts: Counts, ends:
                         begin = stop
                     place += 1
             at += 63
-        bounds[row + 1] = count
+        bounds[piece + 1] = count
 
 
 @kernel

@@ -283,16 +283,17 @@ def _lines(view: TextView) -> _Lines:
 
 
 def _joined_lines(view: TextView) -> _Lines:
-    """Measure the lines of large texts part by part: no line depends on another, but for where it stands."""
+    """Measure the lines of many texts, or large ones, part by part: no line depends on another, but for where it stands."""
     bounds, chars = np.zeros(len(view) + 1, np.int64), np.zeros(len(view), np.int64)
     ends, scores = [np.empty(0, np.int64)], [[np.empty(0)] for _ in LINE_SIGNALS]
     for row, part in view.parts():
-        found = _lines(part)
-        bounds[row + 1] += len(found.ends)
-        ends.append(found.ends + chars[row])
+        found, rows = _lines(part), slice(row, row + len(part))
+        lines = np.diff(found.bounds)
+        bounds[1:][rows] += lines
+        ends.append(found.ends + np.repeat(chars[rows], lines))
         for column, values in zip(scores, found.scores, strict=True):
             column.append(values)
-        chars[row] += found.ends[-1]
+        chars[rows] += part.lengths
     # each is joined and let go: of short lines these are more bytes than of text
     joined = tuple(np.concatenate(scores.pop(0)) for _ in range(len(scores)))
     return _Lines(np.cumsum(bounds), np.concatenate(ends), joined)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dolma_dask.taggers.base import SPANS, Part, ViewTagger
+from dolma_dask.taggers.base import Part, ViewTagger, span_column
 from dolma_dask.text.bits import high_product
 from dolma_dask.text.kernels import Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.tables import SPACE, char_class, decode, load_tables
@@ -244,9 +244,8 @@ def _repetitions(view: TextView) -> Iterator[pa.Array]:
     _find_repetitions(
         view.data, view.offsets, *load_tables(), powers, codes, hashes, periods, following, bounds, starts, ends, counts
     )  # fmt: skip
-    found = [pa.array(part[: bounds[-1]]) for part in (starts, ends, counts)]
-    spans = pa.StructArray.from_arrays(found, fields=list(SPANS.value_type))
-    yield pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), spans, mask=pa.array(np.diff(bounds) == 0))
+    found = slice(0, bounds[-1])
+    yield span_column(bounds, starts[found], ends[found], counts[found])
 
 
 def _with_sums(unit: Unit, view: TextView) -> Iterator[pa.Array | Floats]:

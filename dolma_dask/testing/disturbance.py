@@ -23,7 +23,7 @@ from typing import Any
 
 from dolma_dask.testing.power import Disk
 
-HOLD_S = 600.0
+HOLD_S = 3600.0
 """Longer than any test waits for a process that is held."""
 
 RELEASED = "released"

@@ -249,7 +249,7 @@ def running_at(place: str) -> Iterator[list[str]]:
         elif place == "active client":
             from distributed import Client
 
-            small: dict[str, Any] = {"processes": False, "n_workers": 1, "dashboard_address": None}
+            small: dict[str, Any] = {"processes": False, "n_workers": 1, "dashboard_address": ":0"}
             stack.enter_context(Client(threads_per_worker=3, **small))
         yield ["--scheduler", place, "--workers", "2"] if place in PLACES[:2] else []
 

@@ -23,6 +23,7 @@ Numbers = npt.NDArray[np.uint32]
 
 _FACTOR, _MARK_FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _SIX, _TWELVE, _SIXTY_THREE = (np.uint64(number) for number in (6, 12, 63))
+_BITMAPS = ("marks", "samples", "short_marks", "short_samples")
 _FEWEST_BITS, _MOST_BITS = 3, 19
 """Words of a bitmap: 2**19 are 4 MB."""
 _AHEAD = 64
@@ -89,8 +90,9 @@ class NgramTable(Struct, frozen=True, eq=False):
 
     @classmethod
     def mapped(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "NgramTable":
-        """Return the table of its arrays by name, as `arrays` has them."""
-        return cls(*(for_kernel(arrays[name]) for name in cls.__struct_fields__))
+        """Return the table of its arrays by name, as `arrays` has them; bitmaps are copied to large pages, of which the processor keeps the addresses."""
+        copied = {name: np.array(arrays[name]) for name in _BITMAPS}
+        return cls(*(for_kernel({**arrays, **copied}[name]) for name in cls.__struct_fields__))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all that a table is, by name."""

@@ -7,7 +7,6 @@ per byte of English.
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ class TextView:
         """
         self._check_sizes()
         bounds = np.zeros(len(self) + 1, np.int64)
-        room = self._room(
+        room = self.room(
             "words", self._bytes // 2 + len(self), np.int32, np.int32, np.int32, np.uint64, np.uint8
         )
         starts, lengths, chars, hashes, kinds = room
@@ -121,7 +120,7 @@ class TextView:
         """
         self._check_sizes()
         bounds = np.zeros(len(self) + 1, np.int64)
-        room = self._room("lines", self._bytes + len(self), np.int32, np.int32, np.uint64)
+        room = self.room("lines", self._bytes + len(self), np.int32, np.int32, np.uint64)
         starts, sizes, hashes = room
         find_lines(self.data, self.offsets, bounds, starts, sizes, hashes)
         return LineTable(bounds, *(column[: bounds[-1]] for column in room))
@@ -152,7 +151,7 @@ class TextView:
             )
         tokens = normalise(*self.pieces)
         words = len(tokens.starts) - 1
-        room = self._room("normalised", self._bytes // 2 + len(self), np.int32, np.uint64)
+        room = self.room("normalised", self._bytes // 2 + len(self), np.int32, np.uint64)
         chars, hashes = (column[:words] for column in room)
         measure_words(tokens.data, tokens.starts, chars, hashes)
         return NormalTable(tokens, chars, hashes)
@@ -168,21 +167,33 @@ class TextView:
         return self._bytes > PART_BYTES
 
     def parts(self) -> Iterator[tuple[int, "TextView"]]:
-        """Yield each text by its row in views of one text of about `PART_BYTES`, which end with a newline or the text; each is used up before the next."""
+        """Yield the texts in views of about `PART_BYTES`, each with the row of its first text; a longer one is cut at line ends. Each is used up before the next."""
         part = None
-        for row, (begin, end) in enumerate(pairwise(self.offsets.tolist())):
-            while begin < end:
+        for row, texts in self._cuts():
+            part = TextView(texts, part)
+            yield row, part
+
+    def _cuts(self) -> Iterator[tuple[int, pa.LargeStringArray]]:
+        row = 0
+        while row < len(self):
+            begin, end = self.offsets[row : row + 2].tolist()
+            last = int(np.searchsorted(self.offsets, begin + PART_BYTES, "right")) - 1
+            if last > row:
+                yield row, self.texts[row:last]
+            while last == row and begin < end:
                 stop = min(line_end(self.data, min(begin + PART_BYTES, end), end) + 1, end)
-                part = TextView(large_strings(np.array([begin, stop]), self.data), part)
-                yield row, part
+                yield row, large_strings(np.array([begin, stop]), self.data)
                 begin = stop
+            row = max(last, row + 1)
 
     @property
     def _bytes(self) -> int:
         return int(self.offsets[-1] - self.offsets[0])
 
-    def _room(self, name: str, most: int, *types: type) -> list[npt.NDArray[Any]]:
-        """Return an array of each type for `most` elements: address space, of which only what is reached becomes memory."""
+    def room(self, name: str, most: int, *types: type) -> list[npt.NDArray[Any]]:
+        """Return an array of each type for `most` elements or more: address space, of which only what is reached becomes memory. The next call with this name, here or in
+        the view of the next block, gives the same memory.
+        """
         if name not in self._rooms or len(self._rooms[name][0]) < most:
             self._rooms[name] = [np.empty(1 << most.bit_length(), kind) for kind in types]
         return self._rooms[name]

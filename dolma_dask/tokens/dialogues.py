@@ -124,7 +124,7 @@ def message(role: str, content: str) -> Message:
 
     Raises `Unusable`: it has characters that stand for something else here.
     """
-    if RESERVED.search(content):
+    if any(mark in content for mark in RESERVED):
         raise Unusable(f"a noncharacter of Unicode in a text of {role!r}")
     return {"role": role, "content": content}
 

@@ -19,6 +19,7 @@ from tokenizers import Encoding, Tokenizer
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.ragged import check_lengths
 from dolma_dask.text.columns import string_parts
+from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cuts import Cutter
 from dolma_dask.tokens.lean import Lean
 from dolma_dask.tokens.spelled import AddedTokens
@@ -136,17 +137,36 @@ def cut_long(
     return parts, np.repeat(np.arange(len(texts)), counts)
 
 
+@kernel
+def _find_added(ids, lengths, is_added, unknown, found):  # type: ignore[no-untyped-def]
+    """See `find_added`."""
+    end = 0
+    for row in range(len(lengths)):
+        begin, end, seen = end, end + lengths[row], 0
+        for place in range(begin, end):
+            token = ids[place]
+            if is_added[token]:
+                seen |= 2 if token == unknown else 1
+        found[row] = seen
+
+
+def find_added(
+    ids: NDArray[np.integer[Any]], lengths: NDArray[np.int32], added: AddedTokens
+) -> NDArray[np.uint8]:
+    """Tell of documents (n,), whose ids stand back to back, which tokens they have that a text may spell out: 1 others than the unknown one, 2 that, 3 both."""
+    found = np.empty(lengths.size, np.uint8)
+    _find_added(ids, lengths, added.is_added, -1 if added.unknown is None else added.unknown, found)
+    return found
+
+
 def rows_with(tokens: Tokens, added: AddedTokens, texts: pa.LargeStringArray) -> NDArray[np.int64]:
     """Return the rows of documents that may spell tokens out, sorted: all whose ids hold one, unless it is the unknown token and not in the text."""
-    ends = np.cumsum(tokens.lengths, dtype=np.int64)
-    at = np.flatnonzero(added.is_added[tokens.ids])
-    is_unknown = tokens.ids[at] == (-1 if added.unknown is None else added.unknown)
-    rows = np.unique(np.searchsorted(ends, at[~is_unknown], side="right"))
-    doubtful = np.unique(np.searchsorted(ends, at[is_unknown], side="right"))
+    found = find_added(tokens.ids, tokens.lengths, added)
+    doubtful = np.flatnonzero(found == 2)
     if doubtful.size:
-        found = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)
-        rows = np.union1d(rows, doubtful[found.to_numpy(zero_copy_only=False)])
-    return rows
+        is_spelled = pc.match_substring(texts.take(pa.array(doubtful)), added.unknown_name)
+        found[doubtful[~is_spelled.to_numpy(zero_copy_only=False)]] = 0
+    return np.flatnonzero(found)
 
 
 def of_documents(tokens: Tokens, rows: NDArray[np.int64]) -> list[NDArray[np.integer[Any]]]:

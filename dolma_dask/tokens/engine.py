@@ -17,6 +17,7 @@ Memory: see `dolma_dask.tokens.encoding`.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -344,9 +345,17 @@ def build(engine: TokenEngine) -> Vocabulary:
     return Vocabulary(tokenizer, max_id, added, alphabet, find_cutter(content), find_lean(tokenizer))
 
 
-@lru_cache(maxsize=8)
 def build_fast(engine: TokenEngine) -> FastTokenizer | None:
-    """Return the fast engine for a tokenizer; None where other versions are installed than those that were compared."""
+    """Return the fast engine for a tokenizer, made once per process; None where other versions are installed than those that were compared."""
+    with _building:  # threads begin together
+        return _built_fast(engine)
+
+
+_building = threading.Lock()
+
+
+@lru_cache(maxsize=8)
+def _built_fast(engine: TokenEngine) -> FastTokenizer | None:
     if engine.fast != fast_version():
         return None
     return FastTokenizer(engine.read(), build(engine).tokenizer, engine.fingerprint, engine.avoid)

@@ -53,7 +53,9 @@ VERSION = 2
 
 _PROBES = 8_000
 _SEED = 20_240_817
-_THREADS = "RAYON_NUM_THREADS"
+_THREADS = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS")
+"""Variables that the engine reads when it starts."""
+
 _SHOWN = 60
 """Characters of a text that a message shows."""
 
@@ -71,14 +73,15 @@ def fast_version() -> str | None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let the library start one thread in the block; workers are what runs side by side."""
-    known = os.environ.get(_THREADS)
-    os.environ[_THREADS] = known or "1"
+    """Let an engine that is started in the block encode in the thread that calls it: each of its own would fill a cache of words anew, and workers are what
+    runs side by side."""
+    ours = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(ours, "1"))
     try:
         yield
     finally:
-        if known is None:
-            del os.environ[_THREADS]
+        for name in ours:
+            del os.environ[name]
 
 
 _CALL_BYTES = 4 << 20

@@ -25,7 +25,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
-from dolma_dask.tokens.encoding import of_documents
+from dolma_dask.tokens.encoding import find_added, of_documents
 from dolma_dask.tokens.engine import TokenEngine, build
 from dolma_dask.tokens.shown_text import decoded
 from dolma_dask.tokens.spelled import InText
@@ -191,7 +191,7 @@ def _permute(
         for _, text, cut in chosen
         for part in (text[cut.second :], text[: cut.first], text[cut.first : cut.second])
     ]
-    has_added = np.array([_has_added(piece, engine) for piece, _, _ in chosen], np.bool_)
+    has_added = _has_added([piece for piece, _, _ in chosen], engine)
     sections = _encode(parts, np.repeat(has_added, 3), engine)
     nothing = np.empty(0, np.int32)
     for piece, cut in zip(flat, cuts, strict=True):
@@ -201,10 +201,13 @@ def _permute(
             yield _Piece(next(sections), next(sections), next(sections), cut)
 
 
-def _has_added(ids: Int32s, engine: TokenEngine) -> bool:
-    """Tell whether names of special tokens in the text of a piece are these tokens: it has some, or they are always taken for such."""
+def _has_added(pieces: list[Int32s], engine: TokenEngine) -> NDArray[np.bool_]:
+    """Tell of which pieces (n,) names of special tokens in the text are these tokens: they have some, or such are always taken for tokens."""
     added = build(engine).added
-    return engine.in_text == "encode" or (added is not None and bool(added.is_added[ids].any()))
+    if engine.in_text == "encode" or added is None or not pieces:
+        return np.full(len(pieces), engine.in_text == "encode")
+    lengths = np.array([piece.size for piece in pieces], np.int32)
+    return find_added(np.concatenate(pieces), lengths, added) > 0
 
 
 def _encode(texts: list[str], has_added: NDArray[np.bool_], engine: TokenEngine) -> Iterator[Ids]:

@@ -53,6 +53,7 @@ class LmRecipe(Struct, frozen=True):
 
     reads: ClassVar[str] = "text"
     has_marks: ClassVar[bool] = False
+    locked: ClassVar[float] = 0.0
 
     engine: TokenEngine  # the tokenizer
     specials: Specials  # what stands around a document
@@ -81,11 +82,12 @@ class LmRecipe(Struct, frozen=True):
             kept = pc.greater(pc.binary_length(texts), 0)
             texts, rows = texts.filter(kept), rows[kept.to_numpy(zero_copy_only=False)]
         clean = self.cleaning.apply(texts)
+        chars = _chars(texts)
         counts = TextCounts(
             documents=len(texts),
-            raw_chars=_chars(texts),
+            raw_chars=chars,
             raw_bytes=text_bytes(texts),
-            normalized_chars=_chars(clean),
+            normalized_chars=chars if clean is texts else _chars(clean),
             normalized_bytes=text_bytes(clean),
         )
         tokens = self._end(self._cut(clean))

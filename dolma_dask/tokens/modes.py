@@ -45,6 +45,8 @@ class Recipe(Protocol):
     def reads(self) -> str: ...  # "text", or "record": whole records as JSON
     @property
     def has_marks(self) -> bool: ...  # bit 31 of some words is set
+    @property
+    def locked(self) -> float: ...  # CPU-seconds for each MB of text that are Python's, besides encoding it
 
     def params(self) -> Mapping[str, Any]:
         """Return all that decides the sequences of given records, JSON-able."""

@@ -102,6 +102,7 @@ class PairRecipe(Struct, frozen=True):
 
     reads: ClassVar[str] = RAW
     has_marks: ClassVar[bool] = True
+    locked: ClassVar[float] = 0.02
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the sequences of given records."""

@@ -125,6 +125,7 @@ class PreferenceRecipe(Struct, frozen=True):
 
     reads: ClassVar[str] = RAW
     has_marks: ClassVar[bool] = True
+    locked: ClassVar[float] = 0.06
 
     def params(self) -> dict[str, Any]:
         """Return all that decides the sequences of given records."""
@@ -152,9 +153,10 @@ class PreferenceRecipe(Struct, frozen=True):
         parts = [encode_texts(Control(self.engine).encode, side) for side in columns]
         sides = read_each(zip(texts.rows, zip(*map(pieces, parts), strict=True), strict=False), self._sides)
         words, cut = [], []
+        head, end = (np.array(ids, np.int32) for ids in (self._head, (self.specials.eos_id,)))
         for row, both in zip(sides.rows, sides.made, strict=True):
             fitting, what = self._fit(both)
-            words += [self._words(prompt, answer) for prompt, answer in fitting]
+            words += [(head | UNPREDICTED, prompt | UNPREDICTED, answer, end) for prompt, answer in fitting]
             cut += [Finding(row, TRUNCATED, what)] if what else []
         found = [*read.findings, *texts.findings, *sides.findings, *cut, *findings_of(parts, texts.rows)]
         tokens = replace(joined(words, found), owners=np.repeat(np.array(sides.rows, np.int64), 2))
@@ -163,12 +165,12 @@ class PreferenceRecipe(Struct, frozen=True):
     def _texts(self, read: Readings[Dialogues]) -> tuple[Readings[Texts], TextCounts]:
         """Return cleaned dialogues as the template writes them."""
         messages = [one for made in read.made for one in made.messages]
-        raw = column([one["content"] for one in messages])
-        clean = self.cleaning.apply(
-            raw
-        )  # before they meet the template, so that no repair makes a special token that is meant
+        contents = [one["content"] for one in messages]
+        raw = column(contents)
+        # before they meet the template, so that no repair makes a special token that is meant
+        clean = self.cleaning.apply(raw)
         control = Control(self.engine)
-        _put(messages, control.hide(clean.to_pylist()))
+        _put(messages, control.hide(contents if clean is raw else clean.to_pylist()))
         for one in messages:
             control.hide_others(one)
         expected: dict[Any, Any] = {}  # control tokens that the template writes, by the roles of a dialogue
@@ -193,7 +195,7 @@ class PreferenceRecipe(Struct, frozen=True):
         if not control.names:
             return
         roles = tuple((one["role"], bool(one["content"])) for one in turns)
-        if any(role not in KNOWN_ROLES and role in name for role, _ in roles for name in control.names):
+        if any(role in name for role, _ in roles if role not in KNOWN_ROLES for name in control.names):
             raise Unusable("a role that is the name of a special token")
         if (found := control.found(text)) == expected.get(roles):
             return
@@ -300,10 +302,6 @@ class PreferenceRecipe(Struct, frozen=True):
             left = prompt[max(prompt.size - max(limit - len(self._head), 0), 0) :]
             cut.append((left, answer[: self.length - left.size - around]))
         return cut, f"{longest} tokens, at most {self.length}"
-
-    def _words(self, prompt: Ids, answer: Ids) -> tuple[Ids, ...]:
-        head, end = (np.array(ids, np.int32) for ids in (self._head, (self.specials.eos_id,)))
-        return head | UNPREDICTED, prompt | UNPREDICTED, answer, end
 
 
 def _put(messages: Sequence[Message], contents: Sequence[str]) -> None:

@@ -22,8 +22,9 @@ _REPLACEMENT_BYTES = 3
 
 
 @lru_cache(maxsize=8)
-def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray[np.int32]] | None:
-    """Return the bytes of all tokens of a byte-level vocabulary, back to back, where each starts, and its code points (-1: no whole characters).
+def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, Int64s] | None:
+    """Return the bytes of all tokens of a byte-level vocabulary, back to back, where each starts, and the sizes of each: bytes in the upper half of the number,
+    code points in the lower; -1 if it is no whole characters.
 
     None for a vocabulary of another kind.
     """
@@ -45,31 +46,35 @@ def token_bytes(engine: TokenEngine) -> tuple[NDArray[np.uint8], Int64s, NDArray
         except UnicodeEncodeError:
             texts[number] = token.encode()
     starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    chars = np.array([_characters(text) for text in texts], np.int32)
-    return np.frombuffer(b"".join(texts), np.uint8), starts, chars
+    sizes = np.array([_sizes(text) for text in texts], np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), starts, sizes
 
 
-def _characters(data: bytes) -> int:
-    """Count code points; -1 for bytes that begin or end inside a character, or are no UTF-8."""
+_HALF, _CHARS = 32, 2**32 - 1
+"""Bits of the lower half of a number that holds two, and what stands there: code points; bytes stand above."""
+
+
+def _sizes(data: bytes) -> int:
+    """Count bytes and code points; -1 for bytes that begin or end inside a character, or are no UTF-8."""
     try:
-        return len(data) if data.isascii() else len(data.decode())
+        return len(data) << _HALF | (len(data) if data.isascii() else len(data.decode()))
     except UnicodeDecodeError:
         return -1
 
 
 @kernel
-def _count_text(rows, data, starts, whole, counts):  # type: ignore[no-untyped-def]
+def _count_text(rows, data, starts, sizes, counts):  # type: ignore[no-untyped-def]
     """Count bytes and code points of each row as lossy UTF-8: each longest beginning of a sequence that goes wrong is one U+FFFD.
 
     A token of whole characters behind another is not looked into.
     """
     for row in range(rows.shape[0]):
-        total, chars = 0, 0
+        total, chars, whole = 0, 0, 0
         need, low, high, have = 0, 0x80, 0xBF, 0
         for at in range(rows.shape[1]):
             token = rows[row, at]
-            if need == 0 and whole[token] >= 0:
-                total, chars = total + starts[token + 1] - starts[token], chars + whole[token]
+            if need == 0 and sizes[token] >= 0:
+                whole += sizes[token]
                 continue
             for position in range(starts[token], starts[token + 1]):
                 byte = data[position]
@@ -97,8 +102,8 @@ def _count_text(rows, data, starts, whole, counts):  # type: ignore[no-untyped-d
                     total, chars = total + _REPLACEMENT_BYTES, chars + 1
         if need:
             total, chars = total + _REPLACEMENT_BYTES, chars + 1
-        counts[row, 0] = total
-        counts[row, 1] = chars
+        counts[row, 0] = total + (whole >> _HALF)
+        counts[row, 1] = chars + (whole & _CHARS)
 
 
 def count_text(engine: TokenEngine, ids: NDArray[np.int32]) -> Int64s:
@@ -122,7 +127,18 @@ def decoded(engine: TokenEngine, pieces: Sequence[NDArray[np.int32]]) -> list[st
     data, starts, _ = table
     ids = np.concatenate(pieces)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(starts[ids + 1] - starts[ids])])
-    places = np.repeat(starts[ids] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
-    text = data[places].tobytes()
+    spelled = np.empty(int(ends[-1]), np.uint8)
+    _spell(ids, data, starts, spelled)
+    text = spelled.tobytes()
     bounds = ends[np.concatenate([[0], np.cumsum([piece.size for piece in pieces])])].tolist()
     return [text[begin:end].decode("utf-8", "replace") for begin, end in pairwise(bounds)]
+
+
+@kernel
+def _spell(ids, data, starts, text):  # type: ignore[no-untyped-def]
+    """Write the bytes of tokens, one behind the other."""
+    end = 0
+    for token in ids:
+        for place in range(starts[token], starts[token + 1]):
+            text[end] = data[place]
+            end += 1

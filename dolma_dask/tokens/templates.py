@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -54,20 +56,17 @@ class Template(Struct, frozen=True):
 
         Raises `Unusable`: the template refuses it or fails. Raises `UsageError`: the template is no Jinja2.
         """
-        template = _compiled(self)
+        write, context = _compiled(self).root_render_func, _context(self, tuple(more.items()), get_ident())
+        context.vars.clear()
+        context.exported_vars.clear()
+        context.parent["messages"] = messages
         try:
-            text: str = template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=False,
-                **{**dict(self.tokens), **more},
-            )
-        except RefusalError as error:
-            raise Unusable(f"a dialogue that {self.name} refuses: {error}") from None
+            return "".join(write(context))
         except Exception as error:  # noqa: BLE001  a template may raise anything
+            _context.cache_clear()  # it was left wherever it stood
+            if isinstance(error, RefusalError):
+                raise Unusable(f"a dialogue that {self.name} refuses: {error}") from None
             raise Unusable(f"a dialogue that {self.name} cannot render: {error}{_advice(error)}") from None
-        return text
 
 
 LLAMA = Template(
@@ -185,24 +184,31 @@ def _compiled(template: Template) -> Any:
         ) from error
 
 
+@lru_cache(maxsize=64)
+def _context(template: Template, more: tuple[tuple[str, str], ...], thread: int) -> Any:
+    """Return what a template knows but the messages, for all dialogues that a thread writes: it takes as long as to write one."""
+    given = {"tools": None, "documents": None, "add_generation_prompt": False}
+    return _compiled(template).new_context({**given, **dict(template.tokens), **dict(more)})
+
+
 _OPEN, _CLOSE, PLACE = "\U0010fffe", "\U0010ffff", "\U000ffffe"
 """Marks around the number of a special token that a text spells out, and in place of an answer: noncharacters, which Unicode keeps out of texts."""
 
-RESERVED = re.compile(f"[{_OPEN}{_CLOSE}{PLACE}]")
+RESERVED = (_OPEN, _CLOSE, PLACE)
 """Characters that contents of dialogues may not have."""
 
 _FIRST = 0x100000
 """Code point (private use) of the number 0."""
 
 
-class Control(Struct, frozen=True):
+class Control(Struct, frozen=True, dict=True):
     """Special tokens of a tokenizer, hidden in texts of dialogues and meant in a template. Added tokens that are no special ones, such as
     ``</think>``, are left to the template, which may look for them.
     """
 
     engine: TokenEngine
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Spellings of the tokens; none if all are meant."""
         return () if self.engine.in_text == "encode" else _control_names(self.engine)
@@ -218,7 +224,7 @@ class Control(Struct, frozen=True):
 
     def hide_others(self, turn: Message) -> None:
         """Do the same with all strings of a turn but its content and role."""
-        if self.names:
+        if self.names and len(turn) > 2:
             turn |= {
                 name: self._hidden(value) for name, value in turn.items() if name not in ("role", "content")
             }
@@ -236,10 +242,13 @@ class Control(Struct, frozen=True):
 
     def encode(self, rendered: pa.LargeStringArray) -> Tokens:
         """Encode rendered texts: special tokens are meant, those that are hidden are text. Documents with such are among the findings."""
-        names, texts = self.names, rendered.to_pylist()
+        names, engine = self.names, replace(self.engine, in_text="encode")
+        if not names or not pc.any(pc.match_substring(rendered, _OPEN)).as_py():
+            return engine.encode(rendered)
+        texts = rendered.to_pylist()
         hidden = [_hidden_in(text, names) for text in texts]
         shown = ["" if found else text for text, found in zip(texts, hidden, strict=True)]
-        tokens = replace(self.engine, in_text="encode").encode(column(shown))
+        tokens = engine.encode(column(shown))
         found = {
             row: Finding(row, SPELLED, " ".join(spelled)) for row, spelled in enumerate(hidden) if spelled
         }
@@ -273,8 +282,6 @@ _MARK = re.compile(f"{_OPEN}(.){_CLOSE}", re.DOTALL)
 
 def _hidden_in(text: str, names: Sequence[str]) -> list[str]:
     """Return the special tokens that are hidden in a text."""
-    if not names or _OPEN not in text:
-        return []
     return list(dict.fromkeys(names[ord(number) - _FIRST] for number in _MARK.findall(text)))
 
 

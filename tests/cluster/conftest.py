@@ -16,6 +16,9 @@ from nodes import Node, shared_with_nodes, why_no_nodes, why_not_late  # noqa: E
 from private_slurm import Slurm, missing_programs  # noqa: E402
 from small_pipeline import Pipeline  # noqa: E402
 
+TIMEOUT_S = 1200
+"""Limit for a test: several waits of `DEADLINE_S`, for a start or an end that takes a minute where nothing is in its way."""
+
 MISSING = missing_programs()
 REASON = f"{', '.join(MISSING)} not found; apt-get install slurmctld slurmd slurm-client munge"
 
@@ -26,6 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
             if MISSING:
                 item.add_marker(pytest.mark.skip(reason=REASON))
 
@@ -65,12 +69,12 @@ def running_nodes(tmp_path_factory) -> Iterator[Slurm]:
 
 
 def used(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """Yield a SLURM as that of this process, without jobs before and after."""
+    """Yield a SLURM as that of this process, without jobs before and after, and with all of its nodes."""
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
     slurm.begin()
     yield slurm
-    slurm.cancel_all()
+    slurm.clear()
 
 
 @pytest.fixture
@@ -83,7 +87,6 @@ def slurm(running_slurm, monkeypatch) -> Iterator[Slurm]:
 def nodes(running_nodes, monkeypatch) -> Iterator[Slurm]:
     """The SLURM of three nodes, n1 to n3; those that a test has stopped are started again after it."""
     yield from used(running_nodes, monkeypatch)
-    running_nodes.mend_nodes()
 
 
 @pytest.fixture

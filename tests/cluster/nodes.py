@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from dolma_dask.testing.commands import DEADLINE_S
+
 LATE_SECONDS = 1.0
 """So late nodes see in `Node.late` what others have done."""
 
@@ -66,6 +68,7 @@ class Node:
     def __init__(self, name: str, folder: Path, shared: Sequence[Path], late: Path | None = None) -> None:
         self.name, self.folder, self._shared, self._late = name, folder, shared, late
         self._space = self._held = 0
+        self.is_hurt = False  # since its start
 
     def start(self, *program: str) -> None:
         """Start a daemon on it, which makes it a node; wait until it is in the background."""
@@ -73,9 +76,10 @@ class Node:
             ["set -e", *self._mounts(), "stat -L -c %i /proc/self/ns/uts", f"exec {' '.join(program)}"]
         )
         done = subprocess.run(
-            [*UNSHARE, "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60
+            [*UNSHARE, "sh", "-c", script], capture_output=True, text=True, check=False, timeout=DEADLINE_S
         )
         assert done.returncode == 0, f"{self.name}: {done.stdout}{done.stderr}"
+        self.is_hurt = False
         self._space = int(done.stdout.split()[0])
         # else its number would be given to the next namespace of this machine once it is dead
         self._held = os.open(f"/proc/{self.processes()[0].pid}/ns/uts", os.O_RDONLY)
@@ -106,6 +110,7 @@ class Node:
 
     def send(self, number: int) -> None:
         """Send a signal to all that runs on it, again to what has been started meanwhile."""
+        self.is_hurt = True
         told: set[int] = set()
         while new := [process for process in self.processes() if process.pid not in told]:
             for process in new:
@@ -114,8 +119,9 @@ class Node:
                     process.send_signal(number)
 
     def stop(self) -> None:
-        """Let it lose power."""
+        """Let it lose power: nothing on it still sees how the rest dies."""
         if self._space:
+            self.send(signal.SIGSTOP)
             self.send(signal.SIGKILL)
             os.close(self._held)
             self._space = 0

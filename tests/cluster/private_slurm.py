@@ -1,7 +1,7 @@
 """A SLURM of one's own: slurmctld, slurmd and munge in a folder, on free ports, as the current user; nothing of the machine is touched.
 
 One node, this machine, or several (`nodes`), each with `CPUS` processors whatever it has. Jobs are killed when they outgrow their memory (looked at every second), and at their
-walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds). Jobs have numbers that no other such SLURM of this machine
+walltime (looked at every half minute, so a limit of one minute ends after 60 to 90 seconds). No node is given up because it is slow to answer. Jobs have numbers that no other such SLURM of this machine
 gives: `processes_of` finds them by these.
 """
 
@@ -12,19 +12,19 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 from nodes import Node
+from ports import held_ports
+
+from dolma_dask.testing.commands import DEADLINE_S
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "sinfo", "squeue")
 CPUS = 4
 """More than small machines have: a command in a job of its own has to run beside two jobs of workers."""
-
-DEADLINE_S = 120.0
-"""Limit for events that must happen some time: far more than they take."""
 
 CONFIGURATION = """\
 ClusterName=private
@@ -58,6 +58,11 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 KillWait=2
+MessageTimeout=60
+TCPTimeout=30
+BatchStartTimeout=600
+SlurmdTimeout=3600
+UnkillableStepTimeout=600
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=small Nodes=ALL Default=NO MaxTime=10 State=UP
 """
@@ -82,15 +87,6 @@ def wait_for(condition, what, limit_s=DEADLINE_S):
         assert time.monotonic() < deadline, f"waited {limit_s:.0f} s for {what() if callable(what) else what}"
         time.sleep(0.05)
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports on which nothing listens, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
 
 
 class Slurm:
@@ -130,12 +126,15 @@ class Slurm:
         variables = (f"{name}={value}" for name, value in self.environment.items())
         node.start("env", *variables, program("slurmd") or "slurmd")
 
-    def mend_nodes(self) -> None:
-        """Start the nodes again that were stopped."""
-        for node in self.nodes:
-            if not node.processes():
-                self.down(node)
-                self.start_node(node)
+    def clear(self) -> None:
+        """Stop all jobs, and start the nodes again that a test has stopped or frozen."""
+        hurt = [node for node in self.nodes if node.is_hurt]
+        for node in hurt:
+            node.stop()
+            self.down(node)
+        self.cancel_all()
+        for node in hurt:
+            self.start_node(node)
         self.wait_for_nodes()
 
     def down(self, node: Node) -> None:
@@ -161,7 +160,7 @@ class Slurm:
         (memory,) = re.findall(r"RealMemory=(\d+)", self.call("slurmd", "-C"))
         host = socket.gethostname().partition(".")[0]
         names = [node.name for node in self.nodes] or [host]
-        controller_port, *ports = free_ports(1 + len(names))
+        controller_port, *ports = held_ports(1 + len(names))
         user, cpus, memory = psutil.Process().username(), CPUS, int(memory) - 1024
         text = CONFIGURATION.format(host=host, user=user, folder=self.folder, controller_port=controller_port)
         lines = [
@@ -172,25 +171,31 @@ class Slurm:
 
     def stop(self) -> None:
         """Cancel all jobs and stop the daemons, those of this folder alone."""
-        self.cancel_all()
+        with suppress(AssertionError, subprocess.TimeoutExpired):  # it may not have started
+            self.cancel_all()
         for node in self.nodes:
             node.stop()
-        processes = [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
+        processes = [*self._daemons()]
         for process in processes:
-            process.terminate()
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
         for process in psutil.wait_procs(processes, timeout=10)[1]:
             process.kill()
 
-    def _pids(self) -> list[int]:
-        files = [*self.folder.glob("slurm*.pid"), *self.folder.glob("munge/pid")]
-        return [int(file.read_text()) for file in files]
+    def _daemons(self) -> Iterator[psutil.Process]:
+        """Yield the processes that files name, and that are of this SLURM: nodes that were stopped leave their numbers behind."""
+        for file in [*self.folder.glob("slurm*.pid"), *self.folder.glob("munge/pid")]:
+            with suppress(psutil.Error, ValueError):
+                process = psutil.Process(int(file.read_text()))
+                if process.environ().get("SLURM_CONF") == str(self.configuration):
+                    yield process
 
     def call(self, name: str, *words: str, check: bool = True) -> str:
         """Run one of SLURM's programs and return what it prints."""
         command = [program(name) or name, *words]
         environment = {**os.environ, **self.environment}
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, env=environment
+            command, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment
         )
         assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}{self.logs()}"
         return done.stdout.strip()
@@ -217,23 +222,33 @@ class Slurm:
         self.call("scancel", *words, str(job))
 
     def cancel_all(self) -> None:
-        """Stop all jobs and wait until none is left; SLURM lets a stopped process (SIGSTOP) go on for that."""
-        jobs = self.jobs()
-        for words in ((), ("-s", "KILL", "-f")):
-            for job in jobs:
+        """Stop all jobs, those too that are submitted meanwhile, and wait until none is left; SLURM lets a stopped process (SIGSTOP) go on for that."""
+        with suppress(AssertionError):
+            self._cancel_until_none(limit_s=20)
+            return
+        self._cancel_until_none("-s", "KILL", "-f")
+
+    def _cancel_until_none(self, *words: str, limit_s: float = DEADLINE_S) -> None:
+        told: set[int] = set()
+
+        def none_is_left() -> bool:
+            jobs = set(self.jobs())
+            for job in jobs - told:
                 self.call("scancel", *words, str(job), check=False)
-            with suppress(AssertionError):
-                wait_for(lambda: not self.jobs(), "jobs to end", limit_s=20)
-                return
+            told.update(jobs)
+            return not jobs
+
+        wait_for(none_is_left, lambda: f"jobs to end: {self.call('squeue')}", limit_s)
 
     def wait_for_end(self, *jobs: int) -> None:
         """Wait until jobs have ended, or all where none is named."""
         wait_for(
-            lambda: not (set(self.jobs()) & set(jobs) if jobs else self.jobs()), f"the end of jobs {jobs}"
+            lambda: not (set(self.jobs()) & set(jobs) if jobs else self.jobs()),
+            lambda: f"the end of jobs {jobs}: {self.call('squeue')}",
         )
 
     def begin(self) -> None:
-        """Forget the jobs of earlier tests."""
+        """Stop and forget the jobs of earlier tests."""
         self.cancel_all()
         self._earlier |= self.end_states().keys()
 

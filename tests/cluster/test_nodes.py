@@ -18,7 +18,7 @@ from small_world import ORDINARY, WILD, make_documents
 
 import dolma_dask as dk
 from dolma_dask import cli
-from dolma_dask.testing.commands import Command, held_at
+from dolma_dask.testing.commands import DEADLINE_S, Command, held_at
 from dolma_dask.testing.disturbance import RELEASED, mark_of
 from dolma_dask.testing.tokenizer import train_tokenizer
 
@@ -37,23 +37,25 @@ def store_allocation(place: Path) -> Path:
 
 
 def test_jobs_land_on_all_nodes(nodes: Slurm, pipeline: Pipeline, tmp_path, monkeypatch):
-    def look(dask_worker) -> tuple[str, str, set[str]]:
-        """Return the host of a worker, its scratch, and those that it sees."""
-        scratch = Path(dask_worker.local_directory)
-        return (
-            socket.gethostname(),
-            str(scratch),
-            {str(path) for path in scratch.parent.glob("worker-????????")},
-        )
+    def look(dask_worker) -> tuple[str, str]:
+        """Return the host of a worker and its scratch."""
+        return socket.gethostname(), dask_worker.local_directory
+
+    def sees(paths: list[str]) -> set[str]:
+        """Return the folders that a worker sees."""
+        return {path for path in paths if Path(path).exists()}
 
     monkeypatch.setenv("XDG_CACHE_HOME", "/tmp/cache")  # of each node
     with dk.cluster(str(store_profile(tmp_path, **A_NODE_EACH))) as client:
-        client.wait_for_workers(3, timeout=60)
-        seen = list(client.run(look).values())
-        assert not any(Path(scratch).exists() for _, scratch, _ in seen)
+        client.wait_for_workers(3, timeout=DEADLINE_S)
+        of_workers = client.run(look)
+        hosts, scratches = map(set, zip(*of_workers.values(), strict=True))
+        seen = client.run(sees, sorted(scratches))
+        assert not any(Path(scratch).exists() for scratch in scratches)
         assert cli.main(pipeline.words()) == 0, logs_of_jobs(tmp_path)
-    assert {host for host, _, _ in seen} == NAMES
-    assert all(scratch.startswith("/tmp/") and {scratch} == found for _, scratch, found in seen), (
+    assert hosts == NAMES
+    assert all(scratch.startswith("/tmp/") for scratch in scratches)
+    assert seen == {worker: {scratch} for worker, (_, scratch) in of_workers.items()}, (
         "nobody sees that of another"
     )
     pipeline.check()
@@ -102,7 +104,7 @@ from dolma_dask import cli
 
 if __name__ == "__main__":
     with dk.cluster(sys.argv[1]) as client:
-        client.wait_for_workers(int(sys.argv[2]), timeout=60)
+        client.wait_for_workers(int(sys.argv[2]))
         print(json.dumps(list(client.run(socket.gethostname).values())))
         sys.exit(cli.main(sys.argv[3:]))
 """
@@ -179,7 +181,7 @@ def test_a_node_that_freezes_is_given_up(nodes: Slurm, pipeline: Pipeline, tmp_p
     """By Dask, whose limit is shorter here than the five minutes that it has else, and by SLURM."""
     text = pipeline.phases()["map"]
     marks = hold(tmp_path, monkeypatch, text, at=2)
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "5s")
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "20s")
     profile = store_profile(tmp_path, **{**A_NODE_EACH, "jobs": 2})
     with Command(pipeline.words("--cluster", str(profile), "--no-progress"), tmp_path / "log") as command:
         lost = node_of_held(nodes, mark_of(marks, text))

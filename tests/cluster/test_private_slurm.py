@@ -5,7 +5,7 @@ import os
 import pytest
 from private_slurm import processes_of, wait_for
 
-from dolma_dask.testing.commands import is_alive
+from dolma_dask.testing.commands import DEADLINE_S, is_alive
 
 PROBE = "import sys; block = bytearray(int(sys.argv[1])); import time; time.sleep(600)"
 
@@ -23,7 +23,7 @@ def test_workers_of_dask_jobqueue_come(slurm, tmp_path):
         Client(cluster) as client,
     ):
         cluster.scale(jobs=2)
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=DEADLINE_S)
         jobs = client.run(lambda: os.environ["SLURM_JOB_ID"])
         assert sorted(map(int, jobs.values())) == slurm.running()
     slurm.wait_for_end()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from private_slurm import wait_for
 from small_pipeline import logs_of_jobs, store_profile
 from small_world import ORDINARY, WILD, make_documents
 
+from dolma_dask.testing.commands import DEADLINE_S
 from dolma_dask.testing.tokenizer import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,11 +46,11 @@ def typed() -> str:
 
 def test_the_commands_of_the_page(slurm, place):
     done = subprocess.run(
-        ["bash", "-euxc", typed()], capture_output=True, text=True, check=False, timeout=280
+        ["bash", "-euxc", typed()], capture_output=True, text=True, check=False, timeout=2 * DEADLINE_S
     )
     assert done.returncode == 0, done.stdout + done.stderr + logs_of_jobs(place)
     slurm.wait_for_end()
-    wait_for(lambda: len(slurm.end_states()) >= 6, "the ends of all jobs to be written down")
+    assert len(slurm.end_states()) >= 6
     logs = "".join(path.read_text(errors="replace") for path in place.glob("*.log"))
     assert set(slurm.end_states().values()) <= {"COMPLETED", "CANCELLED"}, logs
     assert "Error" not in logs, logs

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 HOSTILE = (
     "</script><script>window.hit=1</script>\"'><img src=http://127.0.0.1:9/x onerror=window.hit=1>{{7*7}}<!--"
 )

@@ -16,6 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ports import held_ports
+
+from dolma_dask.testing.commands import wait_until
+
 KEY = "AKIATESTKEY7Q2"
 SECRET = "sEcReT/9+of+the+test"
 
@@ -26,13 +30,6 @@ def find_rclone() -> str | None:
     """Return the server's program, if it is installed."""
     beside = Path(sys.executable).with_name("rclone")
     return str(beside) if beside.exists() else shutil.which("rclone")
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class S3Server:
@@ -46,7 +43,7 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        (self.port,) = held_ports(1)
         self._process: subprocess.Popen | None = None
 
     @property
@@ -78,13 +75,12 @@ class S3Server:
             "-q",
         ]
         self._process = subprocess.Popen([*words, *options], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 20
-        while not self._answers():
-            assert time.monotonic() < deadline, "the S3 server did not start"
-            time.sleep(0.01)
+        wait_until(self._answers, "the S3 server to start")
         return self
 
     def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "the S3 server has ended"
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
             return True
         return False
@@ -110,7 +106,7 @@ class Proxy:
         Of the server, on this host.
     cut : callable, optional
         Gets the first line of each request (``GET /bucket/key``) and returns after how many bytes of the answer to cut the
-        connection; None: not at all. It may also do something to the server.
+        connection; None: not at all. It may also do something to the server, wait, or raise OSError: then the server does not get the request.
     delay : float
         Seconds by which each request is late.
     """
@@ -121,8 +117,8 @@ class Proxy:
         self._server = port
         self._cut = cut or (lambda _: None)
         self._delay = delay
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listening.getsockname()[1])
+        (self.port,) = held_ports(1)  # else it may be another's, or the client's own, when it is closed
+        self._listening = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from browser import IN_BROWSER, Browser
 
+from dolma_dask.testing.commands import wait_until
+
 pytestmark = [
     *IN_BROWSER,
     pytest.mark.services,
@@ -29,12 +31,18 @@ def test_a_notebook_runs_beside_the_pane(tmp_path, monkeypatch, startup):
             assert browser.run("window.ran.good")
             shown = browser.run("document.querySelector('.dask-URLInput input').value")
             picture = browser.picture()
+            wait_until(
+                lambda: (
+                    browser.run("1")
+                    and [url for url in browser.requests() if url.startswith(f"{shown}individual-")]
+                ),
+                "the pane to ask Dask for its plots",
+            )
             asked = [url for url in browser.requests() if not url.startswith(("data:", "blob:"))]
         finally:
             browser.close()
     assert shown.startswith("http://127.0.0.1:")
     assert {urlsplit(url).hostname for url in asked} <= {"localhost", "127.0.0.1"}
-    assert [url for url in asked if url.startswith(shown + "individual-")]
     assert struct.unpack(">II", picture[16:24]) == (1600, 900)
     cells = nbformat.read(tmp_path / notebook.name, as_version=4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]

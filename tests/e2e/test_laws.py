@@ -230,8 +230,9 @@ def test_a_worker_killed_while_it_starts(tmp_path):
     hostile_dataset(tmp_path / "v0", "", "")
     words = ["tag", f"{tmp_path}/v0", "--taggers", "tarry_v1", "--scheduler", "cluster", "--workers", "2"]
     with Command(words, tmp_path / "log", **PLUGIN) as command:
-        wait_until(lambda: command.workers() or not command.running(), "a worker process")
-        command.workers()[0].kill()
+        found = []
+        wait_until(lambda: found.extend(command.workers()) or found or not command.running(), "workers")
+        found[0].kill()
         assert command.wait() == 0, command.output
         assert "Traceback" not in command.output
     assert len(tree(tmp_path / "v0/attributes")) == HOSTILE_SHARDS
@@ -337,7 +338,7 @@ def test_a_lost_scheduler_fails_what_was_left():
     small = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_DASHBOARD}
     with (
         LocalCluster(**small, silence_logs=50) as cluster,
-        Client(cluster.scheduler_address, set_as_default=False, timeout=1) as client,
+        Client(cluster.scheduler_address, set_as_default=False, timeout=5) as client,
     ):
         execution.execute(Count(), many_tasks(40), Placement(client), take)
     assert len(taken) == 40

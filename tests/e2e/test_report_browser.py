@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, Browser, assert_clean
+from browser import CONTRAST, HOSTILE, IN_BROWSER, INK, TIMEOUT_S, Browser, assert_clean
 from msgspec.structs import replace
 
 from dolma_dask.figures.histogram import Histogram, signal_histogram
@@ -150,7 +150,7 @@ def test_tooltip_names_the_bar(browser, tmp_path):
     browser.draw_all()
     box = browser.run("(() => { const b = document.querySelector('.plot').getBoundingClientRect(); return [b.x + b.width * 0.6, b.y + 150]; })()")  # fmt: skip
     text = "(() => { const t = []; const v = n => { if (n.classList?.contains('bk-Tooltip') || /tooltip/i.test(n.className)) t.push((n.shadowRoot ?? n).textContent); for (const c of [...(n.shadowRoot?.children ?? []), ...n.children]) v(c); }; v(document.body); return t.join(' '); })()"  # fmt: skip
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + TIMEOUT_S
     shown, x = "", 0
     while "kept" not in shown:
         assert time.monotonic() < deadline, f"no tooltip: {shown!r}"

@@ -7,7 +7,8 @@ from small_world import BOOKS, RULE, TAGGERS, Verbs, run_here
 
 from dolma_dask import clusters
 from dolma_dask.pipelines.pipeline import run
-from dolma_dask.testing.commands import SLOW_DISK, Command, WatchedFiles, held, held_at, wait_until
+from dolma_dask.testing.commands import Command, held, held_at
+from dolma_dask.testing.disturbance import RELEASED
 from dolma_dask.testing.verb_laws import leftovers, tree
 
 pytestmark = pytest.mark.e2e
@@ -102,11 +103,12 @@ def test_killed_and_gone_on_with(moment, words, world, expected, tmp_path):
 
 
 def test_ctrl_c_and_gone_on_with(words, world, expected, tmp_path):
-    watched = WatchedFiles(world)
-    with Command(words, tmp_path / "log", prepared=True, **SLOW_DISK) as command:
-        wait_until(lambda: watched.count() >= 20 or not command.running(), "20 files")
-        assert command.running(), command.output
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with Command(words, tmp_path / "log", prepared=True, **held_at(40, marks, world)) as command:
+        held(command, marks, world)
         command.interrupt(group=True)
+        (marks / RELEASED).mkdir()
         assert command.wait() == 130, command.output
         command.wait_for_family()
     assert "InterruptedStageError" in command.output

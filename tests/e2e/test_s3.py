@@ -27,7 +27,7 @@ from dolma_dask.io import files, stores
 from dolma_dask.io.publish import publish
 from dolma_dask.questions.tracing import index as tracing
 from dolma_dask.sinks.ragged import RaggedWriter
-from dolma_dask.testing.commands import Command, WatchedFiles, wait_until
+from dolma_dask.testing.commands import DEADLINE_S, Command, WatchedFiles, wait_until
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.testing.verb_laws import leftovers, tree
 from dolma_dask.tokens.encoding import Tokens
@@ -208,6 +208,7 @@ def test_requests_for_each_shard_do_not_grow(server, through, monkeypatch, tmp_p
             path = server.folder / bucket / f"v0/documents/{number:03d}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join([*lines, ""]))
+        server.settle()
         proxy = through()
         for run in ("first", "again", "anew", "anew again", "anew once more"):
             more = ["--overwrite"] if run.startswith("anew") else []
@@ -263,16 +264,25 @@ def test_the_command_is_killed(step, files, worlds, server, tmp_path, monkeypatc
     started_from = worlds.before if step in ("convert", "download") else without(worlds.after, step, tmp_path)
     place = copy_into_bucket(server, bucket, started_from)
     words = words_of(step, f"s3://{bucket}", worlds.before)
-    proxy = Proxy(server.port, delay=0.02)
-    watched = WatchedFiles(place)
+    watched, reached, ended = WatchedFiles(place), threading.Event(), threading.Event()
+
+    def hold(_: str) -> None:
+        """Let no request come to the server once so many files are there."""
+        if reached.is_set() or watched.count() >= files:
+            reached.set()
+            ended.wait()
+            raise ConnectionAbortedError
+
+    proxy = Proxy(server.port, cut=hold)
     more = ["--scheduler", "cluster" if step in ("convert", "dedupe") else "synchronous", "--workers", "2"]
     with Command(
         [*words, *more], tmp_path / "log", prepared=True, **server.environment(proxy.port)
     ) as command:
-        wait_until(lambda: watched.count() >= files or not command.running(), f"{files} files")
-        assert command.running(), command.output
+        wait_until(lambda: reached.is_set() or not command.running(), f"{files} files")
+        assert reached.is_set(), command.output
         command.kill(group=True)
         command.wait_for_family()
+    ended.set()
     proxy.close()
     put_environment(monkeypatch, server.environment())
     assert run_here(words) == 0
@@ -322,6 +332,7 @@ def test_the_server_is_killed_and_comes_back(step, count, worlds, server, throug
         again.start()
 
     proxy = through(cut=after_requests(count, die))
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", DEADLINE_S)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # so that it is our patience that counts
     monkeypatch.setattr(S3FileSystem, "retries", 1)
     try:

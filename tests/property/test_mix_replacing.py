@@ -83,6 +83,7 @@ def column_of(rule: Any, spans: list[Any]) -> SpanColumn:
 @settings(max_examples=examples(120))
 @given(RULES.flatmap(documents_of), st.integers(0, 2))
 @example(([(None, None, "new", True)], [("a@b.c", ([(0, 5, 1.0)],), [(0, 5, 1.0), (1, 2, 1.0)])]), 1)
+@example(([(None, None, "", False)], [("0", ([(0, 0, 0.0), (0, 1, 0.0)],), [(0, 0, 0.0)])]), 0)
 def test_texts_and_spans(case: Any, skipped: int) -> None:
     rules, documents = case
     texts, spans_of, _ = zip(*documents, strict=True)

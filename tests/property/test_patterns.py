@@ -1,11 +1,15 @@
 """Personal data and repetitions equal the patterns of their definitions on texts that are full of what these look for, and take no quadratic time."""
 
+import re
+import sys
+
 import pyarrow as pa
 import pytest
 import tagger_oracles as oracles
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dolma_dask.taggers.pii_patterns import FIRST_DIGITS
 from dolma_dask.taggers.registry import get_tagger
 
 PERSONAL = ("pii_regex_v2", "pii_regex_with_counts_v2", "pii_regex_with_counts_fast_v2")
@@ -36,6 +40,31 @@ def tag(name, texts):
 @given(texts=st.lists(personal, min_size=1, max_size=3))
 def test_personal_data_are_what_the_patterns_match(name, texts):
     assert repr(tag(name, texts)) == repr([oracles.ORACLES[name](text) for text in texts])
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+@pytest.mark.parametrize("shift", range(0, 128, 7))
+def test_personal_data_are_found_wherever_a_window_ends(name, shift):
+    pieces = ("a@b.c", "192.168.100.200", "1.2.3.4", "(555) 123-4567", "555 123 4567", "５５５１２３４５６７")
+    texts = [f"{'x' * shift}{end}{piece}{end}y" for piece in pieces for end in (" ", "\n")]
+    assert repr(tag(name, texts)) == repr([oracles.ORACLES[name](text) for text in texts])
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_all_digits_make_numbers(name):
+    digits = [chr(zero + 7) for zero in FIRST_DIGITS]
+    texts = [f" {digit * 3} {digit * 3}-{digit * 4} " for digit in digits]
+    assert repr(tag(name, texts)) == repr([oracles.ORACLES[name](text) for text in texts])
+    assert all(row["PHONE_NUMBER"] for row in tag(name, texts))
+
+
+def test_letters_of_any_case_make_a_notice():
+    letters = re.findall("[copyright]", "".join(map(chr, range(sys.maxunicode))), re.IGNORECASE)
+    words = ["copyright".replace(small, letter) for letter in letters for small in "copyright"]
+    texts = [f"/* {word} */" for word in words]
+    name = "code_copyright_comments_v1"
+    assert repr(tag(name, texts)) == repr([oracles.ORACLES[name](text) for text in texts])
+    assert len(letters) > 2 * len(set("copyright"))
 
 
 @pytest.mark.parametrize("name", REPEATED)

@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_synced_fails_its_shard_alone(
 
     monkeypatch.setattr(attempts, "RETRY_SECONDS", 0.0)
     syncing(monkeypatch, broken)
-    with pytest.raises(StageError, match=r"b: .*Input/output error"):
+    with pytest.raises(StageError, match=rf"b: .*Input/output error: '{tmp_path}/out/b'"):
         run(Writing(tmp_path), "abcd")
     assert Journal(str(tmp_path), "write").records.keys() == {"out/a", "out/c", "out/d"}
     assert names_in(tmp_path / "out") == ["a", "c", "d"]
@@ -225,6 +225,14 @@ def test_what_is_done_at_once_comes_after_what_waits(what: str, tmp_path: Path) 
         else:
             getattr(files, what)(str(tmp_path / ("old" if what == "remove" else "folder")))
         assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_file_that_waits_can_be_removed(tmp_path: Path) -> None:
+    with Waiting() as waiting:
+        waiting_file(tmp_path, "a")
+        files.remove(str(tmp_path / "a"))
+        waiting.appear()
+    assert names_in(tmp_path) == []
 
 
 def test_files_appear_in_the_order_in_which_they_were_written(

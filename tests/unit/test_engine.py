@@ -28,6 +28,7 @@ from dolma_dask.engine import (
     execution,
     grouped,
     mapping,
+    refusals,
     resume,
     runs,
 )
@@ -178,13 +179,29 @@ def test_outputs_that_are_never_seen_are_an_error_and_not_made_again(root, seen_
 
 
 @pytest.mark.parametrize("options", [HERE, THREADS])
-def test_what_a_worker_wrote_where_nobody_sees_it_ends_the_run(root, options):
+def test_what_a_worker_wrote_where_nobody_sees_it_ends_the_run(root, options, monkeypatch):
     """As on the disk of a node: the shard is not finished, whatever the worker says."""
+    monkeypatch.setattr(late, "REPLACED_SECONDS", 0.0)
     plan, stage = plan_of(root)
     stage.root = str(root / "of a node")
     with pytest.raises(StoreAccessError, match=r"out/. was written by a worker, and is not here, on "):
         engine.run(plan, options)
     assert sorted(run(root)[1]) == list("abcde"), "nothing of it is believed"
+
+
+def test_an_output_that_another_run_replaces_is_waited_for(root, monkeypatch):
+    """As `ragged` does, which removes the ids of before until its other files are there."""
+    plan, stage = plan_of(root)
+    run_shard = stage.run_shard
+
+    def replaced(task):
+        records = run_shard(task)
+        (root / "out" / task.shard).rename(root / "hidden")
+        return records
+
+    monkeypatch.setattr(stage, "run_shard", replaced)
+    monkeypatch.setattr(late.time, "sleep", lambda seconds: (root / "hidden").rename(root / "out/a"))
+    assert engine.run(replace(plan, tasks=plan.tasks[:1]), HERE).summary.done == 1
 
 
 def test_an_input_that_is_late_is_read_as_soon_as_it_is_seen(root, monkeypatch):
@@ -526,7 +543,7 @@ def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
             ended.append(True)
 
     def stop():
-        begun.wait(20)
+        begun.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(InterruptedStageError):
@@ -542,7 +559,7 @@ def test_results_are_written_down_as_they_arrive(root, monkeypatch):
     monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_SECONDS", 0.01)
 
     def look():
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(Journal(str(root), "copy").records) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -855,8 +872,8 @@ def test_a_full_disk_stops_the_run_at_once(root):
 def test_long_options_are_shown_where_they_differ():
     before = '{"added":null,"created":null,"generated_id":"{stem}-{row}","source":"a"}'
     now = before.replace('"a"', '"bc"')
-    (shown,) = resume.differing({"mapping": before, "same": 1}, {"mapping": now, "same": 1})
+    (shown,) = refusals.differing({"mapping": before, "same": 1}, {"mapping": now, "same": 1})
     assert shown.startswith("mapping ...")
     assert '"source":"a"' in shown.split(", now ")[0]
     assert '"source":"bc"' in shown.split(", now ")[1]
-    assert resume.differing({}, {"seed": 3}) == ["seed not given, now 3"]
+    assert refusals.differing({}, {"seed": 3}) == ["seed not given, now 3"]

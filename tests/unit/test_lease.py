@@ -112,7 +112,7 @@ def test_a_dead_process_is_followed(work, folder, other):
 
 def test_a_dead_process_that_nobody_has_waited_for_is_followed(folder, other):
     other.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while process_state(other.pid)[:1] != ["Z"] and time.monotonic() < deadline:
         time.sleep(0.01)
     assert process_state(other.pid)[0] == "Z"
@@ -137,7 +137,7 @@ def test_a_lease_is_renewed(folder, monkeypatch):
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
     with leased(folder, "dedupe"):
         first = the_holder(folder)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while the_holder(folder).renewed == first.renewed and time.monotonic() < deadline:
             time.sleep(0.01)
         now = the_holder(folder)
@@ -181,7 +181,7 @@ from pathlib import Path
 from dolma_dask.engine.lease import leased
 from dolma_dask.errors import UsageError
 held, end = 0, time.monotonic() + 3
-while time.monotonic() < end:
+while not held or time.monotonic() < end:
     try:
         with leased(sys.argv[1], "dedupe"):
             Path(sys.argv[2]).touch(exist_ok=False)

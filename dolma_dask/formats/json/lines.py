@@ -52,9 +52,9 @@ LEARNED_KEYS = 1024
 """Keys besides the requested ones that are remembered within a block."""
 
 SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())])
+"""One span: code points `start` to `end`, end exclusive, and its score."""
 
 _SPANS = pa.list_(SPAN)
-"""One span: code points `start` to `end`, end exclusive, and its score."""
 
 _TEXTS, _NUMBERS, _LISTS, _NOTHING = range(4)
 _KINDS = {
@@ -319,5 +319,6 @@ def _record_batch(columns: list[pa.Array], fields: Sequence[Field], n_rows: int)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"fields can be read once only, found twice: {', '.join(map(repr, twice))}")
-    rows = pa.nulls(n_rows)
-    return pa.RecordBatch.from_arrays([*columns, rows], names=[*names, ""]).select(range(len(columns)))
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    return pa.RecordBatch.from_arrays([pa.nulls(n_rows)], names=[""]).select([])

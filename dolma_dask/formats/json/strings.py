@@ -21,6 +21,9 @@ from dolma_dask.text.kernels import kernel
 
 _BACKSLASH = 0x5C
 
+_SHORT_LINE = 16
+"""Bytes of a line below which, on average, lines are counted before they are listed."""
+
 MANY_BYTES = 1 << 18
 """Bytes of a block from which on loading the kernel that looks for UTF-8 pays."""
 
@@ -49,11 +52,14 @@ def _count_newlines(base: int, size: int) -> int:
 
 
 @kernel
-def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
-    # ``starts[0]`` is 0 without any newline
+def _list_newlines(base: int, size: int, starts: np.ndarray) -> int:
+    """List the first byte of each line behind a newline; return how many there are, or 0 where `starts` has no room for them."""
+    # ``starts[0]`` is that of the first line
     line, at = 1, 0
     while at + 64 <= size:
         stops = equal64(base + at, 0x0A)
+        if line + count_bits(stops) > len(starts):
+            return 0
         while stops != 0:
             starts[line] = at + first_bit(stops) + 1
             line += 1
@@ -62,15 +68,23 @@ def _list_newlines(base: int, size: int, starts: np.ndarray) -> None:
         at += 64
     while at < size:
         if byte_at(base + at) == 0x0A:
+            if line == len(starts):
+                return 0
             starts[line] = at + 1
             line += 1
         at += 1
+    return line
 
 
 def line_starts(block: np.ndarray) -> np.ndarray:
     """Return the first byte of each line of a block, uint8[n], whose lines all end in a newline, and `n`; ``[0]`` for an empty block."""
     block = np.ascontiguousarray(block)
     base = block.ctypes.data
+    # room that is not reached is no memory yet
+    starts = np.empty(block.size // _SHORT_LINE + 2, np.int64)
+    starts[0] = 0
+    if found := _list_newlines(base, block.size, starts):
+        return starts[:found].copy()
     starts = np.zeros(_count_newlines(base, block.size) + 1, np.int64)
     _list_newlines(base, block.size, starts)
     return starts

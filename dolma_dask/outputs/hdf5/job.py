@@ -26,6 +26,7 @@ from dolma_dask.engine import (
     Task,
     Unit,
     WorkDir,
+    refusals,
     resume,
     work_dir,
 )
@@ -191,11 +192,11 @@ class Hdf5Job(Struct, frozen=True, dict=True):
         journal = Journal(self.root, "hdf5")
         made = [name for name in journal.records if name.startswith(_WRITES)]
         plan = Plan(self._stage, self.root, (), self._shown, _WRITES, origin=self.documents.origin)
-        resume.check_origin(plan, journal, made)
+        refusals.check_origin(plan, journal, made)
         record = journal.records.get(self.record)
-        resume.check_options(plan, journal, made if record and record.key != self.key else [])
+        refusals.check_options(plan, journal, made if record and record.key != self.key else [])
         before, documents = record if made else None, self.documents
-        resume.check_inputs(self.root, before, documents.origin, self.inputs, documents.is_narrowed)
+        refusals.check_inputs(self.root, before, documents.origin, self.inputs, documents.is_narrowed)
 
     def _whole(self, known: Record | None) -> Record | None:
         """Return the dataset-wide record if it has the sums of all documents; what says less is not believed."""

@@ -27,6 +27,7 @@ from dolma_dask.io.staging import StagingReader, stage
 from dolma_dask.journal import Record
 from dolma_dask.outputs.hdf5 import owners
 from dolma_dask.outputs.hdf5.owners import OwnerWriter, PartSequences, Sequences, StagedOwners
+from dolma_dask.placement import Cost, dearer
 from dolma_dask.sinks.base import FileWriter
 from dolma_dask.sinks.findings import TextFindings
 from dolma_dask.sinks.segments import owners_of
@@ -313,9 +314,10 @@ class StagingOutput(Struct, frozen=True):
     verb: ClassVar[str] = "hdf5"
 
     @property
-    def cost(self) -> str:
+    def cost(self) -> str | Cost:
         """See `dolma_dask.engine.map.Map.cost`."""
-        return self.mode.engine.cost
+        engine, locked = self.mode.engine, self.mode.recipe.locked
+        return dearer(engine.cost, locked) if engine.fast and locked else engine.cost
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -63,24 +63,25 @@ class ClusterReport(Answer, frozen=True):
 def report_of(
     profile: Profile,
     startup: float,
-    here: Side,
-    worker: Side,
+    looks: tuple[Side, Side, Side],
     folder: str,
     tokens: tuple[str, str],
-    seen: str,
 ) -> ClusterReport:
-    """Compare both sides; `tokens` are what this side and the worker wrote, `seen` what this side read of the worker's."""
+    """Compare both sides; `looks` are those of this side, of the worker, and of this side once more, `tokens` what this side and the worker wrote."""
+    before, worker, here = looks
+    ahead = worker.clock - min(max(worker.clock, before.clock), here.clock)  # a worker may take its time
     changes = (
-        *_of_folder(worker, folder, tokens, seen),
+        *_of_folder(worker, folder, tokens, here.folder_read),
         *_of_scratch(profile, worker),
-        *_of_machine(here, worker),
+        *_of_machine(here, worker, ahead),
     )
-    return ClusterReport(
-        profile.name, startup, _rows(startup, here, worker, folder), changes, tuple(_advice(worker)), worker
-    )
+    rows = _rows(startup, here, worker, folder, ahead)
+    return ClusterReport(profile.name, startup, rows, changes, tuple(_advice(worker)), worker)
 
 
-def _rows(startup: float, here: Side, worker: Side, folder: str) -> tuple[tuple[str, str, str], ...]:
+def _rows(
+    startup: float, here: Side, worker: Side, folder: str, ahead: float
+) -> tuple[tuple[str, str, str], ...]:
     def size(value: int | None) -> str:
         return "not limited" if value is None else f"{value / 1e9:,.2f} GB"
 
@@ -97,7 +98,7 @@ def _rows(startup: float, here: Side, worker: Side, folder: str) -> tuple[tuple[
         ),
         ("shared folder", folder, "seen" if not worker.folder_wrote else "NOT WRITABLE"),
         ("kernels compiled", _yes(here.compiled), _yes(worker.compiled)),
-        ("clock", "", f"{worker.clock - here.clock:+.2f} s"),
+        ("clock", "", f"{ahead:+.2f} s"),
         *((name, version, worker.versions.get(name, "none")) for name, version in here.versions.items()),
     )
 
@@ -123,7 +124,7 @@ def _of_scratch(profile: Profile, worker: Side) -> Iterator[str]:
         yield f"{profile.place_of('local_directory')}: {worker.host} has no folder {wanted} that may be written, and took {worker.scratch}. Name one that nodes have."
 
 
-def _of_machine(here: Side, worker: Side) -> Iterator[str]:
+def _of_machine(here: Side, worker: Side, ahead: float) -> Iterator[str]:
     """Say what differs in versions and clocks, and what memory is too small."""
     for name, version in here.versions.items():
         if worker.versions.get(name) != version:
@@ -135,9 +136,9 @@ def _of_machine(here: Side, worker: Side) -> Iterator[str]:
         yield (
             f"a worker has {memory / 1e9:,.2f} GB, and verbs need {MIN_MEMORY / 1e9:,.1f} GB or more. Raise `jobqueue.memory`, or ask for fewer `processes`."
         )
-    if abs(worker.clock - here.clock) > MAX_CLOCK_SECONDS:
+    if abs(ahead) > MAX_CLOCK_SECONDS:
         yield (
-            f"the clocks differ by {abs(worker.clock - here.clock):,.1f} s. Time stamps of files decide what is done again: ask your administrators to set them."
+            f"the clocks differ by {abs(ahead):,.1f} s. Time stamps of files decide what is done again: ask your administrators to set them."
         )
 
 

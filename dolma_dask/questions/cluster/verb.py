@@ -104,7 +104,7 @@ def _compare(profile: Profile, startup: float, client: Any, folder: Path) -> Clu
             )
         worker = client.submit(look, str(folder), names[1], names[0], tokens[1], pure=False).result()
         here = look(str(folder), names[0], names[1], tokens[0])
-        return report_of(profile, startup, here, worker, str(folder), tokens, here.folder_read)
+        return report_of(profile, startup, (first, worker, here), str(folder), tokens)
     finally:
         for name in names:
             with suppress(OSError):

@@ -67,6 +67,7 @@ class KeyEmitter(DocumentEmitter):
     column: str  # full name of the column; "id" means source and id
     choice: Choice
     seen: Seen | None = None  # only documents whose keys are in it have records
+    cost: ClassVar[str] = "dedupe"
 
     @property
     def dtype(self) -> np.dtype[Any]:

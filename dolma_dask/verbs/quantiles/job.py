@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted, near_or_all
-from dolma_dask.engine import Input, Pass, Passes, Plan, Ran, Task, Unit, WorkDir, resume, run_job
+from dolma_dask.engine import Input, Pass, Passes, Plan, Ran, Task, Unit, WorkDir, refusals, run_job
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
@@ -125,7 +125,7 @@ class Quantiles(Struct, frozen=True, dict=True):
         made, now = record.info["parameters"], self.parameters()
         if self.takes_all_signals and set(made["signals"]) < set(now["signals"]):
             now["signals"] = made["signals"]
-        shown = resume.differing(made, now)
+        shown = refusals.differing(made, now)
         if len(self.selected.shards) < len(self.dataset.shards):
             shown.append(f"now {len(self.selected.shards):,} of {counted(len(self.dataset.shards), 'shard')}")
         if shown:

@@ -97,6 +97,14 @@ def test_a_required_raw_field_may_hold_anything_but_null() -> None:
     assert refusal(b"{}", fields).reason == "missing_field"
 
 
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200, 1000])
+@pytest.mark.parametrize("line", [b"\n", b"a\n", b"{}\n" * 3 + b" " * 100 + b"\n"])
+def test_lines_start_behind_newlines_however_short_they_are(line: bytes, size: int) -> None:
+    block = line * size
+    expected = [0, *(at + 1 for at, byte in enumerate(block) if byte == 0x0A)]
+    assert line_starts(np.frombuffer(block, np.uint8)).tolist() == expected
+
+
 def test_a_block_may_end_where_memory_ends() -> None:
     """The last lines are read from a copy; their values still come from the right place."""
     page = np.full(4096, 0x20, np.uint8)

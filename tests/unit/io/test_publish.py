@@ -75,7 +75,9 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     done = threading.Event()
 
     def poll() -> None:
-        while not done.is_set():
+        is_last = False
+        while not is_last:
+            is_last = done.is_set()
             if path.exists():
                 data = path.read_bytes()
                 seen.add(len(data))

@@ -73,7 +73,7 @@ def test_many_bad_records_are_not_held_in_memory(tmp_path, monkeypatch: pytest.M
     quarantine = Quarantine(KEEP)
     for row in range(100):
         quarantine.admit(Block(BATCH, 0, (bad(row, b"x" * 100),)))
-    assert quarantine._waiting._rolled  # type: ignore[attr-defined]
+    assert quarantine._admitted._rolled  # type: ignore[union-attr]
     (record,) = quarantine.publish(str(tmp_path), "mix", "a.jsonl")
     lines = files.read_bytes(files.join(str(tmp_path), record.path)).splitlines()
     assert [json.loads(line)["row"] for line in lines] == list(range(100))

@@ -17,7 +17,7 @@ RARE = {
     "_character_end",  # texts of characters that are signed in parts
     "_fill_keys",  # dedupe --audit
     "_find_torn",  # tables of text
-    "_fill_preferences",  # hdf5 DPO
+    "_fill_preferences", "_spell",  # hdf5 of preferences and dialogues
     "_begins_with", "_find", "_hash_all", "_hash_folded",  # lists of words for c4_v2
     "_blank_refused", "_holds_refused", "_is_refused", "_fold",  # languages by CLD2, perplexity
     "_measure_words",  # words as units, and of the toolkit's plug-ins

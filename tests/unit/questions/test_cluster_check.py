@@ -14,10 +14,11 @@ GOOD = Side(
 )
 
 
-def report(profile="slurm", seen="there", **facts):
+def report(profile="slurm", seen="there", took=0.5, **facts):
     worker = msgspec.structs.replace(GOOD, **facts)
-    here = msgspec.structs.replace(GOOD, host="login", dask_memory=None, job_memory=None)
-    return report_of(read_profile(profile), 4.2, here, worker, "/shared", TOKENS, seen)
+    before = msgspec.structs.replace(GOOD, host="login", dask_memory=None, job_memory=None)
+    here = msgspec.structs.replace(before, folder_read=seen, clock=before.clock + took)
+    return report_of(read_profile(profile), 4.2, (before, worker, here), "/shared", TOKENS)
 
 
 def test_nothing_has_to_be_changed_where_all_agrees():
@@ -36,7 +37,8 @@ def test_nothing_has_to_be_changed_where_all_agrees():
         ({"versions": {"python": "3.12.1"}}, "python is 3.11.7 here and 3.12.1 on the worker"),
         ({"dask_memory": 10**10}, "SLURM kills the job at 9.00 GB"),
         ({"dask_memory": 10**8}, "a worker has 0.10 GB"),
-        ({"clock": 1007.5}, "the clocks differ by 7.5 s"),
+        ({"clock": 1008.0}, "the clocks differ by 7.5 s"),
+        ({"clock": 992.5}, "the clocks differ by 7.5 s"),
         ({"profile": "lumi"}, "lumi.yaml, line 11: node1 has no folder /tmp"),
     ],
 )
@@ -45,6 +47,10 @@ def test_what_has_to_be_changed(facts, said):
     assert found.exit_status == 1
     assert [change for change in found.changes if said in change], found.changes
     assert f"CHANGE: {found.changes[0]}" in str(found)
+
+
+def test_a_worker_that_is_slow_to_answer_has_the_right_clock():
+    assert report(took=60.0, clock=1010.0).changes == report(took=60.0, clock=1050.0).changes == ()
 
 
 def test_what_could_be_better_is_no_failure():

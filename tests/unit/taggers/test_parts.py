@@ -47,5 +47,8 @@ def test_parts_of_any_text(texts: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(view, "PART_BYTES", 3)
         assert tagged(batch) == expected
-        parts = "".join(part.texts[0].as_py() for _, part in TextView(batch.column("text")).parts())
-    assert parts == "".join(texts)
+        found = [""] * len(texts)
+        for first, part in TextView(batch.column("text")).parts():
+            for row, text in enumerate(part.texts.to_pylist(), first):
+                found[row] += text
+    assert found == texts

@@ -188,7 +188,7 @@ held = threading.Event()
 threading.Thread(target=hold).start()
 held.wait()
 if (child := os.fork()) == 0:
-    signal.alarm(30)
+    signal.alarm(120)
     twice(2)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0

@@ -2,7 +2,11 @@
 
 import json
 import random
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +50,7 @@ def own_proofs(tmp_path, monkeypatch):
     monkeypatch.setattr(fast, "_PROBES", 300)
     monkeypatch.setattr(fast, "_EVERY", 512)
     monkeypatch.setattr(fast, "LEAST_VOCABULARY", 0)
-    caches = (engines._proof, engines.build_fast)
+    caches = (engines._proof, engines._built_fast)
     for each in caches:
         each.cache_clear()
     yield
@@ -162,6 +166,26 @@ def test_other_words_show_without_a_merge_across_them(trained) -> None:
     assert pairs.encode("<|endoftext|>a").ids[0] == pairs.token_to_id("<|endoftext|>") >= 256 + 65_536
     assert len(pairs.encode("abcd").ids) < 4
     assert fast.of_pairs(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).to_str()) is None
+
+
+def test_threads_that_begin_together_share_one_engine_that_encodes_in_each(trained, monkeypatch) -> None:
+    made = []
+
+    def slowly(*arguments: object) -> FastTokenizer:
+        made.append(FastTokenizer(*arguments))
+        time.sleep(0.05)
+        return made[-1]
+
+    monkeypatch.setattr(engines, "FastTokenizer", slowly)
+    quick = choose(load_tokenizer(trained), "fastokens")
+    made.clear()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: quick.encode(strings(*[WORDS] * 100)).ids.tolist(), range(4)))
+    assert found == found[:1] * 4
+    assert len(made) == 1
+    if sys.platform == "linux":
+        names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+        assert not [name for name in names if name.startswith("fastokens")], "the engine's own threads"
 
 
 def test_what_a_file_configures_is_no_reason_to_refuse_it(trained) -> None:

@@ -81,6 +81,20 @@ def test_what_templates_may_not_do(source, what):
     assert what in str(error.value)
 
 
+def test_no_dialogue_leaves_anything_for_the_next():
+    source = (
+        "{% if messages | length > 1 %}{% set seen = 'a' %}{% endif %}{{ seen is defined }}"
+        "{{ ({'a': messages[0].role} | xmlattr) + '<' }}"
+        "{% autoescape messages[0].role == 'x' %}{{ messages[0].content.upper() }}{% endautoescape %}"
+    )
+    alone, fails = CHAT[:1], [{"role": "x", "content": 1}]
+    assert render(source) == 'True a="user"<A'
+    assert render(source, alone) == 'False a="user"<A'
+    with pytest.raises(Unusable, match="cannot render"):
+        render(source, fails)
+    assert render(source, alone) == 'False a="user"<A'
+
+
 def test_no_template_at_all():
     with pytest.raises(UsageError, match=r"chat_template is no Jinja2: line 2: .*endfor"):
         find_template(load_tokenizer(byte_level("</s>").to_str()), "{% for m in messages %}\nx")

@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(body[at : min(at + PIECE, stop)])
             self.wfile.flush()
         if fault.kind == "stall":
-            self.server.ended.wait(20)
+            self.server.ended.wait()
         if fault.kind == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()

@@ -264,15 +264,15 @@ def test_sizes_without_end_are_none(server, tmp_path):
 
 def test_a_server_that_sends_a_byte_now_and_then_has_stalled(server, tmp_path):
     server.faults[FIRST] = [Fault("trickle")]
-    fetch_one(server, tmp_path, timeout=0.2)
-    assert len(server.gets(FIRST)) == 2
+    fetch_one(server, tmp_path, timeout=0.5)
+    assert len(server.gets(FIRST)) >= 2
     assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
 
 
 def test_headers_a_byte_now_and_then_have_stalled_too(server, tmp_path):
     server.faults[FIRST] = [Fault("slow_head")]
-    fetch_one(server, tmp_path, timeout=0.2)
-    assert len(server.gets(FIRST)) == 2
+    fetch_one(server, tmp_path, timeout=0.5)
+    assert len(server.gets(FIRST)) >= 2
     assert files_of(tmp_path).popitem()[1] == server.files[FIRST]
 
 
@@ -379,12 +379,14 @@ def test_bytes_of_two_versions_are_never_mixed_where_nothing_else_would_tell(ser
 
 def test_a_host_has_so_many_connections_however_many_threads():
     source, busy, busiest, lock = objects.ObjectSource(connections=2), 0, 0, threading.Lock()
+    both = threading.Barrier(2)
 
     def attempt():
         nonlocal busy, busiest
         with lock:
             busy += 1
             busiest = max(busiest, busy)
+        both.wait()
         time.sleep(0.01)
         with lock:
             busy -= 1
@@ -468,8 +470,8 @@ def test_other_processes_fetch_too(scheduler, server, tmp_path):
 @pytest.mark.parametrize("paths", [[FIRST], [FIRST, f"{BASE}/documents/{SHARDS[1]}.json.gz"]])
 def test_ctrl_c_keeps_what_was_received(paths, server, tmp_path):
     """In the main thread, and in threads."""
-    for path in paths:
-        server.faults[path] = [Fault("stall", 40_000)]
+    for path in paths:  # not to be had by the attempts either that follow after two seconds
+        server.faults[path] = [Fault("stall", 40_000), *[Fault("stall", 0)] * 20]
     (tmp_path / "urls.txt").write_text("".join(f"{server.url}{path}\n" for path in paths))
     words = [
         "-m",
@@ -492,6 +494,7 @@ def test_ctrl_c_keeps_what_was_received(paths, server, tmp_path):
         f".{path.rpartition('/')[2]}.part" for path in paths
     )
     server.seen.clear()
+    server.faults.clear()
     dk.download(f"{tmp_path}/urls.txt", to=f"{tmp_path}/out", **QUICK)
     assert {one.range for path in paths for one in server.gets(path)} == {"bytes=40000-"}
     assert hidden(tmp_path) == []

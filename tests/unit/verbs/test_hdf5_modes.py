@@ -3,17 +3,23 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace as with_fields
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.outputs.hdf5.modes import MODES
+from dolma_dask.outputs.hdf5.options import RowOptions
+from dolma_dask.outputs.hdf5.staging import StagingOutput
+from dolma_dask.placement import choose
 from dolma_dask.testing.tokenizer import train_tokenizer
+from dolma_dask.tokens.engine import load_tokenizer
 
 HERE = {"scheduler": "synchronous", "progress": False}
 FIM = {"fim_prefix_tok": "<|a|>", "fim_middle_tok": "<|b|>", "fim_suffix_tok": "<|c|>"}
@@ -259,3 +265,13 @@ def test_records_that_cannot_be_used(mode, tokenizer, tmp_path):
     skipped = pack(mixed, tmp_path / "like", tokenizer, mode, compat="modelzoo-2.2", use_ftfy=False)
     assert skipped.exit_status == 0
     assert any("2 documents lack a field" in note for note in skipped.notes), skipped.notes
+
+
+@pytest.mark.parametrize(
+    "name, place", [("LMData", "threads"), ("Summarization", "processes"), ("DPO", "processes")]
+)
+def test_records_that_python_reads_go_to_processes_sooner(name, place, tokenizer):
+    mode = RowOptions(mode=name, tokenizer=tokenizer, **OPTIONS[name]).build(load_tokenizer(tokenizer))
+    recipe = replace(mode.recipe, engine=with_fields(mode.engine, fast="1"))
+    cost = StagingOutput("out", "staging", replace(mode, recipe=recipe)).cost
+    assert choose(cost, [8_000_000] * 16, 2) == place

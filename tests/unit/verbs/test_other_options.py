@@ -51,7 +51,7 @@ def test_what_was_not_finished_is_replaced_without_a_question(verbs, monkeypatch
     call(**one, only=["x/"])
     assert call(**other).done == 2
     with monkeypatch.context() as broken:
-        broken.setattr(runs._Running, "take", _interrupt)
+        broken.setattr(runs.Running, "take", _interrupt)
         with pytest.raises(InterruptedStageError):
             call(**one, overwrite=True)
     assert call(**one).done == 2

@@ -108,7 +108,7 @@ def merger_of(
 
     What has begun in ranges goes on so, whatever workers there are now.
     """
-    for bits in _begun(work):
+    if (bits := _begun(work)) is not None:
         return RangeMerger(work, Ranges(documents, bits), is_verified)
     needed, most = bytes_needed(documents, is_verified), merge_bytes
     if most is None and needed <= SMALL:
@@ -121,10 +121,10 @@ def merger_of(
     return RangeMerger(work, ranges_of(documents, most, RANGE_BITS), is_verified)
 
 
-def _begun(work: WorkDir) -> list[int]:
-    """Return the bits of ranges in the work folder."""
+def _begun(work: WorkDir) -> int | None:
+    """Return the bits of the ranges in the work folder, if there are some."""
     names = files.list_folders(work.url)
-    return [bits for bits in range(64) if folder_of(bits) in names]
+    return next((bits for bits in range(64) if folder_of(bits) in names), None)
 
 
 class MemoryStage(Struct, frozen=True):

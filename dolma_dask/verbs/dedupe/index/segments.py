@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from dolma_dask.display import counted, listed
 from dolma_dask.engine.lease import leased
-from dolma_dask.engine.resume import differing
+from dolma_dask.engine.refusals import differing
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.exchange.kept import KeptPart
 from dolma_dask.formats import layout
