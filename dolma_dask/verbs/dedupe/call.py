@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -22,13 +22,13 @@ from dolma_dask.reading.selection import select
 from dolma_dask.verbs.dedupe.bloom.pieces import Ordered, check_no_folder
 from dolma_dask.verbs.dedupe.bloom.toolkit import open_filter
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
 from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS
-from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication, groups
-from dolma_dask.verbs.dedupe.fuzzy.merging import memory_note
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
+
+if TYPE_CHECKING:
+    from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
@@ -71,6 +71,14 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
         return ExactDeduplication(**common, column=column)
+    return _fuzzy(dataset, options, common)
+
+
+def _fuzzy(dataset: Dataset, options: DedupeOptions, common: Mapping[str, Any]) -> "FuzzyDeduplication":
+    """Return the job by similarity; what it needs is imported for no other."""
+    from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
+    from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
+
     comparison, url, published, carried = options.comparison, options.signatures, None, None
     if url is not None:
         carried = find_carried(url, comparison.minhash)
@@ -163,8 +171,12 @@ STORED_BYTES = 1_000
 """Stored bytes of a document, where nothing tells how many a file has."""
 
 
-def needs_note(job: FuzzyDeduplication) -> str:
-    """Say what a call takes of memory and disk, and where the number of documents comes from."""
+def needs_note(job: Deduplication) -> str:
+    """Say what a call by similarity takes of memory and disk, and where the number of documents comes from."""
+    from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication, groups
+    from dolma_dask.verbs.dedupe.fuzzy.merging import memory_note
+
+    assert isinstance(job, FuzzyDeduplication)
     documents, guessed = count_documents([part.dataset for part in job.parts])
     minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
     first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]

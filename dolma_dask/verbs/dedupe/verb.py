@@ -21,7 +21,6 @@ from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.dedupe.bloom.pieces import lease_of_filter
 from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
-from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
 from dolma_dask.verbs.dedupe.index.segments import check_place, lease_of
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
@@ -97,7 +96,7 @@ def dedupe(
         from dolma_dask.verbs.dedupe.index.own_segment import with_index
 
         summary = with_index(summary, options.index, datasets[0], options.set_name)
-    if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
+    if summary.planned and options.how == "fuzzy":
         return replace(summary, notes=(*summary.notes, needs_note(jobs[0])))
     return summary
 
