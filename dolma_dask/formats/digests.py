@@ -102,8 +102,9 @@ def interleaved(*columns: pa.LargeStringArray, taken: Bools | None = None) -> tu
     sizes = [_value_sizes(column, offsets) for column, (offsets, _) in zip(columns, parts, strict=True)]
     if taken is not None:
         starts, sizes = [start[taken] for start in starts], [size[taken] for size in sizes]
-    written = sum(np.where(size == NULL_SIZE, 0, size) + HEADER for size in sizes)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(written)])
+    written = sum(_stored(column, size) for column, size in zip(columns, sizes, strict=True))
+    ends = np.zeros(len(sizes[0]) + 1, np.int64)
+    np.cumsum(written + HEADER * len(columns), out=ends[1:])
     joined = np.empty(int(ends[-1]), np.uint8)
     positions = ends[:-1].copy()  # where the next column of each row goes
     for start, size, (_, data) in zip(starts, sizes, parts, strict=True):
@@ -113,13 +114,22 @@ def interleaved(*columns: pa.LargeStringArray, taken: Bools | None = None) -> tu
 
 def _value_sizes(column: pa.Array, cut: Counts) -> Counts:
     """Return what is written as the length of each value (n,)."""
-    sizes = np.where(validity(column), np.diff(cut), -1)
+    sizes = np.diff(cut)
+    if column.null_count:
+        sizes[~validity(column)] = -1
     if sizes.max(initial=0) >= NULL_SIZE:
         row = int(sizes.argmax())
         raise DataError(
             f"row {row} of a batch holds {sizes[row]} bytes in one string; expected less than 4 GiB"
         )
-    return np.where(sizes < 0, NULL_SIZE, sizes)
+    if column.null_count:
+        sizes[sizes < 0] = NULL_SIZE
+    return sizes
+
+
+def _stored(column: pa.Array, sizes: Counts) -> Counts:
+    """Return how many bytes of each value are written, by what `_value_sizes` returned for it."""
+    return np.where(sizes == NULL_SIZE, 0, sizes) if column.null_count else sizes
 
 
 @kernel

@@ -7,7 +7,7 @@ have other values than strings.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -51,7 +51,8 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, pa.large_binary() if name == RAW else pa.large_string()) for name in columns])
 
 
-def null_row(columns: Sequence[str]) -> pa.RecordBatch:
+@cache
+def null_row(columns: tuple[str, ...]) -> pa.RecordBatch:
     """Return one row that is null in every column."""
     schema = schema_of(columns)
     return pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)

@@ -1,19 +1,17 @@
-"""A call of `dedupe` as jobs, one per dataset, in which the columns that decide are found; and the memory and disk that it takes, for a rehearsal."""
+"""A call of `dedupe` as jobs, one per dataset, in which the columns that decide are found."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import byte_size, listed
+from dolma_dask.display import listed
 from dolma_dask.errors import UsageError
 from dolma_dask.exchange.flag_rows import COLUMNS
 from dolma_dask.exchange.flagging import check_written
-from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.journal import journals
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
@@ -22,13 +20,12 @@ from dolma_dask.reading.selection import select
 from dolma_dask.verbs.dedupe.bloom.pieces import Ordered, check_no_folder
 from dolma_dask.verbs.dedupe.bloom.toolkit import open_filter
 from dolma_dask.verbs.dedupe.choice import Choice
-from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
-from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS
-from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication, groups
-from dolma_dask.verbs.dedupe.fuzzy.merging import memory_note
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
+
+if TYPE_CHECKING:
+    from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
 
 
 def jobs_of(datasets: Sequence[Dataset], options: DedupeOptions) -> list[Deduplication]:
@@ -71,6 +68,14 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
         return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
         return ExactDeduplication(**common, column=column)
+    return _fuzzy(dataset, options, common)
+
+
+def _fuzzy(dataset: Dataset, options: DedupeOptions, common: Mapping[str, Any]) -> "FuzzyDeduplication":
+    """Return the job by similarity; what it needs is imported for no other."""
+    from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
+    from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
+
     comparison, url, published, carried = options.comparison, options.signatures, None, None
     if url is not None:
         carried = find_carried(url, comparison.minhash)
@@ -154,52 +159,3 @@ def _check_kinds(kinds: Mapping[str, str], by: str, choice: Choice) -> None:
     if rank is not None and kinds[rank] not in wanted:
         expected = "a number or a time" if wanted is _VALUES else "a number"
         raise UsageError(f"rank={rank!r} is of kind {kinds[rank]}; expected {expected} per document.")
-
-
-# ------------------------------------------------------------------------------------------------ memory and disk
-
-
-STORED_BYTES = 1_000
-"""Stored bytes of a document, where nothing tells how many a file has."""
-
-
-def needs_note(job: FuzzyDeduplication) -> str:
-    """Say what a call takes of memory and disk, and where the number of documents comes from."""
-    documents, guessed = count_documents([part.dataset for part in job.parts])
-    minhash, is_verified = job.minhash, job.comparison.similarity_scale > 0
-    first, last = groups(job.comparison.bands.num_bands, documents, job.group_bytes(documents))[0]
-    memory = memory_note(documents, is_verified, job.merge_bytes)
-    signatures = byte_size(documents * 4 * minhash.num_perm)
-    keys = byte_size(documents * KEYS.itemsize * (last - first))
-    pairs = f", and {4 * minhash.num_perm + 16:,} bytes for each pair that is compared" if is_verified else ""
-    source = f", {guessed:,} of them guessed: {STORED_BYTES:,} stored bytes each" if guessed else ""
-    return (
-        f"{documents:,} documents{source}. They need {memory}; on disk {signatures} of signatures, "
-        f"which stay (those that are there included), and meanwhile {keys} of keys of {last - first} bands at a time{pairs}"
-    )
-
-
-def count_documents(datasets: Sequence[Dataset]) -> tuple[int, int]:
-    """Return how many documents datasets have, and how many of these were guessed from stored bytes: in files that no journal knows as they are."""
-    counted = guessed = 0
-    for dataset in datasets:
-        known = _known_rows(dataset.root)
-        for shard in dataset.shards:
-            rows = known.get((layout.document_path(shard.path), shard.bytes))
-            counted += rows or 0
-            guessed += 0 if rows is not None else -(-shard.bytes // STORED_BYTES)
-    return counted + guessed, guessed
-
-
-def _known_rows(root: str) -> dict[tuple[str, int], int]:
-    """Return the rows of document files by path and stored bytes, as the records of those who wrote or read them say."""
-    known: dict[tuple[str, int], int] = {}
-    for journal in journals(root):
-        for record in journal.records.values():
-            read = [item for item in record.inputs if item.path.startswith(f"{layout.DOCUMENTS}/")]
-            if len(read) == 1 and record.ids_digest:  # it has read all of the file
-                known[read[0].path, read[0].bytes] = record.rows
-            for file in record.files:
-                if file.rows and file.path.startswith(f"{layout.DOCUMENTS}/"):
-                    known[file.path, file.bytes] = file.rows
-    return known

@@ -234,6 +234,10 @@ class Deduplication(Exchange):
         listing = {shard.path: number for number, shard in enumerate(self.dataset.shards)}
         return self._told(summarize(ran.summary, tuple(ran.records.values()), listing), known)
 
+    def needs(self) -> tuple[str, ...]:
+        """Return notes about the memory and disk that the call takes, for a rehearsal."""
+        return ()
+
     def _told(self, summary: Outcome, known: Record | None) -> Outcome:
         """Return a summary with what it says of filters, and of shards that were left out."""
         head = head_in(known.info if known else {}) if self.seen is None else self.seen.head

@@ -20,8 +20,7 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import Documents
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.verbs.dedupe.bloom.pieces import lease_of_filter
-from dolma_dask.verbs.dedupe.call import jobs_of, needs_note
-from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
+from dolma_dask.verbs.dedupe.call import jobs_of
 from dolma_dask.verbs.dedupe.index.segments import check_place, lease_of
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, joined
@@ -97,8 +96,8 @@ def dedupe(
         from dolma_dask.verbs.dedupe.index.own_segment import with_index
 
         summary = with_index(summary, options.index, datasets[0], options.set_name)
-    if summary.planned and isinstance(jobs[0], FuzzyDeduplication):
-        return replace(summary, notes=(*summary.notes, needs_note(jobs[0])))
+    if summary.planned:
+        return replace(summary, notes=(*summary.notes, *jobs[0].needs()))
     return summary
 
 

@@ -46,6 +46,7 @@ from dolma_dask.verbs.dedupe.fuzzy.clusters import (
 from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison
 from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, DocumentLabels, edge_reducer
 from dolma_dask.verbs.dedupe.fuzzy.merging import Merger, described_ranges, merger_of, ranges_notes
+from dolma_dask.verbs.dedupe.fuzzy.needs import count_documents, needs_note
 from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import JaccardReducer, NgramReducer, Texts
 from dolma_dask.verbs.dedupe.fuzzy.signatures import VERB as SIGNED_VERB
 from dolma_dask.verbs.dedupe.fuzzy.signatures import (
@@ -143,6 +144,12 @@ class FuzzyDeduplication(Deduplication):
         """See `Deduplication`."""
         summary = replace(super().summarize(ran, known), comparison=self.comparison)
         return replace(summary, notes=(*summary.notes, *ranges_notes(known.info if known else {})))
+
+    def needs(self) -> tuple[str, ...]:
+        """See `Deduplication`."""
+        documents, guessed = count_documents([part.dataset for part in self.parts])
+        first, last = groups(self.comparison.bands.num_bands, documents, self.group_bytes(documents))[0]
+        return (needs_note(documents, guessed, self.comparison, last - first, self.merge_bytes),)
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """Sign all documents, and find their clusters."""
