@@ -34,11 +34,19 @@ ROW_GROUP_SPANS = 1 << 20
 
 
 class AttributeWriter:
-    """Writes the attribute rows of one shard to `path` below `root`; the suffix decides the format. Of tables, `repeating` names the columns with few values."""
+    """Writes the attribute rows of one shard to `path` below `root`; the suffix decides the format. Of tables, `repeating` names the columns with few
+    values; for `member_bytes` see `JsonlWriter`.
+    """
 
-    def __init__(self, root: str, path: str, repeating: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        path: str,
+        repeating: Sequence[str] | None = None,
+        member_bytes: int | None = None,
+    ) -> None:
         is_table = format_of(path) == "parquet"
-        self._file = _RowGroups(root, path, repeating) if is_table else JsonlWriter(root, path)
+        self._file = _RowGroups(root, path, repeating) if is_table else JsonlWriter(root, path, member_bytes)
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -96,8 +104,14 @@ class AttributeWriter:
 class AttributeSink(FileSink[AttributeWriter]):
     """Base of sinks that write an attribute row for every row of a shard; one that could not be read has its error."""
 
-    def __init__(self, root: str, path: str, repeating: Sequence[str] | None = None) -> None:
-        super().__init__(AttributeWriter(root, path, repeating))
+    def __init__(
+        self,
+        root: str,
+        path: str,
+        repeating: Sequence[str] | None = None,
+        member_bytes: int | None = None,
+    ) -> None:
+        super().__init__(AttributeWriter(root, path, repeating, member_bytes))
 
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""

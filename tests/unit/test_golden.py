@@ -113,7 +113,7 @@ GOLDEN = {
         versions={
             "verbs.convert.verb.VERSION": 2,
             "sources.base.CONVERTER_VERSION": 2,
-            "verbs.tag.VERSION": 2,
+            "verbs.tag.VERSION": 3,
             "reading.kept.transform.VERSION": 4,
         },
         digest="57e662a745a93e6ef592f1c987437b3c",

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,11 +47,20 @@ from dolma_dask.taggers.registry import speeds
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.tag.recorded import FOUND
 
-VERSION = 2
+VERSION = 3
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
 
 UNMEASURED_SPEED = 1.0
 """MB of text per CPU-second taken for a tagger that calls another package and was not measured."""
+
+MEMBER_BYTES = 2 << 20
+"""Text of a gzip member of attributes: each set of a pass holds as much until it is deflated."""
+
+FEW_TAGGERS = 8
+"""Taggers of a pass that take a block as it was read."""
+
+PIECE_BYTES = 1 << 20
+"""Text that more taggers than `FEW_TAGGERS` take at once, since what each holds of it adds up."""
 
 _NO_OUTPUT = -1
 """Number of the quarantine file that all sets share."""
@@ -172,12 +183,17 @@ class TagStage(Map[TagRows | JoinedRows]):
     ) -> Iterator[TagRows]:
         """Yield the rows of a shard with a view of their texts."""
         view, size = None, 0
-        for block in source.read(columns, self.policy, quarantine, facts):
+        blocks = source.read(columns, self.policy, quarantine, facts)
+        for block in blocks if self._taggers <= FEW_TAGGERS else chain.from_iterable(map(_pieces, blocks)):
             size += text_bytes(block.batch.column("text"))
             batch = _readable(block)
             view = TextView(batch.column("text"), view)
             yield TagRows(block, batch, view, block.errors)
         facts.counts = {**facts.counts, "text_bytes": size}
+
+    @cached_property
+    def _taggers(self) -> int:
+        return sum(len(output.taggers) for output in self.outputs if isinstance(output, TagOutput))
 
     def joins(self, task: Task) -> Hashable:
         """See `Map`: shards of lines are tagged together, unless attributes may depend on the block that they are made of."""
@@ -217,7 +233,7 @@ class TagSink(AttributeSink):
     """Writes the attribute set of one shard."""
 
     def __init__(self, output: TagOutput, path: str, shard: str) -> None:
-        super().__init__(output.root, path)
+        super().__init__(output.root, path, member_bytes=MEMBER_BYTES)
         self._shard, self._longest, self._refused_rows = shard, output.longest, 0
         self._is_table = layout.format_of(path) == "parquet"
         self._name, self._reads = output.name, output.columns
@@ -422,6 +438,20 @@ def _read_kinds(tagger: Tagger, column: AttributeColumn) -> list[tuple[str, str 
         return [(column.key, "bool")]
     is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
     return [(column.key, "string" if is_text else "number")]
+
+
+def _pieces(block: Block) -> Iterator[Block]:
+    """Yield the rows of a block in pieces of about `PIECE_BYTES` of text."""
+    sizes = np.cumsum(pc.binary_length(block.batch.column("text")).fill_null(0))
+    cuts = [
+        0,
+        *np.searchsorted(sizes, np.arange(PIECE_BYTES, sizes[-1] if len(sizes) else 0, PIECE_BYTES)),
+        block.num_rows,
+    ]
+    for start, stop in pairwise(cuts):
+        first, end = block.first_row + int(start), block.first_row + int(stop)
+        bad = tuple(record for record in block.bad if first <= record.row < end)
+        yield Block(block.batch.slice(start, stop - start), first, bad)
 
 
 def _readable(block: Block) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from dolma_dask.journal import Journal
 from dolma_dask.placement import choose
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.verbs.tag import verb as verbs_of_tag
-from dolma_dask.verbs.tag.output import TagOutput, TagStage
+from dolma_dask.verbs.tag.output import FEW_TAGGERS, PIECE_BYTES, TagOutput, TagStage
 
 from .conftest import TEXTS, document, read_lines, write_lines
 
@@ -287,3 +287,28 @@ def test_slow_taggers_pay_for_processes_earlier(taggers, place):
     """Threads would not help: what they call holds the interpreter's lock."""
     output = TagOutput("", "set", tuple(map(get_tagger, taggers)), None, Artifacts(), 1, False)
     assert choose(TagStage((output,), RecordPolicy(), "tag").cost, [300_000] * 8, 4) == place
+
+
+def test_many_taggers_of_a_large_shard_give_the_bytes_of_a_few(tmp_path):
+    """They take the texts of a block in pieces."""
+    names = [
+        *("char_length_v1", "char_length_with_paragraphs_v1", "whitespace_tokenizer_v1", "doc_count_v1"),
+        *("gopher_v2", "c4_v2", "random_number_v1", "not_alphanum_paragraph_v1", "health_v1"),
+    ]
+    lines = [
+        *(document(number, text=TEXTS[number % len(TEXTS)] * (number % 7) * 60) for number in range(900)),
+        "nonsense",
+        document(900, text="long " * 400_000),
+        document(901),
+    ]
+    found = []
+    for passes in ([names], [names[:4], names[4:]]):
+        root = tmp_path / str(len(passes))
+        write_lines(root / "documents/a.jsonl", lines)
+        for taggers in passes:
+            dk.tag(str(root), taggers, on_bad_record="quarantine", progress=False)
+        assert (root / "documents/a.jsonl").stat().st_size > 3 * PIECE_BYTES
+        found.append({path.parent.name: path.read_bytes() for path in root.glob("attributes/*/*")})
+    assert len(names) > FEW_TAGGERS
+    assert sorted(found[0]) == sorted(names)
+    assert found[0] == found[1]
