@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -172,6 +173,9 @@ def test_a_task_that_fails_leaves_none_of_its_files(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(
+        sys.modules, "dask.callbacks", raising=False
+    )  # of another test: each task would be a batch
     stopped = threading.Event()
     syncing(monkeypatch, lambda name: stopped.wait(PATIENCE_S))
 
