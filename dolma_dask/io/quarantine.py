@@ -149,7 +149,7 @@ class Quarantine:
 
     def _spool(self) -> IO[bytes]:
         """Return a file in memory, and on disk once it is large, that is closed, and gone, with this object."""
-        waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)
+        waiting = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115
         weakref.finalize(self, waiting.close)
         return waiting
 
