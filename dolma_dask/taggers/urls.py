@@ -168,7 +168,7 @@ def _tagger(
 
 TAGGERS = (
     _tagger("allowlist_wikidata_v1", "sites and periodicals that Wikidata knows", "query.wikidata.org, answers in JSON with an url (of Q35127, Q1002697)", "wikidata"),
-    _tagger("allowlist_wikidata_cleaned_v1", "the same sites; as in the toolkit, nothing is cleaned out", "query.wikidata.org, answers in JSON with an url (of Q35127, Q1002697)", "wikidata", "allowlist_wikidata"),
+    _tagger("allowlist_wikidata_cleaned_v1", "sites and periodicals that Wikidata knows; as in the toolkit, nothing is cleaned out", "query.wikidata.org, answers in JSON with an url (of Q35127, Q1002697)", "wikidata", "allowlist_wikidata"),
     _tagger("blocklist_firebog_ads_v1", "hosts of advertisements", f"{_FIREBOG}, advertising"),
     _tagger("blocklist_firebog_crypto_v1", "hosts that mine coins in browsers", f"{_FIREBOG}, cryptomining"),
     _tagger("blocklist_firebog_malicious_v1", "malicious hosts", f"{_FIREBOG}, malicious"),
@@ -189,11 +189,11 @@ TAGGERS = (
     _tagger("brave_core_abp_v1", "pages that the rules of Brave block", "github.com/brave/adblock-lists, first party filters", "rules"),
     _tagger("brave_nsfw_abp_v1", "pages of pornography, by rules that Brave offers", "github.com/brave/adblock-lists, its list against pornography", "rules"),
     _tagger("domain_blocklist_phishing_v1", "hosts of phishing", _PHISHING, "hosts", "blocklist_phishing"),
-    _tagger("domain_blocklist_utp_v1", "hosts for adults", "the University of Toulouse 1 Capitole (dsi.ut-capitole.fr/blacklists), adult"),
-    _tagger("link_blocklist_phishing_v1", "addresses of phishing", _PHISHING, "addresses", "blocklist_phishing"),
-    _tagger("oisd_big_abp_v1", "pages that the large list blocks", f"{_OISD}, big, for Adblock Plus", "rules"),
-    _tagger("oisd_nsfw_abp_v1", "pages of pornography", f"{_OISD}, nsfw, for Adblock Plus", "rules"),
-    _tagger("oisd_small_abp_v1", "pages that the small list blocks", f"{_OISD}, small, for Adblock Plus", "rules"),
+    _tagger("domain_blocklist_utp_v1", "hosts of pornography", "the University of Toulouse 1 Capitole (dsi.ut-capitole.fr/blacklists), adult"),
+    _tagger("link_blocklist_phishing_v1", "pages of phishing, by their addresses", _PHISHING, "addresses", "blocklist_phishing"),
+    _tagger("oisd_big_abp_v1", "pages that the large list of oisd blocks", f"{_OISD}, big, for Adblock Plus", "rules"),
+    _tagger("oisd_nsfw_abp_v1", "pages of pornography, by the list of oisd", f"{_OISD}, nsfw, for Adblock Plus", "rules"),
+    _tagger("oisd_small_abp_v1", "pages that the small list of oisd blocks", f"{_OISD}, small, for Adblock Plus", "rules"),
     ViewTagger.of(
         "url_list_v1",
         "1 for documents whose metadata.url is in a list of yours, under its name: domains with all that lies in them, addresses with a path, or rules of Adblock Plus.",
