@@ -2878,8 +2878,8 @@ def tag(
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
     artifacts : str, optional
-        Folder with files that taggers use: lists of words, domains and addresses, models. What each uses, and under which names, says
-        dolma-dask list NAME.
+        Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses,
+        and their names.
     tagger_modules : list of str, optional
         Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
     tokenizer : str, optional

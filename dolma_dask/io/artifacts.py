@@ -41,8 +41,10 @@ class Artifacts(Struct, frozen=True):
             )
         found = [info.path for info in files.list_files(root) if _matches(info.path, patterns)]
         if not found:
+            wanted = {tagger.name: " or ".join(files_of(tagger)) for tagger in taggers if files_of(tagger)}
             raise UsageError(
-                f"{root} has none of {', '.join(patterns)}; expected one or more of these files."
+                f"{root} has no file that the taggers use; expected {', '.join(f'{names} for {name}' for name, names in wanted.items())}. "
+                "Put them there under these names; dolma-dask list NAME says where to get them."
             )
         return cls(root, tuple((name, files.checksum(join(root, name))) for name in found))
 

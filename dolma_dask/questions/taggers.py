@@ -32,6 +32,9 @@ KINDS = {
 """Kinds of attributes as people call them."""
 
 
+_SCORED = {"any_paragraph": "paragraphs, blank ones too"}
+"""Units whose name does not say what is scored."""
+
 WIDTH = 100
 """Columns of a terminal that lines fit into."""
 
@@ -115,6 +118,7 @@ class AttributeTable(TaggerTable, frozen=True):
             yield Heading(f"{row.name}, version {row.version}, from {row.origin}: {row.description}")
             yield Sentences(
                 [
+                    _measured(row),
                     f"Reads {', '.join(row.reads)}. Keys: SET__{row.name}__{_last(row)}, with SET {row.name} or that of --experiment; rules take {_last(row)} alone.",
                     *([f"Needs {', '.join(row.needs)}."] if row.needs else []),
                     *(
@@ -122,11 +126,19 @@ class AttributeTable(TaggerTable, frozen=True):
                         if row.files
                         else []
                     ),
-                    *([f"From: {row.source}"] if row.source else []),
+                    *([f"Where to get it: {row.source}"] if row.source else []),
                     *([f"Other than in the Dolma toolkit: {row.differs}"] if row.differs else []),
                 ]
             )
             yield Table("attributes", columns, attributes, max_rows=len(attributes))
+
+
+def _measured(row: TaggerRow) -> str:
+    """Say what is scored, the family, and how fast, as far as they are known."""
+    family = f"Family {row.family}; scores" if row.family else "Scores"
+    scored = " and ".join(_SCORED.get(unit, f"{unit}s") for unit in row.units)
+    speed = "" if row.mb_per_cpu_second is None else f"; {row.mb_per_cpu_second:g} MB of text per CPU-second"
+    return f"{family} {scored}{speed}."
 
 
 def _last(row: TaggerRow) -> str:
@@ -137,7 +149,7 @@ def _last(row: TaggerRow) -> str:
 
 def _needs(info: TaggerInfo) -> tuple[str, ...]:
     packages = [f"package {info.extra}"] if info.extra else []
-    files = [" or ".join(info.files) or "what cannot be had"] if info.source else []
+    files = [" or ".join(info.files) or info.option or "what cannot be had"] if info.source else []
     return (*packages, *files, *(name for name in info.reads if name == "metadata"))
 
 

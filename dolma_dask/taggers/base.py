@@ -275,6 +275,11 @@ class ViewTagger:
         """What is scored."""
         return tuple(dict.fromkeys(part.unit for part in self.parts)) or ("document",)
 
+    @property
+    def option(self) -> str:
+        """Option of `tag` that it does nothing without; empty: none."""
+        return "--tokenizer" if self.tokenize else "--against" if self.against else ""
+
     def with_files(self, files: Mapping[str, Open]) -> "ViewTagger":
         """Return the tagger that uses these files, by name."""
         return self if self.load is None else dataclasses.replace(self, function=self.load(files), source="")

@@ -160,14 +160,14 @@ TAGGERS = (
     ),
     _code_tagger(
         "code_starcoder_taggers_v1",
-        "Comments and text of code, as StarCoder filtered by them; -1 for an unknown extension or an empty text.",
+        "Comments of code and text of pages, as StarCoder filtered code by them; -1 for an unknown extension or an empty text.",
         "nl_ratio_doc",
         _ALL,
         -1.0,
     ),
     _code_tagger(
         "code_starcoder_taggers_v2",
-        "The same with the comments of Python, Java and JavaScript alone; 0.5 for other extensions.",
+        "Comments of Python, Java and JavaScript, and text of pages, as StarCoder filtered code by them; 0.5 for other extensions.",
         "code_to_comment_ratio_doc",
         _V2,
         0.5,

@@ -262,14 +262,14 @@ ENGLISH = Shape(
     "How English the text is.", ((_english, _PARTS_ENGLISH, "document"),), _meanings("en", "not_en")
 )
 ENGLISH_ALONE = Shape(
-    "How English the text is, without what it is not.",
+    "How English the text is, without `not_en`.",
     ((_english_alone, {"en": "document"}, "document"),),
 )
 ENGLISH_PARAGRAPHS = Shape(
     "How English each paragraph is.", ((_english, _PARTS_ENGLISH, "paragraph"),), _meanings("en", "not_en")
 )
 ENGLISH_WITH_SHARE = Shape(
-    "How English each paragraph is, and all of them.",
+    "How English each paragraph is, and the text by its paragraphs.",
     (
         (_english, _PARTS_ENGLISH, "paragraph"),
         (_share_of_english, {"doc_en": "document", "doc_not_en": "document"}, "document"),

@@ -88,7 +88,7 @@ TAGGERS = (
     ),
     ViewTagger.of(
         "olmo_pretokenizer_with_paragraphs_v1",
-        "Pieces that the pre-tokenizer of OLMo makes of each paragraph, and all of them.",
+        "Pieces that the pre-tokenizer of OLMo makes of each paragraph, and of the text.",
         Part(_pieces, {"paragraph": "document"}, "paragraph"),
         Part(summed(_pieces, "paragraph"), {"document": "document"}),
         meanings={"paragraph": "pieces of each paragraph", "document": "pieces of all paragraphs together"},

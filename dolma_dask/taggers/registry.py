@@ -60,6 +60,7 @@ class TaggerInfo(Struct, frozen=True):
     differs: str = ""  # from the published tagger of its name
     extra: str = ""  # package that it needs
     files: tuple[str, ...] = ()  # that it uses, of the user's
+    option: str = ""  # of `tag`, that it does nothing without
     source: str = ""  # where to get these, if it does nothing without
 
 
@@ -360,6 +361,7 @@ def describe(known: Tagger, origin: str, family: str = "") -> TaggerInfo:
         differs=known.differs,
         extra=known.extra,
         files=known.files,
+        option=known.option,
         source=known.source,
     )
 

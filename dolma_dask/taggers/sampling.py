@@ -1,4 +1,4 @@
-"""A tagger of chance: a number that a document has by its source and id. Source: ``sampling.py`` of the Dolma toolkit, release 1.2.1, where it is another one in each run."""
+"""A random number for each document, the same in every run: it follows from source and id. Source: ``sampling.py`` of the Dolma toolkit, release 1.2.1."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def _random(view: TextView, source: pa.Array, identity: pa.Array) -> Sequence[Fl
 TAGGERS = (
     ViewTagger.of(
         "random_number_v1",
-        "Number from 0 to below 1 by a hash of source and id; documents below 0.3 are those that ``sample=0.3`` takes.",
+        "Number from 0 to below 1 by a hash of source and id; documents below 0.3 are those that `mix --sample 0.3` takes.",
         Part(_random, {"random": "document"}),
         reads=("source", "id"),
         decimals=_DECIMALS,

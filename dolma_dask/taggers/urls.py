@@ -132,18 +132,19 @@ def _load_own(files: Mapping[str, Open]) -> Scorer:
 
 
 _WWW = "Of a host only www. itself is taken away, not every w and dot that it begins with; addresses of the own machine in files of hosts are not in the list, and a URL that cannot be read has no value, where the toolkit fails."
+_ADDRESSES = "Schemes, queries and slashes at the end do not count, neither in a URL nor in a line of the list; a URL that cannot be read has no value, where the toolkit fails."
 _ABP = "Rules that are expressions are left out; a URL that cannot be read has no value, where the toolkit fails."
 _WIKIDATA = "What lies in a listed domain is in the list, where the toolkit compares the last two labels, so that one entry of co.uk lets all of co.uk in."
 _READERS = {
     "hosts": (_hosts, _WWW),
     "rules": (_rules, _ABP),
-    "addresses": (_addresses, _WWW),
+    "addresses": (_addresses, _ADDRESSES),
     "wikidata": (_wikidata, _WIKIDATA),
 }
 
-_FIREBOG, _HOSTS = "The Big Blocklist Collection (Firebog)", "StevenBlack/hosts"
-_PROJECT, _OISD = "The Block List Project", "oisd"
-_PHISHING = "Phishing.Database (mitchellkrogza)"
+_FIREBOG, _HOSTS = "The Big Blocklist Collection (firebog.net)", "github.com/StevenBlack/hosts"
+_PROJECT, _OISD = "The Block List Project (github.com/blocklistproject/Lists)", "oisd.nl"
+_PHISHING = "github.com/mitchellkrogza/Phishing.Database"
 
 
 def _tagger(
@@ -160,14 +161,14 @@ def _tagger(
         files=(files,),
         load=partial(_load, read),
         note=_left_out,
-        source=f"{source}, its lists as {files}",
+        source=f"Published by {source}; its files may have any names, as {files}",
         differs=differs,
     )
 
 
 TAGGERS = (
-    _tagger("allowlist_wikidata_v1", "sites and periodicals that Wikidata knows", "Wikidata, answers with an url (Q35127, Q1002697)", "wikidata"),
-    _tagger("allowlist_wikidata_cleaned_v1", "the same sites; as in the toolkit, nothing is cleaned out", "Wikidata, answers with an url (Q35127, Q1002697)", "wikidata", "allowlist_wikidata"),
+    _tagger("allowlist_wikidata_v1", "sites and periodicals that Wikidata knows", "query.wikidata.org, answers in JSON with an url (of Q35127, Q1002697)", "wikidata"),
+    _tagger("allowlist_wikidata_cleaned_v1", "sites and periodicals that Wikidata knows; as in the toolkit, nothing is cleaned out", "query.wikidata.org, answers in JSON with an url (of Q35127, Q1002697)", "wikidata", "allowlist_wikidata"),
     _tagger("blocklist_firebog_ads_v1", "hosts of advertisements", f"{_FIREBOG}, advertising"),
     _tagger("blocklist_firebog_crypto_v1", "hosts that mine coins in browsers", f"{_FIREBOG}, cryptomining"),
     _tagger("blocklist_firebog_malicious_v1", "malicious hosts", f"{_FIREBOG}, malicious"),
@@ -185,14 +186,14 @@ TAGGERS = (
     _tagger("blocklist_project_nsfw_v1", "hosts of pornography", f"{_PROJECT}: porn"),
     _tagger("blocklist_project_social_v1", "hosts of social networks and games", f"{_PROJECT}: facebook, fortnite, tiktok, twitter, whatsapp, youtube"),
     _tagger("blocklist_project_vice_v1", "hosts of coins, drugs, gambling and vaping", f"{_PROJECT}: crypto, drugs, gambling, vaping"),
-    _tagger("brave_core_abp_v1", "pages that the rules of Brave block", "Brave, brave/adblock-lists, first party filters", "rules"),
-    _tagger("brave_nsfw_abp_v1", "pages of pornography, by rules that Brave offers", "Brave, its list against pornography", "rules"),
+    _tagger("brave_core_abp_v1", "pages that the rules of Brave block", "github.com/brave/adblock-lists, first party filters", "rules"),
+    _tagger("brave_nsfw_abp_v1", "pages of pornography, by rules that Brave offers", "github.com/brave/adblock-lists, its list against pornography", "rules"),
     _tagger("domain_blocklist_phishing_v1", "hosts of phishing", _PHISHING, "hosts", "blocklist_phishing"),
-    _tagger("domain_blocklist_utp_v1", "hosts for adults", "University of Toulouse 1 Capitole (UT1), adult"),
-    _tagger("link_blocklist_phishing_v1", "addresses of phishing", _PHISHING, "addresses", "blocklist_phishing"),
-    _tagger("oisd_big_abp_v1", "pages that the large list blocks", f"{_OISD}, big, for Adblock Plus", "rules"),
-    _tagger("oisd_nsfw_abp_v1", "pages of pornography", f"{_OISD}, nsfw, for Adblock Plus", "rules"),
-    _tagger("oisd_small_abp_v1", "pages that the small list blocks", f"{_OISD}, small, for Adblock Plus", "rules"),
+    _tagger("domain_blocklist_utp_v1", "hosts of pornography", "the University of Toulouse 1 Capitole (dsi.ut-capitole.fr/blacklists), adult"),
+    _tagger("link_blocklist_phishing_v1", "pages of phishing, by their addresses", _PHISHING, "addresses", "blocklist_phishing"),
+    _tagger("oisd_big_abp_v1", "pages that the large list of oisd blocks", f"{_OISD}, big, for Adblock Plus", "rules"),
+    _tagger("oisd_nsfw_abp_v1", "pages of pornography, by the list of oisd", f"{_OISD}, nsfw, for Adblock Plus", "rules"),
+    _tagger("oisd_small_abp_v1", "pages that the small list of oisd blocks", f"{_OISD}, small, for Adblock Plus", "rules"),
     ViewTagger.of(
         "url_list_v1",
         "1 for documents whose metadata.url is in a list of yours, under its name: domains with all that lies in them, addresses with a path, or rules of Adblock Plus.",

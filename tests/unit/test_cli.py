@@ -317,12 +317,27 @@ def test_list_of_a_tagger_shows_its_attributes(capsys):
     assert cli.main(["list", "gopher_v2"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"word_count +number +words between white space", shown)
+    assert re.search(r"Family gopher; scores documents; [\d.,]+ MB of text per CPU-second\.", shown)
     assert cli.main(["list", "gopher_v2", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["taggers"]
     assert [one["name"] for one in row["attributes"]] == list(gopher.TYPES)
     assert all(one["meaning"] for one in row["attributes"])
     assert cli.main(["list", "gopher_v3"]) == 2
     assert "did you mean 'gopher_v2'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("dolma_v1_tokenizer", "Needs --tokenizer."),
+        ("contamination", "Needs --against."),
+        ("blocklist_hosts_porn_v1", "Where to get it: Published by github.com/StevenBlack/hosts"),
+        ("uniseg_length_paragraphs_with_empty_v1", "scores paragraphs, blank ones too"),
+    ],
+)
+def test_list_of_a_tagger_says_what_it_needs(name, needed, capsys):
+    assert cli.main(["list", name]) == 0
+    assert needed in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -295,9 +295,13 @@ class TagSink(AttributeSink):
             failed = self._failing_rows(tagger, rows) if self._keeps_failed else {}
             if not failed:
                 raise _located(error, rows.block.first_row) from error
+            first = error
         kept = np.isin(np.arange(rows.batch.num_rows), list(failed), invert=True)
         batch = rows.batch.filter(pa.array(kept))
-        columns = self._columns(tagger, batch, TextView(batch.column("text")))
+        try:
+            columns = self._columns(tagger, batch, TextView(batch.column("text")))
+        except DataError:  # not even without documents: the types of its columns cannot be known
+            raise _located(first, rows.block.first_row) from first
         places = pa.array(np.cumsum(kept) - 1, mask=~kept)
         return [replace(column, values=column.values.take(places)) for column in columns], failed
 

@@ -52,7 +52,7 @@ class TagOptions(AgainstOptions, DatasetOptions, RecordOptions):
     artifacts: Annotated[
         str | None,
         Opt(
-            "Folder with files that taggers use: lists of words, domains and addresses, models. What each uses, and under which names, says dolma-dask list NAME."
+            "Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses, and their names."
         ),
     ] = None
     tagger_modules: Annotated[

@@ -71,3 +71,12 @@ def test_too_many_decide_the_exit_status(root, policy, expected):
     else:
         with pytest.raises(StageError, match=expected):
             dk.tag(str(root), of_texts(), scheduler="synchronous")
+
+
+def test_a_tagger_that_can_do_no_batch_is_told_by_its_first_error(root):
+    @dk.tagger(name="broken_v1", types="length", version=1, batch=True)
+    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("not any")
+
+    with pytest.raises(StageError, match="on a batch of 5 documents: ValueError: not any"):
+        dk.tag(str(root), broken, on_bad_record="quarantine", max_bad_fraction=1.0, scheduler="synchronous")
