@@ -12,11 +12,15 @@ Verbs write, resume and return a small summary that prints as a table::
 Importing the package is cheap: each name is loaded when it is first used.
 """
 
+import os
 from typing import Any
 
 from dolma_dask.registry import COMMANDS, load
 
 __version__ = "0.1.0"
+
+# each thread that OpenBLAS starts with NumPy spins for 2 ** 26 cycles before it sleeps: 0.1 CPU-seconds for every processor but one
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 _EXPORTS = {
     name: entry.function

@@ -102,7 +102,7 @@ def process_context(*modules: str) -> Any:
 
     ours = sorted(name for name in sys.modules if name.partition(".")[0] == "dolma_dask")
     with _environment(WORKER_ENVIRONMENT):
-        fork_server.start([*ours, "numba.core.typing", *modules])
+        fork_server.start([*ours, "pyarrow.compute", "numba.core.typing", *modules])
     return multiprocessing.get_context(fork_server.METHOD)
 
 

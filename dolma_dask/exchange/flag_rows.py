@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -32,6 +31,7 @@ from dolma_dask.journal import Record, Unit
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.base import ArrowSink
 from dolma_dask.sinks.sink import ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths
 
 COLUMNS = ("id", "source", "text")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.json.write import DECIMALS, number_texts, span_texts, string_texts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.text.kernels import Counts
 

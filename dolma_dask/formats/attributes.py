@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -41,6 +40,7 @@ from dolma_dask.formats.json.write import (
     put_score,
     string_texts,
 )
+from dolma_dask.text import compute as pc
 from dolma_dask.text.bits import copy_bytes
 from dolma_dask.text.columns import for_kernel, join_texts, large_bytes, string_parts, validity
 from dolma_dask.text.kernels import Bytes, Counts, kernel

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.json.exact import LineError, parse_object
 from dolma_dask.formats.json.lines import unquoted
 from dolma_dask.formats.json.write import string_texts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.text.kernels import Bools
 

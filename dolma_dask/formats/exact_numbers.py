@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import validity
 
 REST = pa.decimal128(38, 0)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.formats.json.attributes import (
     AttributeKind,
@@ -17,6 +16,7 @@ from dolma_dask.formats.json.attributes import (
     value_kind,
 )
 from dolma_dask.formats.json.exact import LineError
+from dolma_dask.text import compute as pc
 
 PREFIX = "metadata."
 """Prefix of the name of such a column."""

@@ -19,11 +19,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.formats import layout
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.joined import parts_with_margin
 from dolma_dask.text.kernels import Bools, Counts, Words

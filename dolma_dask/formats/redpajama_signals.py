@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.formats.attribute_columns import column_texts, float_values, quote
@@ -23,6 +22,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.json.exact import LineError, kind_of, parse_object, read_spans
 from dolma_dask.formats.json.write import span_texts, string_texts
 from dolma_dask.formats.redpajama import id_numbers
+from dolma_dask.text import compute as pc
 from dolma_dask.text.bits import copy_bytes
 from dolma_dask.text.columns import join_texts, large_bytes, large_strings, string_parts, validity
 from dolma_dask.text.kernels import Bools, Bytes, Counts, kernel

@@ -20,13 +20,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.mds import INDEX
 from dolma_dask.formats.ragged import token_dtype
+from dolma_dask.text import compute as pc
 
 FormatName = Literal["numpy", "parquet", "dolma", "megatron", "datatrove", "mds"]
 

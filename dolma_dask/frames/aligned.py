@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.dataset import Shard
@@ -34,6 +33,7 @@ from dolma_dask.io.records import Block
 from dolma_dask.journal import Record
 from dolma_dask.sinks.attributes import AttributeWriter
 from dolma_dask.sinks.base import ArrowSink
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths
 
 ADVICE = (

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.attribute_columns import column_texts, quote
@@ -18,6 +17,7 @@ from dolma_dask.formats.json.exact import Field, LineError, parse_object
 from dolma_dask.formats.json.lines import Lines, scan
 from dolma_dask.formats.json.write import string_texts
 from dolma_dask.io.records import TOO_LARGE, too_large
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts
 
 Errors = dict[int, tuple[str, str]]

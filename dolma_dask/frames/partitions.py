@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.engine import Input
@@ -23,6 +22,7 @@ from dolma_dask.frames.lines import document_lines
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TOO_LARGE, BadRecord, Block, too_large
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import large_bytes, string_parts
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dolma_dask.errors import DataError, SchemaError
@@ -20,6 +19,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.json.lines import SPAN
 from dolma_dask.formats.metadata import is_field
 from dolma_dask.frames.partitions import JSON, TEXTS
+from dolma_dask.text import compute as pc
 
 _FULL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*?__[A-Za-z_][A-Za-z0-9_]*?__[A-Za-z0-9_]+")
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
@@ -46,6 +45,7 @@ from dolma_dask.io.stream import (
     compression_of,
     read_lines,
 )
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import large_bytes
 
 if TYPE_CHECKING:

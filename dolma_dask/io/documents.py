@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import SchemaError
 from dolma_dask.formats.documents import (
@@ -50,6 +49,7 @@ from dolma_dask.io.stream import (
     compression_of,
     read_lines,
 )
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts, large_bytes
 
 _OR_ONCE = " (or give the source once for the whole dataset: source=..., --source)"

@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import BadRecordError, CorruptFileError, SchemaError, UsageError
@@ -30,6 +29,7 @@ from dolma_dask.io.stream import (
     read_lines,
     read_pieces,
 )
+from dolma_dask.text import compute as pc
 
 ListFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 

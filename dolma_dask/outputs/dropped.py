@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,6 +19,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import DROPPED, DROPPED_LINES, DocumentRows, DroppedRows, FileSink, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts
 
 VERSION = 1

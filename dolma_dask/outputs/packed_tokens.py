@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -51,6 +50,7 @@ from dolma_dask.sinks.findings import spelling_of
 from dolma_dask.sinks.jsonl import MEMBER_BYTES
 from dolma_dask.sinks.segments import PATH
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Tokens
 

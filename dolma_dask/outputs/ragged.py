@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -36,6 +35,7 @@ from dolma_dask.sinks.ragged import TokenWriter
 from dolma_dask.sinks.segments import SegmentsWriter
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts, WriterSink
 from dolma_dask.sinks.token_files import WRITERS
+from dolma_dask.text import compute as pc
 from dolma_dask.tokens.encoding import Tokens
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.specials import Framing

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -42,6 +41,7 @@ from dolma_dask.rules.rules import And, Or, Required, Rule
 from dolma_dask.rules.tally import Tally
 from dolma_dask.rules.values import Name, once_each
 from dolma_dask.rules.where import parse
+from dolma_dask.text import compute as pc
 
 EXCERPT_CHARACTERS = 600
 """Code points of a document that an example shows."""

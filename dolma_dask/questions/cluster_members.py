@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.display import counted, listed
@@ -18,6 +17,7 @@ from dolma_dask.reading.clusters import ClusterMember, ClusterName, ClusterReade
 from dolma_dask.results import notebook
 from dolma_dask.results.answer import plain
 from dolma_dask.results.summary import Summary
+from dolma_dask.text import compute as pc
 from dolma_dask.text.differences import TextPiece
 
 MAX_SEARCHED = 1 << 30

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.display import last_name
@@ -39,6 +38,7 @@ from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Fact, Facts, Notes, Part
 from dolma_dask.results.table import Column, Table
 from dolma_dask.sinks.jsonl import gzip_member
+from dolma_dask.text import compute as pc
 
 REPORT = "summaries.jsonl.gz"
 """File of the report."""

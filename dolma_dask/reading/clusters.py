@@ -11,7 +11,6 @@ from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.dataset import Dataset, open_dataset
@@ -26,6 +25,7 @@ from dolma_dask.journal import Journal
 from dolma_dask.minhash.schemes import MinHash, jaccard
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.together import OWN, datasets_in
+from dolma_dask.text import compute as pc
 from dolma_dask.text.differences import TextPiece, beginning, differences
 
 _TABLE = pa.schema(

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -39,6 +38,7 @@ from dolma_dask.rules.groups import LabelKind
 from dolma_dask.rules.metrics import Metric, find_metric, metrics_in
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.values import Value, ambiguous_name, endings, unknown_name
+from dolma_dask.text import compute as pc
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.dataset import Shard
 from dolma_dask.errors import AlignmentError, DataError, StaleAttributesError
@@ -21,6 +20,7 @@ from dolma_dask.io.records import BadRecord, Block, InputRecord
 from dolma_dask.io.stream import StoredFile, compression_of, read_lines
 from dolma_dask.journal import is_same_file
 from dolma_dask.reading.sets import AttributeSource, Proof, advice, not_as_written
+from dolma_dask.text import compute as pc
 
 _SHOWN = 200
 """Characters of an id that an error shows."""

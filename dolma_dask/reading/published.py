@@ -10,7 +10,6 @@ from typing import Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from dolma_dask.io.records import InputRecord
 from dolma_dask.io.redpajama import TableBlock
 from dolma_dask.io.stored import StoredFile
 from dolma_dask.journal import Journal
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Counts
 
 B = TypeVar("B", bound=TableBlock)

@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -40,6 +39,7 @@ from dolma_dask.reading.follower import REMEMBERED, Follower, count_rows, is_sti
 from dolma_dask.reading.sets import AttributeSource, Proof, not_as_written, shard_inputs
 from dolma_dask.rules.values import Value
 from dolma_dask.sinks.sink import ShardFacts
+from dolma_dask.text import compute as pc
 
 _DIGESTED = ("id", "text", "source")
 IDENTITY = ("id", "source")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import CorruptFileError, UsageError
@@ -16,6 +15,7 @@ from dolma_dask.formats.segments import SEGMENTS_SCHEMA, segments_path
 from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName
 from dolma_dask.io import files
 from dolma_dask.io.parquet import open_parquet
+from dolma_dask.text import compute as pc
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.formats.json.attributes import AttributeKind, path_of, value_kind
@@ -36,6 +35,7 @@ from dolma_dask.rules.jsonpath import (
 )
 from dolma_dask.rules.rules import Compare, Constant, Membership, Missing, Not, Rule, all_of, any_of
 from dolma_dask.rules.values import Columns, Literal, Name, Operand, Value
+from dolma_dask.text import compute as pc
 
 PARTS = ("start", "end", "score")
 """Parts of a span, by their position in the JSON array."""

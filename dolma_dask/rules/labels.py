@@ -3,12 +3,12 @@
 import re
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.rules.groups import MAX_GROUPS, LabelKind, label_of, too_many
 from dolma_dask.rules.values import Columns, Operand, Value
+from dolma_dask.text import compute as pc
 
 BETWEEN = "/"
 """Between the labels of two columns; one in a label stands behind a backslash, and so does a backslash."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -26,6 +25,7 @@ from dolma_dask.rules.filters import Syntax, check_expression, check_syntax
 from dolma_dask.rules.jsonpath import Items, Keys, Path, is_number, parse_path
 from dolma_dask.rules.replacement_kernels import moved_span, select_spans, write_moved, write_texts
 from dolma_dask.rules.splicing import kernel_output, remade
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths, for_kernel, join_texts, large_strings, string_parts
 from dolma_dask.text.kernels import Counts
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.display import as_typed
@@ -33,6 +32,7 @@ from dolma_dask.rules.values import (
     is_in,
     two_valued,
 )
+from dolma_dask.text import compute as pc
 
 WIDTH = 72
 """Characters of a rule that stand on one line; those of longer ones are broken by condition."""

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError
 from dolma_dask.formats.exact_numbers import EXACT, LIMIT, REST, as_exact, inexact, nearest
 from dolma_dask.formats.exact_numbers import integers as integers_of
+from dolma_dask.text import compute as pc
 
 WIDE_INTEGER = REST
 """Holds every int64, every uint64, and every literal of 38 digits."""
@@ -88,11 +88,11 @@ def compare(sign: str, left: Any, right: Any) -> Any:
         return _compare_parts(sign, _parts(left), _parts(right))
     elif any(map(_is_integer, types)):
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
-    return _COMPARE[sign](left, right)
+    return getattr(pc, _COMPARE[sign])(left, right)
 
 
 _COMPARE = {
-    "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+    "==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
 }  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def _compare_parts(sign: str, left: tuple[Any, Any], right: tuple[Any, Any]) -> 
     is_even = pc.equal(left[0], right[0])
     if sign == "!=":
         return pc.or_(pc.invert(is_even), pc.not_equal(left[1], right[1]))
-    rests = pc.and_(is_even, _COMPARE[sign](left[1], right[1]))
-    return rests if sign == "==" else pc.or_(_COMPARE[sign[0]](left[0], right[0]), rests)
+    rests = pc.and_(is_even, getattr(pc, _COMPARE[sign])(left[1], right[1]))
+    return rests if sign == "==" else pc.or_(getattr(pc, _COMPARE[sign[0]])(left[0], right[0]), rests)
 
 
 def _is_large(data: Any) -> bool:
@@ -175,7 +175,7 @@ def every_row(value: bool, count: int) -> pa.BooleanArray:
 
 
 Columns = Mapping[str, pa.Array]
-ARITHMETIC = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
+ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 
 LITERALS = {"bool": pa.bool_(), "string": pa.large_string()}
 
@@ -365,7 +365,7 @@ class Arithmetic(Value, Struct, frozen=True):
         left, right = self.left.number(columns), self.right.number(columns)
         if self.sign == "/":
             right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
-        return Operand(without_nan(ARITHMETIC[self.sign](left, right)), "number", f"`{self}`")
+        return Operand(without_nan(getattr(pc, ARITHMETIC[self.sign])(left, right)), "number", f"`{self}`")
 
     def __str__(self) -> str:
         return f"{self._spell(self.left, self.level)} {self.sign} {self._spell(self.right, self.level + 1)}"

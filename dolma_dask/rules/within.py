@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import ExpressionError
@@ -19,6 +18,7 @@ from dolma_dask.rules.groups import LabelKind, places_of, value_of
 from dolma_dask.rules.labels import Labels, split_label
 from dolma_dask.rules.rules import Compare, Constant, Missing, Rule, all_of, any_of
 from dolma_dask.rules.values import Columns, Literal, Value, compare, every_row, two_valued
+from dolma_dask.text import compute as pc
 
 Bound = tuple[str, float | None, float | None]
 """Label of a group, lower and upper bound, both inclusive; None: no bound."""

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.attributes import AttributeColumn, check_ids, encode_rows, frame_rows
@@ -24,6 +23,7 @@ from dolma_dask.journal import Record, Unit
 from dolma_dask.sinks.base import TableFile
 from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sinks.sink import FileSink, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 
 ROW_GROUP_ROWS = 131_072

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.formats.documents import EXTRA, METADATA, is_bytes, is_ours, is_string
 from dolma_dask.formats.json.exact import LineError, parse_object
@@ -28,6 +27,7 @@ from dolma_dask.sources.documents import Record, RecordConverter
 from dolma_dask.sources.functions import FunctionConverter, converter_of
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.rows import add_row, check_columns
+from dolma_dask.text import compute as pc
 
 _MAX_BLOCK_ROWS = 16_384
 """Short rows, or rows that a dictionary packs well, come in more blocks than their stored size says."""

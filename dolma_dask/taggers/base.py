@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.extras import missing
 from dolma_dask.models.opened import Open as Open
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.units import Cut, Unit, cut, repeated

@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBER, Part, ViewTagger, span_column
 from dolma_dask.taggers.notices import find_notices
 from dolma_dask.taggers.whitespace_tokenizer import count_runs
+from dolma_dask.text import compute as pc
 from dolma_dask.text.comments import HTML, JAVA_FAMILY, PYTHON, count_comments, page_share, styles
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, kernel
 from dolma_dask.text.tables import LETTER, STR_WORD, char_class, decode, load_str_classes, load_tables

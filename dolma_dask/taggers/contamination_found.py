@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.results.table import Column, Table
 from dolma_dask.taggers.base import Scorer
 from dolma_dask.taggers.labels import label_name
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Counts
 
 SHARE, ITEMS = "share_", "items_"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.formats.metadata import scan_metadata
 from dolma_dask.taggers.base import NUMBERS_BY_NAME, Part, ViewTagger
+from dolma_dask.text import compute as pc
 from dolma_dask.text.tables import REGEX_SPACE, REGEX_WORD, load_tables
 from dolma_dask.text.view import TextView
 

@@ -10,10 +10,10 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.taggers.word_lists import holds, table_of
+from dolma_dask.text import compute as pc
 from dolma_dask.text.bits import absorb, load8, mix
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Int, Positions, Words, kernel

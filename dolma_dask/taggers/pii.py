@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.taggers.base import Kind, Part, ViewTagger, span_column
 from dolma_dask.taggers.pii_patterns import FIRST_DIGITS, count_code_points, find_ips, find_mail, find_phones
 from dolma_dask.taggers.pii_pieces import find_pieces
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Counts, Floats
 from dolma_dask.text.tables import load_tables

@@ -25,7 +25,6 @@ from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.formats.json.attributes import AttributeKind
@@ -43,6 +42,7 @@ from dolma_dask.taggers.word_lists import (
     read_stop_words,
     stop_words,
 )
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Counts, Floats, Words
 from dolma_dask.text.ngrams import table_slots
 from dolma_dask.text.tables import load_str_classes

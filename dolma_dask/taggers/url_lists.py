@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.taggers.base import Open
 from dolma_dask.taggers.word_lists import hash_strings
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import large_strings
 from dolma_dask.text.hosts import domains_of, host_of, split_url
 from dolma_dask.text.kernels import Bools, Words

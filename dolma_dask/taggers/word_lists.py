@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import DataError
 from dolma_dask.formats.json import NOT_JSON
+from dolma_dask.text import compute as pc
 from dolma_dask.text.bits import hash_bytes, mix
 from dolma_dask.text.columns import for_kernel, string_parts
 from dolma_dask.text.kernels import Bytes, Counts, Int, Words, kernel

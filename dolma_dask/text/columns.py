@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dolma_dask.text import compute as pc
 from dolma_dask.text.bits import WINDOW, address_of, count_bits, low_bits, memcpy, range_bits
 from dolma_dask.text.kernels import Bools, Bytes, Counts, kernel
 

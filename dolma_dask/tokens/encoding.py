@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from dolma_dask.errors import DataError, SchemaError
 from dolma_dask.formats.ragged import check_lengths
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cuts import Cutter

@@ -25,12 +25,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, pre_tokenizers
 
 from dolma_dask.errors import EngineDiffersError
+from dolma_dask.text import compute as pc
 from dolma_dask.tokens.encoding import pieces_of
 
 Engine = Literal["auto", "tokenizers", "fastokens"]

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.findings import LOST, SPELLED, TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.ragged import check_lengths
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning

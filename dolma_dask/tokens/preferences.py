@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.findings import TRUNCATED
 from dolma_dask.formats.hdf5 import PREFERENCE_FEATURES, TextCounts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import kernel
 from dolma_dask.tokens.cleaning import Cleaning
 from dolma_dask.tokens.dialogues import Dialogues, PreferenceFields, message

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.findings import LOST, SPELLED, UNUSABLE
 from dolma_dask.formats.hdf5 import TextCounts
 from dolma_dask.formats.json.exact import LineError, fields_in, kind_of, parse_object
+from dolma_dask.text import compute as pc
 from dolma_dask.tokens.encoding import Finding, Tokens
 
 BLANK_LINE = "\n\n"

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.findings import SPELLED
+from dolma_dask.text import compute as pc
 from dolma_dask.tokens.encoding import Finding, Tokens, replaced
 from dolma_dask.tokens.engine import TokenEngine, build
 from dolma_dask.tokens.records import Unusable, column

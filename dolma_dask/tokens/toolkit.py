@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import string_parts
 from dolma_dask.tokens.encoding import Finding, Tokens
 from dolma_dask.tokens.engine import TokenEngine

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -55,6 +54,7 @@ from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths
 
 VERSION = 1

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import os
 import pkgutil
 import re
 import subprocess
@@ -84,6 +85,16 @@ def test_import_and_help_load_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("given", "found"), [({}, "20"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")])
+def test_threads_of_numpy_wait_asleep_unless_users_say_so(given, found):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS")}
+    code = "import os, dolma_dask, numpy; print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == found
+
+
 HEAVY = {
     *(
         "numba",
@@ -144,8 +155,9 @@ def test_commands_load_what_their_work_needs(tmp_path):
     for command, needed in NEEDED.items():
         _run_in(tmp_path / "cold", {"pandas", "dask", "distributed", "fsspec"}, command)
         _run_in(tmp_path / "warm", HEAVY - needed, command)
-    for command in ("tag v0 --taggers gopher_v2", "dedupe v0", "mix v0 --to v1 --where word_count>=9"):
-        _run_in(tmp_path / "warm", HEAVY | {"llvmlite"}, command)
+    _run_in(tmp_path / "warm", HEAVY | {"llvmlite"}, "mix v0 --to v1 --where word_count>=9")
+    for command in ("tag v0 --taggers gopher_v2", "dedupe v0"):
+        _run_in(tmp_path / "warm", HEAVY | {"llvmlite", "pyarrow.compute"}, command)
 
 
 @pytest.mark.slow

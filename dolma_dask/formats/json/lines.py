@@ -18,7 +18,6 @@ from itertools import count
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.exact_numbers import as_exact
@@ -42,6 +41,7 @@ from dolma_dask.formats.json.walk import (
     STRING,
     walk_lines,
 )
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import bitmap, large_strings, string_parts
 from dolma_dask.text.kernels import kernel
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -39,6 +38,7 @@ from dolma_dask.sources.base import finish
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import list_raw, split_suffix
 from dolma_dask.sources.plan import open_sources, read_together
+from dolma_dask.text import compute as pc
 
 UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
 """Files that ModelZoo 2.2 finds; others in the folder are passed over."""

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 from msgspec import Struct
@@ -39,6 +38,7 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.reading.catalog import Catalog
 from dolma_dask.sources.mapping import is_sibling
 from dolma_dask.sources.naming import list_raw, split_suffix
+from dolma_dask.text import compute as pc
 
 Ints = npt.NDArray[np.int64]
 Rows: TypeAlias = Any

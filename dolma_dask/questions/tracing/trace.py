@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.display import counted
@@ -23,6 +22,7 @@ from dolma_dask.reading.segments import read_segments
 from dolma_dask.results.answer import Answer
 from dolma_dask.results.parts import Fact, Facts, Listing, Notes, Part
 from dolma_dask.results.table import Column, Table
+from dolma_dask.text import compute as pc
 from dolma_dask.tokens.engine import build
 
 FIRST_CHARACTERS = 200

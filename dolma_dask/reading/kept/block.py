@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
@@ -37,6 +36,7 @@ from dolma_dask.rules.replacements import (
 from dolma_dask.rules.rules import Rule
 from dolma_dask.rules.splicing import Edit, join_objects, splice
 from dolma_dask.rules.values import Name, Value, every_row
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts, validity
 from dolma_dask.text.kernels import Bools
 

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -41,6 +40,7 @@ from dolma_dask.rules.sampling import sampled
 from dolma_dask.rules.splicing import splice
 from dolma_dask.rules.tally import Tally
 from dolma_dask.sinks.sink import DROPPED, DROPPED_LINES, DocumentRows, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Bools
 
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

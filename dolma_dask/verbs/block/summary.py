@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import asdict
 
 from dolma_dask.display import listed
@@ -21,6 +20,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.parts import Fact
 from dolma_dask.results.summary import Summary
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import join_texts, string_parts
 
 SHOWN = 20

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.engine import Input, Task, Unit
@@ -28,6 +27,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.rules.rules import Rule
 from dolma_dask.sinks.base import GroupedTable
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import validity
 from dolma_dask.text.kernels import Bools, Words
 from dolma_dask.text.timestamps import timestamps

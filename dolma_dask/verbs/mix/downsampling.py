@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -44,6 +43,7 @@ from dolma_dask.rules.downsampling import NO_LABEL, Take
 from dolma_dask.rules.groups import ALL, Groups
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.verbs.mix.drawn import Drawn, DrawnTable
 from dolma_dask.verbs.mix.ranking import RANKED, FoundCut, Ints, Ranked, find_cuts
 

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from dolma_dask.io.id_keys import IdList, contains
 from dolma_dask.io.id_lists import IdListFile
 from dolma_dask.io.parquet import open_parquet
 from dolma_dask.reading.tombstones import Tombstones, read_entries
+from dolma_dask.text import compute as pc
 from dolma_dask.verbs.remove.rewriting import is_table, lines_of
 
 Rows = NDArray[np.int64]

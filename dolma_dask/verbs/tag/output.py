@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -44,6 +43,7 @@ from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
 from dolma_dask.taggers.labels import by_label
 from dolma_dask.taggers.registry import speeds
+from dolma_dask.text import compute as pc
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.tag.recorded import FOUND
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_origin
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.errors import DataError
@@ -27,6 +26,7 @@ from dolma_dask.reading.kept.block import with_member, with_places
 from dolma_dask.rules.splicing import Edit, splice
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.sources.functions import json_problem, kind_in_words
+from dolma_dask.text import compute as pc
 from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
 Shape = Literal["text", "document", "texts"]

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
@@ -20,6 +19,7 @@ from dolma_dask.formats import layout
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.reading.columns import find_columns
 from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.text import compute as pc
 from dolma_dask.verbs.validate.keys import Keys
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
 from dolma_dask.verbs.validate.raw import (

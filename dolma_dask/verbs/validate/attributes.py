@@ -9,7 +9,6 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from dolma_dask.dataset import Shard
@@ -29,6 +28,7 @@ from dolma_dask.io.stream import (
 )
 from dolma_dask.reading.follower import Follower
 from dolma_dask.reading.sets import AttributeSource
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import for_kernel, validity
 from dolma_dask.text.kernels import Bools, Counts, Floats, kernel
 from dolma_dask.verbs.validate.problems import KINDS, Problem, Problems, add_error

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from dolma_dask.dataset import Shard
@@ -27,6 +26,7 @@ from dolma_dask.io import files
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.records import InputRecord
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Counts, Int, Words, kernel
 

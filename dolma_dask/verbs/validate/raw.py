@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,6 +27,7 @@ from dolma_dask.io.records import Block
 from dolma_dask.options.groups import RunOptions, ShardOptions
 from dolma_dask.sources import FieldMapping, open_sources
 from dolma_dask.sources.naming import Listing, list_raw, sorted_out
+from dolma_dask.text import compute as pc
 from dolma_dask.verbs.validate.keys import Keys, row_keys
 from dolma_dask.verbs.validate.problems import Problem, Problems, add_error
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -32,6 +31,7 @@ from dolma_dask.journal import Record, work_key
 from dolma_dask.reading.joined import is_joinable, read_joined
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSource, shard_inputs
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths
 from dolma_dask.verbs.validate.attributes import AttributeCheck, are_sound, with_spans
 from dolma_dask.verbs.validate.keys import row_keys

@@ -56,13 +56,15 @@ def test_what_is_wrong_is_told(plain):
 WITHOUT = """
 import sys
 import dolma_dask as dk
-dk.read_table(sys.argv[1], attributes="all")
-sys.exit(", ".join({"dask", "pandas", "numba"} & {*sys.modules}))
+dk.read_table(sys.argv[1], attributes=sys.argv[2] or ())
+sys.exit(", ".join({"dask", "pandas", "numba", *sys.argv[3:]} & {*sys.modules}))
 """
 
 
 @pytest.mark.slow
-def test_neither_dask_nor_pandas_is_imported(gz):
+@pytest.mark.parametrize(("attributes", "others"), [("all", []), ("", ["pyarrow.compute"])])
+def test_neither_dask_nor_pandas_is_imported(gz, attributes, others):
     dk.read_table(gz, attributes="all")  # compiles
-    done = subprocess.run([sys.executable, "-c", WITHOUT, gz], capture_output=True, text=True, check=False)
+    script = [sys.executable, "-c", WITHOUT, gz, attributes, *others]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,6 +21,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading.reader import AlignedShard
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Words
 from dolma_dask.verbs.dedupe.choice import written_since
 from dolma_dask.verbs.dedupe.fuzzy.edges import VERIFIED

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -34,6 +33,7 @@ from dolma_dask.reading.minhash_tables import TableReader
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.sinks.sink import FileSink, ShardFacts
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import bitmap
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -25,6 +24,7 @@ from dolma_dask.exchange.flag_rows import STAGED, FlagRows, StagingEmitter
 from dolma_dask.exchange.job import Found
 from dolma_dask.formats.digests import word_keys
 from dolma_dask.journal import Record, work_key
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import for_kernel, large_strings, string_parts, validity
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Words
 from dolma_dask.text.tables import load_tables
