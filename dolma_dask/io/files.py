@@ -12,9 +12,11 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any, BinaryIO, TypeVar, cast
@@ -269,15 +271,20 @@ def list_files(root: str) -> list[FileInfo]:
     read.
     """
     listed = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
-    return sorted(listed, key=_sort_key)
+    # texts are in the order of their UTF-8 bytes
+    found = sorted(listed, key=attrgetter("path"))
+    _check_names(found)
+    return found
 
 
-def _sort_key(info: FileInfo) -> bytes:
+def _check_names(infos: Sequence[FileInfo]) -> None:
     try:
-        return info.path.encode()
-    except UnicodeEncodeError:
+        "".join(info.path for info in infos).encode()
+    except UnicodeEncodeError as error:
+        ends = accumulate(len(info.path) for info in infos)
+        bad = next(info for info, end in zip(infos, ends, strict=True) if error.start < end)
         raise CorruptFileError(
-            f"{info.path!r}: a file name that is not UTF-8; expected names in UTF-8, which journals and reports can write. "
+            f"{bad.path!r}: a file name that is not UTF-8; expected names in UTF-8, which journals and reports can write. "
             "Rename the file."
         ) from None
 
@@ -292,14 +299,17 @@ def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[FileIn
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in visible:
-        if entry.is_dir():
+        if entry.is_file():
+            try:
+                status = entry.stat()
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            yield _local_info(relative + entry.name, status)
+        elif entry.is_dir():
             real = os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1]}/{entry.name}"
             if real in above:
                 raise _bad_link(entry, "to a folder that holds it")
             yield from _walk(entry.path, f"{relative}{entry.name}/", (*above, real))
-        elif entry.is_file():
-            with suppress(FileNotFoundError):  # removed meanwhile
-                yield _local_info(relative + entry.name, entry.stat())
         elif entry.is_symlink() and not Path(entry.path).exists():
             raise _bad_link(entry, "to a file that is not there")
         else:

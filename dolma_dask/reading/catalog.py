@@ -80,7 +80,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     @cached_property
     def _journals(self) -> list[Journal]:
-        return list(journals(self.dataset.root))
+        return list(journals(self.dataset.root, of_files=True))
 
     @cached_property
     def written(self) -> Written:
