@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from dolma_dask.display import byte_size, counted
-from dolma_dask.engine.plan import Plan
+from dolma_dask.engine.plan import Plan, outlines
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import BadRecordBudgetError, Failure, StageError
 from dolma_dask.formats import layout
@@ -19,7 +19,7 @@ def again_notes(state: RunState, options: RunOptions) -> Iterator[str]:
     """Say what is made again that an earlier run had made."""
     known = {
         unit.name: unit.key
-        for task in state.left
+        for task in outlines(state.left)
         for unit in task.units
         if unit.name in state.journal.records
     }
@@ -27,7 +27,12 @@ def again_notes(state: RunState, options: RunOptions) -> Iterator[str]:
     again = "to be made again" if options.dry_run else "made again now"
     if other and not options.overwrite:
         yield f"{counted(len(other), 'file')} made before with other options or inputs, {again}; first {other[0]}"
-    foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
+    foreign = [
+        unit.name
+        for task in outlines(state.left)
+        for unit in task.units
+        if unit.name in state.journal.foreign
+    ]
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: {again}; first {foreign[0]}"
 

@@ -63,7 +63,7 @@ class Journal:
         self._runs_only = runs_only
         self.verb = verb
         self.folder = files.join(root, f"{layout.JOURNAL}/{verb}")
-        self.records = Records()
+        self.records = Records(verb)
         self.known_runs: dict[str, tuple[RunRecord, bytes]] = {}
         self.foreign: set[str] = set()  # units with records of another format
         self.garbage: dict[str, int] = {}  # lines of each segment that are no records of ours

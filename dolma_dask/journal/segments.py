@@ -72,7 +72,7 @@ def read_segment(
         data = files.read_bytes(files.join(folder, info.path))
     except FileNotFoundError:
         return None
-    segment = Segment(len(data), Records(is_packed), {}, set())
+    segment = Segment(len(data), Records(verb, is_packed), {}, set())
     if runs_only:
         _read_runs(segment, data, verb)
         key, size = (*key, "runs"), _RUNS_BYTES
