@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from dolma_dask.display import byte_size, counted
 from dolma_dask.engine.plan import Plan, outlines
 from dolma_dask.engine.resume import RunState, Surplus
@@ -60,9 +62,15 @@ def window_notes(records: Iterable[Record]) -> Iterator[str]:
         )
 
 
-def totals(records: Collection[Record]) -> dict[str, float]:
-    """Sum the counts over shards; units of one shard speak of the same rows, so the largest stands for all of them."""
-    if len({record.shard for record in records}) == len(records):
+def of_different_shards(records: Collection[Record]) -> bool:
+    """Tell whether each record is surely of another shard: by hashes, since a million names would take a tenth of a gigabyte."""
+    hashes = np.fromiter((hash(record.shard) for record in records), np.int64, len(records))
+    return len(np.unique(hashes)) == len(records)
+
+
+def totals(records: Collection[Record], *, differ: bool | None = None) -> dict[str, float]:
+    """Sum the counts over shards, which `differ` or are compared; units of one shard speak of the same rows, so the largest stands for all of them."""
+    if of_different_shards(records) if differ is None else differ:
         return sum_counts(record.counts for record in records)
     by_shard: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for record in records:

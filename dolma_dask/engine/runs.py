@@ -22,6 +22,7 @@ from dolma_dask.engine.outcome import (
     again_notes,
     check_budget,
     excess_of,
+    of_different_shards,
     removal_notes,
     stage_error,
     totals,
@@ -395,7 +396,8 @@ def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) ->
 def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
     plan, failures, records = each.plan, tuple(each.failures), each.records.decoded()
-    counts = totals(records)
+    differ = of_different_shards(records)
+    counts = totals(records, differ=differ)
     orphans_are = "kept until all shards are done" if failures else "removed"
     loss = excess_of(plan, counts) if plan.bad_is_loss else ""
     notes = (
@@ -410,7 +412,7 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
         done=each.done,
         seconds=seconds,
         counts=counts,
-        rules=merge_rules(_rules_of(records)),
+        rules=merge_rules(_rules_of(records, differ=differ)),
         failed=len(failures),
         failures=failures,
         lost=bool(loss),
@@ -422,12 +424,13 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     return summary
 
 
-def _rules_of(records: Iterable[Record]) -> Iterator[tuple[RuleCount, ...]]:
-    """Yield what rules keep of each shard; units of one shard speak of the same rows."""
+def _rules_of(records: Iterable[Record], *, differ: bool) -> Iterator[tuple[RuleCount, ...]]:
+    """Yield what rules keep of each shard; units of one shard, unless all `differ`, speak of the same rows."""
     seen: set[str] = set()
     for record in records:
         if record.rules and record.shard not in seen:
-            seen.add(record.shard)
+            if not differ:
+                seen.add(record.shard)
             yield record.rules
 
 
