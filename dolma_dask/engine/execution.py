@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from dolma_dask import clusters, placement
 from dolma_dask.clusters import OUTLIVED, OWN, Deaths, Placement
 from dolma_dask.engine.attempts import Outcome, Stopped, Take
 from dolma_dask.engine.batches import BATCH_SECONDS, Outcomes, Quoted, run_all, run_batch
-from dolma_dask.engine.plan import Stage, Task, group_name
+from dolma_dask.engine.plan import Stage, Task, chosen, group_name, outlines
 from dolma_dask.errors import Failure, UsageError
 from dolma_dask.functions.calls import is_imported
 from dolma_dask.io.files import grouped
@@ -81,7 +82,9 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -
     take : callable
         Gets each task once, with its records or its `Failure`.
     """
-    ordered = sorted(tasks, key=lambda task: (-task.bytes, task.shard))
+    sizes = [(-task.bytes, task.shard) for task in outlines(tasks)]
+    ordered = chosen(tasks, sorted(range(len(tasks)), key=sizes.__getitem__))
+    del sizes
     if place.client is not None:
         _Flight(place.client, stage, take).run(ordered)
     else:
@@ -121,17 +124,18 @@ def _dump(value: Any) -> None:
     Checking(io.BytesIO()).dump(value)
 
 
-def _bytes_of(batch: Sequence[Task]) -> int:
-    return sum(task.bytes for task in batch)
+_Batch = Sequence[Task]
 
 
-def _grouped(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) -> list[list[Task]]:
+def _grouped(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) -> list[_Batch]:
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     batches = BATCHES_PER_WORKER * max(workers, 1)
-    share, most = _bytes_of(tasks) // batches, -(-len(tasks) // batches)
+    sizes = [task.bytes for task in outlines(tasks)]
+    share, most = sum(sizes) // batches, -(-len(tasks) // batches)
     quick = int(BATCH_SECONDS / placement.cost_of(cost).cpu * 1e6)
     # also by number: beside one large shard all small ones are a small share
-    return grouped(tasks, lambda task: task.bytes, min(BATCH_BYTES, share, quick), most)
+    groups = grouped(range(len(tasks)), sizes.__getitem__, min(BATCH_BYTES, share, quick), most)
+    return [tasks[group[0] : group[-1] + 1] for group in groups]
 
 
 class _Local:
@@ -165,7 +169,7 @@ class _Local:
                     self._fail([task for batch in waiting for task in batch], _hopeless(self._deadly))
                     return
 
-    def _try_alone(self, waiting: list[list[Task]]) -> list[list[Task]]:
+    def _try_alone(self, waiting: list[_Batch]) -> list[_Batch]:
         """Run tasks one by one, each in up to `LIVES` processes, so that the one that kills its process is known."""
         deaths: Counter[str] = Counter()
         while waiting and not self._is_hopeless():
@@ -182,7 +186,7 @@ class _Local:
     def _is_hopeless(self) -> bool:
         return self._deadly >= HOPELESS and not self._delivered
 
-    def _fail(self, tasks: list[Task], message: str) -> None:
+    def _fail(self, tasks: _Batch, message: str) -> None:
         for task in tasks:
             self._take(task, Failure(task.shard, "WorkerDied", message))
 
@@ -190,10 +194,10 @@ class _Local:
         self._delivered += 1
         self._take(task, outcome)
 
-    def _compute(self, waiting: list[list[Task]], workers: int) -> tuple[list[list[Task]], list[list[Task]]]:
+    def _compute(self, waiting: list[_Batch], workers: int) -> tuple[list[_Batch], list[_Batch]]:
         """Run batches; return those that ran when a process died, and what is left of the others."""
         if self._place.scheduler == "synchronous" and "dask.callbacks" not in sys.modules:
-            run_all(self._stage.value, [task for batch in waiting for task in batch], self._deliver)
+            run_all(self._stage.value, chain.from_iterable(waiting), self._deliver)
             return [], []
         run = uuid.uuid4().hex[:8]
         names = (
@@ -201,7 +205,7 @@ class _Local:
         )  # Dask begins with the last
         left = dict(zip(names, waiting, strict=True))
         running: set[str] = set()
-        cut: list[list[Task]] = []
+        cut: list[_Batch] = []
 
         def begin(key: str, *_: Any) -> None:
             running.add(key)
@@ -211,7 +215,7 @@ class _Local:
             count_cpu(outcomes.process, outcomes.cpu)
             batch = left.pop(key)
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
-            for task, outcome in zip(batch, outcomes, strict=False):
+            for task, outcome in zip(outlines(batch), outcomes, strict=False):
                 self._deliver(task, outcome)
 
         from dask.callbacks import Callback
@@ -345,8 +349,8 @@ class _Flight:
         self._stage = Quoted(stage)
         self._verb, self._cost = stage.verb, getattr(stage, "cost", stage.verb)
         self._take = take
-        self._waiting: deque[list[Task]] = deque()
-        self._running: dict[Future, list[Task]] = {}
+        self._waiting: deque[_Batch] = deque()
+        self._running: dict[Future, _Batch] = {}
         self._completed = as_completed(loop=client.loop)
         self._deaths: Counter[tuple[str, bool]] = (
             Counter()
@@ -384,12 +388,16 @@ class _Flight:
         ):
             batch = self._waiting.popleft()
             # on the dashboard: Dask groups tasks by the first part
-            key = (self._verb, group_name([task.shard for task in batch]), f"{OWN}{uuid.uuid4().hex}")
+            key = (
+                self._verb,
+                group_name([task.shard for task in outlines(batch)]),
+                f"{OWN}{uuid.uuid4().hex}",
+            )
             future = self._client.submit(run_batch, self._stage, Quoted(batch), key=key, pure=False)
             self._running[future] = batch
             self._completed.add(future)
 
-    def _land(self, future: "Future", batch: list[Task]) -> None:
+    def _land(self, future: "Future", batch: _Batch) -> None:
         """Take the outcomes of a batch; one that killed its workers is tried again, each of its tasks alone."""
         from distributed import CancelledError, KilledWorker
 
@@ -416,12 +424,12 @@ class _Flight:
             self._fail(batch, type(error).__name__, f"{error} (on its way to or from a worker)")
         else:
             count_cpu(outcomes.process, outcomes.cpu)
-            for task, outcome in zip(batch, outcomes, strict=False):
+            for task, outcome in zip(outlines(batch), outcomes, strict=False):
                 self._take(task, outcome)
             if rest := batch[len(outcomes) :]:
                 self._waiting.appendleft(rest)
 
-    def _try_alone(self, batch: list[Task], deaths: Deaths) -> None:
+    def _try_alone(self, batch: _Batch, deaths: Deaths) -> None:
         """Try the tasks of a batch that has lost workers again, each alone, until it has lost as many as it may."""
         if len(batch) == 1:
             (task,) = batch
@@ -433,6 +441,6 @@ class _Flight:
                 return
         self._waiting.extend([task] for task in batch)
 
-    def _fail(self, tasks: list[Task], error: str, message: str) -> None:
+    def _fail(self, tasks: _Batch, error: str, message: str) -> None:
         for task in tasks:
             self._take(task, Failure(task.shard, error, message))

@@ -12,9 +12,10 @@ from typing import Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
+from dolma_dask.engine.batches import JOINED_BYTES, MOST_JOINED
 from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Readable, Task
-from dolma_dask.io.files import Input
+from dolma_dask.io.files import Input, grouped
 from dolma_dask.options.groups import PlaceOptions
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.reader import AlignedShard
@@ -51,6 +52,14 @@ class Fold(Protocol[Counted, Counts]):
 
     def count(self, shard: Counted, /) -> Counts:
         """Return the sums of one shard; raise to fail it."""
+        ...
+
+
+class JoiningFold(Fold[Counted, Counts], Protocol):
+    """A counting that can take several small shards as one, which must give the same sums as one after another."""
+
+    def count_joined(self, shards: Sequence[Counted], /) -> Counts:
+        """Return the sums of several shards. Raise if anything is unusual: each is counted alone then."""
         ...
 
 
@@ -116,7 +125,17 @@ class _FoldStage(Struct, Generic[Piece, Sums], frozen=True):
         return self.counting.verb
 
     def run_shard(self, task: Task) -> tuple[str, Sums]:
-        return task.shard, reduce(add, map(self.counting.count, task.work))
+        return task.shard, reduce(add, self._counted(task.work))
+
+    def _counted(self, shards: Sequence[Piece]) -> Iterator[Sums]:
+        joined = getattr(self.counting, "count_joined", None)
+        most = MOST_JOINED if joined else 1
+        for group in grouped(shards, _bytes_of, JOINED_BYTES, most):
+            try:
+                sums = joined(group) if joined and len(group) > 1 else None
+            except Exception:  # noqa: BLE001  whose it is shows when each is counted alone
+                sums = None
+            yield from map(self.counting.count, group) if sums is None else [sums]
 
 
 class _Total(Generic[Sums]):
@@ -150,6 +169,10 @@ def _tasks(shards: Sequence[Readable]) -> list[Task]:
     size = max(-(-len(shards) // MAX_TASKS), 1)
     groups = (tuple(shards[start : start + size]) for start in range(0, len(shards), size))
     return [Task(group[0].name, (), _inputs(group), group) for group in groups]
+
+
+def _bytes_of(shard: Readable) -> int:
+    return sum(item.info.bytes for item in shard.inputs)
 
 
 def _inputs(shards: Sequence[Readable]) -> tuple[Input, ...]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from dolma_dask import clusters
 from dolma_dask.engine.attempts import Outcome, Take
 from dolma_dask.engine.outcome import stage_error
-from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.engine.plan import Stage, Task, outlines
 from dolma_dask.errors import DiskFullError, Failure, InterruptedStageError, StoreUnreachableError
 from dolma_dask.io import files
 from dolma_dask.options.groups import PlaceOptions
@@ -75,16 +76,16 @@ def mapping(
         return
     from dolma_dask.engine.execution import check_sendable, execute
 
-    stored_bytes = sum(task.bytes for task in tasks)
-    urls = (*roots, *(item.url for task in tasks for item in task.inputs), *getattr(stage, "urls", ()))
+    sizes = [task.bytes for task in outlines(tasks)]
+    inputs = (item.url for task in outlines(tasks) for item in task.inputs)
     with (
-        progress_of(stage.verb, stored_bytes, len(tasks), options.progress) as progress,
+        progress_of(stage.verb, sum(sizes), len(tasks), options.progress) as progress,
         clusters.open_placement(
             options.scheduler,
             options.workers,
-            [task.bytes for task in tasks],
+            sizes,
             verb=getattr(stage, "cost", stage.verb),
-            in_memory=any(map(files.is_in_memory, urls)),
+            in_memory=any(map(files.is_in_memory, chain(roots, getattr(stage, "urls", ()), inputs))),
             isolate=isolate,
             profile=options.cluster,
         ) as place,

@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from dolma_dask.display import byte_size, counted
-from dolma_dask.engine.plan import Plan
+from dolma_dask.engine.plan import Plan, outlines
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import BadRecordBudgetError, Failure, StageError
 from dolma_dask.formats import layout
@@ -19,7 +21,7 @@ def again_notes(state: RunState, options: RunOptions) -> Iterator[str]:
     """Say what is made again that an earlier run had made."""
     known = {
         unit.name: unit.key
-        for task in state.left
+        for task in outlines(state.left)
         for unit in task.units
         if unit.name in state.journal.records
     }
@@ -27,7 +29,12 @@ def again_notes(state: RunState, options: RunOptions) -> Iterator[str]:
     again = "to be made again" if options.dry_run else "made again now"
     if other and not options.overwrite:
         yield f"{counted(len(other), 'file')} made before with other options or inputs, {again}; first {other[0]}"
-    foreign = [unit.name for task in state.left for unit in task.units if unit.name in state.journal.foreign]
+    foreign = [
+        unit.name
+        for task in outlines(state.left)
+        for unit in task.units
+        if unit.name in state.journal.foreign
+    ]
     if foreign:
         yield f"{counted(len(foreign), 'record')} of another journal format, never believed: {again}; first {foreign[0]}"
 
@@ -55,9 +62,15 @@ def window_notes(records: Iterable[Record]) -> Iterator[str]:
         )
 
 
-def totals(records: Collection[Record]) -> dict[str, float]:
-    """Sum the counts over shards; units of one shard speak of the same rows, so the largest stands for all of them."""
-    if len({record.shard for record in records}) == len(records):
+def of_different_shards(records: Collection[Record]) -> bool:
+    """Tell whether each record is surely of another shard: by hashes, since a million names would take a tenth of a gigabyte."""
+    hashes = np.fromiter((hash(record.shard) for record in records), np.int64, len(records))
+    return len(np.unique(hashes)) == len(records)
+
+
+def totals(records: Collection[Record], *, differ: bool | None = None) -> dict[str, float]:
+    """Sum the counts over shards, which `differ` or are compared; units of one shard speak of the same rows, so the largest stands for all of them."""
+    if of_different_shards(records) if differ is None else differ:
         return sum_counts(record.counts for record in records)
     by_shard: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for record in records:

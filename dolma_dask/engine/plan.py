@@ -1,6 +1,7 @@
 """Plans: tasks with their inputs and outputs."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from msgspec import Struct
@@ -68,10 +69,27 @@ T = TypeVar("T")
 
 
 class LazyTasks(Sequence[Task], Generic[T]):
-    """Tasks of items that are held anyway, each made when it is looked at: a million of them take a gigabyte."""
+    """Tasks of items that are held anyway, each made when it is looked at: a million of them take a gigabyte.
 
-    def __init__(self, items: Sequence[T], make: Callable[[T], Task]) -> None:
-        self._items, self._make = items, make
+    An outline is the same task without its work, for who looks at units and inputs alone.
+    """
+
+    def __init__(
+        self, items: Sequence[T], make: Callable[[T], Task], outline: Callable[[T], Task] | None = None
+    ) -> None:
+        self._items, self._make, self._outline = items, make, outline or make
+
+    @property
+    def outlines(self) -> Iterator[Task]:
+        """Outlines of all tasks."""
+        return map(self._outline, self._items)
+
+    def outline(self, at: int) -> Task:
+        """Return the outline of one task."""
+        return self._outline(self._items[at])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -85,8 +103,23 @@ class LazyTasks(Sequence[Task], Generic[T]):
     def __getitem__(self, at: slice) -> "LazyTasks[T]": ...
     def __getitem__(self, at: int | slice) -> "Task | LazyTasks[T]":
         if isinstance(at, slice):
-            return LazyTasks(self._items[at], self._make)
+            return LazyTasks(self._items[at], self._make, self._outline)
         return self._make(self._items[at])
+
+
+def outlines(tasks: Sequence[Task]) -> Iterable[Task]:
+    """Return tasks of which only units and inputs are looked at."""
+    return tasks.outlines if isinstance(tasks, LazyTasks) else tasks
+
+
+def chosen(
+    tasks: Sequence[Task], numbers: Sequence[int], change: Callable[[Task], Task] | None = None
+) -> Sequence[Task]:
+    """Return some of the tasks, perhaps changed, in the order of their numbers; lazy ones stay so."""
+    change = change or (lambda task: task)
+    if not isinstance(tasks, LazyTasks):
+        return [change(tasks[at]) for at in numbers]
+    return LazyTasks(array("q", numbers), lambda at: change(tasks[at]), lambda at: change(tasks.outline(at)))
 
 
 class Stage(Protocol):

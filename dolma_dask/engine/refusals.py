@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from dolma_dask.display import counted, listed
-from dolma_dask.engine.plan import Plan
+from dolma_dask.engine.plan import Plan, outlines
 from dolma_dask.engine.resume import RunState, Surplus, last_run, origin_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
@@ -24,7 +24,7 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
 
     Raises `UsageError`: there are such files.
     """
-    units = {unit.name for task in state.left for unit in task.units}
+    units = {unit.name for task in outlines(state.left) for unit in task.units}
     if units:
         units |= (plan.all_units or set()) | plan.beside
     there = [path for path in state.existing if units & {path, layout.unit_of(path)}]
@@ -36,7 +36,7 @@ def check_replaceable(plan: Plan, state: RunState) -> None:
             "free place. Choose another name or target, or replace them with --overwrite."
         )
     known = state.journal.records
-    left = [unit for task in state.left for unit in task.units if unit.name in known]
+    left = [unit for task in outlines(state.left) for unit in task.units if unit.name in known]
     check_origin(plan, state.journal, [unit.name for unit in left])
     held = [unit for unit in left if any(file.path in state.existing for file in known[unit.name].files)]
     check_options(plan, state.journal, [unit.name for unit in held if known[unit.name].key != unit.key])
@@ -48,11 +48,11 @@ def check_links(plan: Plan, state: RunState, found: Surplus, overwrite: bool) ->
     Raises `UsageError`: a link leads there; with `overwrite` only if bad records would be replaced.
     """
     quarantine = f"{layout.QUARANTINE}/{plan.verb}"
-    written = {posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in state.left}
+    written = {posixpath.join(quarantine, posixpath.dirname(task.shard)) for task in outlines(state.left)}
     for folder in sorted(written | {posixpath.dirname(path) for path in found.left_over}):
         files.check_links(plan.root, folder)
     if not overwrite:
-        units = {unit.name for task in state.left for unit in task.units}
+        units = {unit.name for task in outlines(state.left) for unit in task.units}
         replaced = [path for path in state.existing if units & {path, layout.unit_of(path)}]
         for folder in sorted({posixpath.dirname(path) for path in (*replaced, *found.orphans)}):
             files.check_links(plan.root, folder, " --overwrite replaces them there.")
@@ -205,7 +205,7 @@ def _check_neighbours(plan: Plan, state: RunState, of_others: Sequence[str]) -> 
     if not of_others:
         return
     owned, made = Ownership(state.journal), state.journal.by_file()
-    units = {unit.name for task in plan.tasks for unit in task.units}
+    units = {unit.name for task in outlines(plan.tasks) for unit in task.units}
     own = [path for path in state.existing if path in made or layout.unit_of(path) in units]
     if len(owned.of_others(own, plan.writes)) < len(own):
         return

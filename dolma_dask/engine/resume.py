@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.engine.plan import Plan, Task
+from dolma_dask.engine.plan import Plan, Task, chosen, outlines
 from dolma_dask.errors import DolmaDaskError
 from dolma_dask.formats import layout
 from dolma_dask.formats.segments import tokens_first
@@ -39,7 +39,7 @@ class RunState(Struct, frozen=True):
     existing: Mapping[str, int]  # sizes of the files below the folders that the plan may fill
     # records of the units that need no work, by unit
     finished: Chosen
-    left: list[Task]  # what is to be done, without the units that are finished
+    left: Sequence[Task]  # what is to be done, without the units that are finished
     # finished units whose inputs have other time stamps now; once they are in the journal, nobody hashes these files again
     restamped: tuple[Record, ...] = ()
 
@@ -69,7 +69,7 @@ def look_back_at(
     existing = _existing(root, writes)
     journal = Journal(root, verb)
     if overwrite:
-        return RunState(journal, existing, Chosen(journal.records), list(tasks))
+        return RunState(journal, existing, Chosen(journal.records), tasks)
     candidates, unsure = _candidates(tasks, journal, existing)
     doubtful = {unit: pairs for unit, pairs in candidates.items() if pairs is not None}
     restamped = _restamped(root, journal, doubtful)
@@ -77,8 +77,7 @@ def look_back_at(
     for record in restamped:
         journal.records.add(record)
     finished = Chosen(journal.records, (unit for unit in candidates if unit not in wrong))
-    left = [task for task in (_without(tasks[at], finished) for at in unsure) if task.units]
-    return RunState(journal, existing, finished, left, tuple(restamped))
+    return RunState(journal, existing, finished, _left(tasks, unsure, finished), tuple(restamped))
 
 
 def _restamped(root: str, journal: Journal, doubtful: Mapping[str, Sequence[_Pair]]) -> list[Record]:
@@ -116,7 +115,7 @@ def _candidates(
     """
     found: dict[str, Sequence[_Pair] | None] = {}
     unsure = []
-    for number, task in enumerate(tasks):
+    for number, task in enumerate(outlines(tasks)):
         now = {item.info.path: item for item in task.inputs}
         is_sure = True
         for unit in task.units:
@@ -153,7 +152,9 @@ def _is_intact(record: Record, unit: Unit, existing: Mapping[str, int]) -> bool:
 
 def has_outputs(record: Record, existing: Mapping[str, int]) -> bool:
     """Tell whether the outputs of a record are there, by the sizes of the files that are."""
-    return all(existing.get(file.path) == file.bytes for file in outputs(record))
+    return all(
+        existing.get(file.path) == file.bytes or layout.is_set_aside(file.path) for file in record.files
+    )
 
 
 def unseen(plan: Plan, records: Iterable[Record]) -> list[str]:
@@ -207,6 +208,13 @@ def _has_same_bytes(pair: _Pair) -> bool:
 def _restamp(record: Record, pairs: Sequence[_Pair]) -> Record:
     inputs = tuple(replace(recorded, stamp=item.info.stamp) for recorded, item in pairs)
     return replace(record, inputs=inputs, stale=False)
+
+
+def _left(tasks: Sequence[Task], unsure: Sequence[int], finished: Chosen) -> Sequence[Task]:
+    """Return the tasks, of those that are not surely finished, of which something is not, without the units that are."""
+    pairs = zip(unsure, outlines(chosen(tasks, unsure)), strict=True)
+    left = [at for at, task in pairs if any(unit.name not in finished for unit in task.units)]
+    return chosen(tasks, left, lambda task: _without(task, finished))
 
 
 def _without(task: Task, finished: Mapping[str, Record]) -> Task:

@@ -22,12 +22,13 @@ from dolma_dask.engine.outcome import (
     again_notes,
     check_budget,
     excess_of,
+    of_different_shards,
     removal_notes,
     stage_error,
     totals,
     window_notes,
 )
-from dolma_dask.engine.plan import Plan, Stage, Task
+from dolma_dask.engine.plan import Plan, Stage, Task, outlines
 from dolma_dask.engine.resume import RunState, Surplus
 from dolma_dask.errors import Failure, InterruptedStageError
 from dolma_dask.formats import layout
@@ -74,7 +75,7 @@ class Running(Struct, eq=False, dict=True):
     @cached_property
     def units(self) -> frozenset[str]:
         """Names of all that is left."""
-        return frozenset(unit.name for task in self.state.left for unit in task.units)
+        return frozenset(unit.name for task in outlines(self.state.left) for unit in task.units)
 
     def take(self, task: Task, outcome: Outcome) -> None:
         """Take the outcome of a shard, as far as it is this plan's."""
@@ -99,7 +100,7 @@ class Running(Struct, eq=False, dict=True):
         """Return the outcome, with records in the order of the plan."""
         if not self.state.left:
             return Ran(summary, self.records)
-        names = (unit.name for task in self.plan.tasks for unit in task.units)
+        names = (unit.name for task in outlines(self.plan.tasks) for unit in task.units)
         return Ran(
             summary, Chosen(self.state.journal.records, (name for name in names if name in self.records))
         )
@@ -219,7 +220,7 @@ def _leased(plan: Plan) -> Iterator[None]:
 
 def _lease_key(plan: Plan, prefix: str) -> str:
     """Return what runs must have in common to share the outputs below a prefix; none: they share nothing."""
-    units = [unit for task in plan.tasks for unit in task.units]
+    units = [unit for task in outlines(plan.tasks) for unit in task.units]
     keys = {unit.key for unit in units if unit.name.startswith(prefix)}
     # an index, or what is of shards that were left out, has no unit here
     keys = keys or {unit.key for unit in units}
@@ -270,7 +271,7 @@ def _tidy_up(each: Running) -> None:
 
 
 def _rehearsed(running: Running, started: float) -> Ran:
-    planned = tuple(task.shard for task in running.state.left)
+    planned = tuple(task.shard for task in outlines(running.state.left))
     notes = (*running.summary.notes, *removal_notes(running.surplus, "would be removed", "would be removed"))
     summary = replace(running.summary, planned=planned, notes=notes, seconds=time.monotonic() - started)
     return running.ran(summary)
@@ -305,7 +306,7 @@ def _work(running: Sequence[Running], stage: Stage, options: RunOptions) -> None
         ) from None
 
 
-def _joined(running: Sequence[Running]) -> list[Task]:
+def _joined(running: Sequence[Running]) -> Sequence[Task]:
     """Return what is left of all plans, one task for each shard."""
     if len(running) == 1:
         return running[0].state.left
@@ -394,15 +395,16 @@ def _remove_outdated(plan: Plan, journal: Journal, unit: str, kept: Set[str]) ->
 
 def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     """Return the summary of a plan; an error speaks of the verb that was called."""
-    plan, failures = each.plan, tuple(each.failures)
-    counts = totals(each.records.values())
+    plan, failures, records = each.plan, tuple(each.failures), each.records.decoded()
+    differ = of_different_shards(records)
+    counts = totals(records, differ=differ)
     orphans_are = "kept until all shards are done" if failures else "removed"
     loss = excess_of(plan, counts) if plan.bad_is_loss else ""
     notes = (
         *each.summary.notes,
         *removal_notes(each.surplus, orphans_are, "removed"),
-        *window_notes(each.records.values()),
-        *finding_notes(each.records.values()),
+        *window_notes(records),
+        *finding_notes(records),
     )
     summary = replace(
         each.summary,
@@ -410,7 +412,7 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
         done=each.done,
         seconds=seconds,
         counts=counts,
-        rules=merge_rules(_rules_of(each.records.values())),
+        rules=merge_rules(_rules_of(records, differ=differ)),
         failed=len(failures),
         failures=failures,
         lost=bool(loss),
@@ -418,16 +420,17 @@ def _conclude(each: Running, verb: str, seconds: float) -> Summary:
     if failures:
         raise stage_error(verb, failures, len(plan.tasks), replace(summary, verb=verb))
     if not plan.bad_is_loss:
-        check_budget(plan, each.records.values(), summary)
+        check_budget(plan, records, summary)
     return summary
 
 
-def _rules_of(records: Iterable[Record]) -> Iterator[tuple[RuleCount, ...]]:
-    """Yield what rules keep of each shard; units of one shard speak of the same rows."""
+def _rules_of(records: Iterable[Record], *, differ: bool) -> Iterator[tuple[RuleCount, ...]]:
+    """Yield what rules keep of each shard; units of one shard, unless all `differ`, speak of the same rows."""
     seen: set[str] = set()
     for record in records:
         if record.rules and record.shard not in seen:
-            seen.add(record.shard)
+            if not differ:
+                seen.add(record.shard)
             yield record.rules
 
 

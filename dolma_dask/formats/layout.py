@@ -19,6 +19,7 @@ DOCUMENTS = "documents"
 ATTRIBUTES = "attributes"
 JOURNAL = "_journal"
 QUARANTINE = "_quarantine"
+_ASIDE = f"{QUARANTINE}/"
 WORK = "_work"
 CLUSTERS = "clusters"
 SEGMENTS = "segments"
@@ -122,7 +123,7 @@ def format_of(path: str) -> FileFormat:
 
 def is_set_aside(path: str) -> bool:
     """Tell whether a file of a root holds bad records, which may be cleared away."""
-    return path.startswith(f"{QUARANTINE}/")
+    return path.startswith(_ASIDE)
 
 
 def clusters_path(name: str) -> str:

@@ -12,9 +12,11 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import accumulate, starmap
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Any, BinaryIO, TypeVar, cast
@@ -268,38 +270,63 @@ def list_files(root: str) -> list[FileInfo]:
     Raises `CorruptFileError`: a link leads nowhere or in a circle, something is a pipe or device, or a name is not UTF-8. Raises `PermissionError`: a folder may not be
     read.
     """
-    listed = _list_local(local_path(root)) if is_local(root) else _list_remote(root)
-    return sorted(listed, key=_sort_key)
+    if is_local(root):
+        listed: Iterable[FileInfo] = filter(None, starmap(_entry_info, _list_local(local_path(root))))
+    else:
+        listed = _list_remote(root)
+    # texts are in the order of their UTF-8 bytes
+    found = sorted(listed, key=attrgetter("path"))
+    _check_names([info.path for info in found])
+    return found
 
 
-def _sort_key(info: FileInfo) -> bytes:
+def list_paths(root: str) -> list[str]:
+    """List the relative paths of the same files: on this machine, without a look at each."""
+    if not is_local(root):
+        return [info.path for info in list_files(root)]
+    found = sorted(path for path, _ in _list_local(local_path(root)))
+    _check_names(found)
+    return found
+
+
+def _check_names(paths: Sequence[str]) -> None:
     try:
-        return info.path.encode()
-    except UnicodeEncodeError:
+        "".join(paths).encode()
+    except UnicodeEncodeError as error:
+        bad = next(
+            path for path, end in zip(paths, accumulate(map(len, paths)), strict=True) if error.start < end
+        )
         raise CorruptFileError(
-            f"{info.path!r}: a file name that is not UTF-8; expected names in UTF-8, which journals and reports can write. "
+            f"{bad!r}: a file name that is not UTF-8; expected names in UTF-8, which journals and reports can write. "
             "Rename the file."
         ) from None
 
 
-def _list_local(root: Path) -> Iterator[FileInfo]:
+def _entry_info(path: str, entry: os.DirEntry[str]) -> FileInfo | None:
+    """Return what the listing says of a file; None: it was removed meanwhile."""
+    try:
+        return _local_info(path, entry.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _list_local(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if root.is_dir():
         yield from _walk(str(root), "", (os.path.realpath(root),))
 
 
-def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[FileInfo]:
-    """Yield the files of `folder`; `above` holds the real paths of it and the folders it was reached through."""
+def _walk(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the files of `folder` with their relative paths; `above` holds the real paths of it and the folders it was reached through."""
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in visible:
-        if entry.is_dir():
+        if entry.is_file():
+            yield relative + entry.name, entry
+        elif entry.is_dir():
             real = os.path.realpath(entry.path) if entry.is_symlink() else f"{above[-1]}/{entry.name}"
             if real in above:
                 raise _bad_link(entry, "to a folder that holds it")
             yield from _walk(entry.path, f"{relative}{entry.name}/", (*above, real))
-        elif entry.is_file():
-            with suppress(FileNotFoundError):  # removed meanwhile
-                yield _local_info(relative + entry.name, entry.stat())
         elif entry.is_symlink() and not Path(entry.path).exists():
             raise _bad_link(entry, "to a file that is not there")
         else:

@@ -63,7 +63,7 @@ class Journal:
         self._runs_only = runs_only
         self.verb = verb
         self.folder = files.join(root, f"{layout.JOURNAL}/{verb}")
-        self.records = Records()
+        self.records = Records(verb)
         self.known_runs: dict[str, tuple[RunRecord, bytes]] = {}
         self.foreign: set[str] = set()  # units with records of another format
         self.garbage: dict[str, int] = {}  # lines of each segment that are no records of ours
@@ -164,10 +164,15 @@ class Journal:
         return JournalWriter(self, run)
 
 
-def journals(root: str) -> Iterator[Journal]:
-    """Yield the journals of all verbs that wrote below `root`."""
+def journals(root: str, *, of_files: bool = False) -> Iterator[Journal]:
+    """Yield the journals of all verbs that wrote below `root`; with `of_files` only those whose records can name files: no run of the others has announced any."""
     for verb in files.list_folders(files.join(root, layout.JOURNAL)):
-        yield Journal(root, verb)
+        if not (of_files and _announces_none(Journal(root, verb, runs_only=True))):
+            yield Journal(root, verb)
+
+
+def _announces_none(journal: Journal) -> bool:
+    return bool(journal.runs) and not any(run.writes for run in journal.runs)
 
 
 def garbage_notes(known: Iterable[Journal]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Lines of segments: one JSON object each, with a digest of it as its last member.
 
-What many records of a run say alike, such as the types of attributes, is decoded once and shared: most of a line, and of what a record takes in memory.
+What many records of a run say alike, such as the types of attributes, is decoded once and shared: most of a line, and of what a record takes in memory. So are parts of what
+each says in its own words.
 """
 
 from functools import lru_cache
@@ -20,6 +21,9 @@ SHARED = 256
 """Contents of `Record.info` that are kept to be shared, of at most `SHARED_BYTES`."""
 
 SHARED_BYTES = 1 << 14
+
+PART_BYTES = 1 << 8
+"""Parts of `Record.info` from this size on are shared by themselves."""
 
 _SEAL = b',"check":"'
 _SEAL_BYTES = len(_SEAL) + 16 + len(b'"}')
@@ -49,7 +53,8 @@ class _Line(Record, frozen=True, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(_Line).decode
-_decode_info = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_part = msgspec.json.Decoder().decode
 _decode_foreign = msgspec.json.Decoder(Foreign).decode
 _decode_run = msgspec.json.Decoder(RunRecord).decode
 
@@ -67,8 +72,8 @@ def _sealed(line: bytes) -> bytes:
 
 def is_damaged(line: bytes) -> bool:
     """Tell whether a line is not as it was sealed; those of earlier releases have no seal."""
-    body, seal = line[:-_SEAL_BYTES], line[-_SEAL_BYTES:]
-    return b'"check"' in line[-2 * _SEAL_BYTES :] and seal != _sealed(body + b"}")[-_SEAL_BYTES:]
+    seal = b'%b%b"}' % (_SEAL, xxhash.xxh3_64_hexdigest(line[:-_SEAL_BYTES] + b"}").encode())
+    return not line.endswith(seal) and b'"check"' in line[-2 * _SEAL_BYTES :]
 
 
 def is_of_run(line: bytes) -> bool:
@@ -109,13 +114,20 @@ def _is_current(line: bytes) -> bool:
 def _record(line: bytes) -> Record:
     found = _decode(line)
     info = bytes(found.info)
-    told = _shared_info(info) if len(info) <= SHARED_BYTES else _decode_info(info)
+    told = _shared_info(info) if len(info) <= SHARED_BYTES else _info(info)
     return found.with_shared(Record, intern(found.key), told, found.finished)
 
 
-@lru_cache(maxsize=SHARED)
-def _shared_info(data: bytes) -> dict[str, Any]:
-    return _decode_info(data)
+def _info(data: bytes) -> dict[str, Any]:
+    return {name: _part(bytes(part)) for name, part in _decode_parts(data).items()}
+
+
+def _part(data: bytes) -> Any:
+    return _shared_part(data) if PART_BYTES <= len(data) <= SHARED_BYTES else _decode_part(data)
+
+
+_shared_info = lru_cache(maxsize=SHARED)(_info)
+_shared_part = lru_cache(maxsize=SHARED)(_decode_part)
 
 
 def _is_harmless(record: Record, verb: str) -> bool:

@@ -13,6 +13,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.journal.kept import Records
 from dolma_dask.journal.lines import Foreign, is_foreign, is_of_run, read_line
 from dolma_dask.journal.record import Record, RunRecord
+from dolma_dask.processes import without_collection
 
 REMEMBERED_BYTES = 128 << 20
 """Stored bytes of segments that are remembered though nobody holds them: a command reads the same journals several times."""
@@ -71,12 +72,13 @@ def read_segment(
         data = files.read_bytes(files.join(folder, info.path))
     except FileNotFoundError:
         return None
-    segment = Segment(len(data), Records(is_packed), {}, set())
+    segment = Segment(len(data), Records(verb, is_packed), {}, set())
     if runs_only:
         _read_runs(segment, data, verb)
         key, size = (*key, "runs"), _RUNS_BYTES
     else:
-        _read_all(segment, data, verb)
+        with without_collection():
+            _read_all(segment, data, verb)
         size = len(data)
     if files.is_settled(info):
         _remembered.keep(key, segment, size)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from dolma_dask.dataset import Dataset, open_dataset
+from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -52,16 +52,14 @@ Objects, such as the metadata, are texts of JSON: `json.loads(row["metadata"])`.
 
 
 def write_card(root: str, tables: Sequence[Table] = ()) -> str:
-    """Write the card of the dataset at a normalized root, with `tables` about what is in it, or leave the one that somebody has written; return a note about that, or nothing.
-
-    Raises `UsageError`: there are no documents.
-    """
+    """Write the card of the dataset at a normalized root, with `tables` about what is in it, or leave the one that somebody has written; return a note about that, or nothing."""
     sweep(root, NAME)  # of a run that was killed here
     url = files.join(root, NAME)
     old = files.read_bytes(url).decode(errors="replace") if files.stat(url) is not None else None
     if old is not None and not _is_ours(old):
         return f"{url} is not the card that this tool writes, and stays as it is"
-    new = card_of(open_dataset(root), tables)
+    paths = files.list_paths(files.join(root, layout.DOCUMENTS))
+    new = _card(root, [path for path in paths if layout.suffix_of(path)], tables)
     if new != old:
         with publish(url) as out:
             out.write(new.encode())
@@ -70,8 +68,12 @@ def write_card(root: str, tables: Sequence[Table] = ()) -> str:
 
 def card_of(dataset: Dataset, tables: Sequence[Table] = ()) -> str:
     """Return the card of a dataset, which depends on its files and the tables alone."""
-    front = "\n".join(_front_matter(dataset))
-    has_parquet = any(shard.path.endswith(".parquet") for shard in dataset.shards)
+    return _card(dataset.root, [shard.path for shard in dataset.shards], tables)
+
+
+def _card(root: str, paths: Sequence[str], tables: Sequence[Table]) -> str:
+    front = "\n".join(_front_matter(root, paths))
+    has_parquet = any(path.endswith(".parquet") for path in paths)
     text = f"---\n{front}\n---\n{_BODY}{_PARQUET * has_parquet}{''.join(map(_markdown, tables))}\n"
     return text + _MARK.format(xxh3_64_hexdigest(text.encode()))
 
@@ -93,16 +95,15 @@ def _is_ours(card: str) -> bool:
     return bool(found) and card == text + _MARK.format(xxh3_64_hexdigest(text.encode()))
 
 
-def _front_matter(dataset: Dataset) -> Iterator[str]:
+def _front_matter(root: str, paths: Sequence[str]) -> Iterator[str]:
     """Yield the lines of the YAML, with texts quoted as in JSON, which is YAML."""
-    paths = [shard.path for shard in dataset.shards]
     lines, tables = (
         [path for path in paths if path.endswith(".parquet") == is_table] for is_table in (False, True)
     )
     yield "configs:"
     if lines:
         yield from _config("default", lines)
-        yield from _features(field_types(dataset, lines))
+        yield from _features(field_types(root, lines))
     if tables:
         yield from _config("parquet" if lines else "default", tables)
 
@@ -130,12 +131,12 @@ def _features(types: Mapping[str, str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------ types
 
 
-def field_types(dataset: Dataset, paths: Sequence[str]) -> dict[str, str]:
+def field_types(root: str, paths: Sequence[str]) -> dict[str, str]:
     """Return the types of fields as `datasets` calls them, from the first rows of some files; none if a list holds what no such type says."""
     types = dict(_USUAL)
     step = -(-len(paths) // _SHARDS)
     for path in paths[::step]:
-        for row in _first_rows(dataset.url(layout.document_path(path))):
+        for row in _first_rows(files.join(root, layout.document_path(path))):
             for name, value in row.items():
                 if name not in _USUAL:
                     types[name] = _joined(types.get(name, ""), _kind(value))

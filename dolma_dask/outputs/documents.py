@@ -59,12 +59,16 @@ def documents_job(
     mixtures = {id(part.mixture): part.mixture for part in parts}
     keys = {number: mixture.key(policy) for number, mixture in mixtures.items()}
 
-    def task(part: Part) -> Task:
-        return stage.task(
-            part.mixture.source(part.shard), Unit(output.path(part.shard), keys[id(part.mixture)])
-        )
+    def unit(part: Part) -> Unit:
+        return Unit(output.path(part.shard), keys[id(part.mixture)])
 
-    tasks = LazyTasks(parts, task)
+    def task(part: Part) -> Task:
+        return stage.task(part.mixture.source(part.shard), unit(part))
+
+    def outline(part: Part) -> Task:
+        return Task(part.shard.path, (unit(part),), part.mixture.inputs(part.shard))
+
+    tasks = LazyTasks(parts, task, outline)
     key = work_key("mix", transform.VERSION, {"streams": sorted(set(keys.values()))})
     origin = parts[0].mixture.dataset.root
     folder = f"{output.prefix}{layout.DOCUMENTS}/"

@@ -7,7 +7,8 @@ is left out, with a note. Memory: a few blocks per worker, and 100 KB per signal
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import msgspec
@@ -26,13 +27,16 @@ from dolma_dask.formats.documents import OPTIONAL
 from dolma_dask.formats.exact_numbers import nearest
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
+from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.records import InputRecord
+from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.pages.history import Origin
 from dolma_dask.pages.junk import Limit, limits_of
 from dolma_dask.pages.model import Example, Side
 from dolma_dask.pages.words import dropped_by
 from dolma_dask.reading.catalog import Catalog, check_clash
 from dolma_dask.reading.columns import NUMERIC
+from dolma_dask.reading.joined import is_joinable, read_joined
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.selection import conjuncts, select, spelled_conjuncts
 from dolma_dask.reading.sets import AttributeSets
@@ -209,6 +213,30 @@ class Survey(Struct, frozen=True):
         findings.inputs += [*rows.state.inputs, *unread]
         return findings
 
+    def count_joined(self, works: Sequence[AlignedShard]) -> Findings:
+        """Sum up small shards as one block; see `dolma_dask.engine.fold.JoiningFold`."""
+        # records that name the very bytes of both files say more than digests of rows
+        plain = [replace(work, digests=False) for work in works]
+        if not all(map(is_joinable, plain)):
+            raise NotJoinedError("some shards are read alone")
+        joined, inputs = read_joined(plain, MAX_RECORD_BYTES)
+        batch, cuts = joined.rows.batch, joined.cuts.tolist()
+        columns = {name: batch.column(name) for name in batch.schema.names if name != "text"}
+
+        def place(row: int) -> tuple[str, int]:
+            number = bisect_right(cuts, row) - 1
+            return works[number].shard.path, row - cuts[number]
+
+        findings = _survey_rows(self, place, batch, columns)
+        findings.inputs = [item for each in inputs for item in each]
+        sources = [batch.column("source")[part].unique().to_pylist() for part in joined.parts]
+        findings.single_sources = {
+            work.shard.path: names[0] or ""
+            for work, names in zip(works, sources, strict=True)
+            if len(names) == 1
+        }
+        return findings
+
 
 def _set_of(error: DataError, work: AlignedShard) -> str | None:
     """Return the attribute set whose file an error is about."""
@@ -224,6 +252,16 @@ def survey_block(
     survey: Survey, shard: str, first_row: int, documents: pa.RecordBatch, columns: Mapping[str, pa.Array]
 ) -> Findings:
     """Sum up consecutive rows of a shard; `documents` have a null id where a row could not be read, `columns` are all that the survey names."""
+    return _survey_rows(survey, lambda index: (shard, first_row + index), documents, columns)
+
+
+def _survey_rows(
+    survey: Survey,
+    place: Callable[[int], tuple[str, int]],
+    documents: pa.RecordBatch,
+    columns: Mapping[str, pa.Array],
+) -> Findings:
+    """Sum up rows, each of which has its place, a shard and a row in it."""
     readable = pc.is_valid(documents.column("id")).to_numpy(zero_copy_only=False)
     holds = [part.mask(columns).to_numpy(zero_copy_only=False) & readable for part in survey.parts]
     held = np.sum(holds, axis=0, dtype=np.int64) if holds else np.zeros(len(readable), np.int64)
@@ -235,6 +273,7 @@ def survey_block(
     signals = {key: floats(columns[key]) for key in survey.keys}
 
     def example(kind: Side | Literal["above a limit"], rule: str, signal: str, index: int) -> Example:
+        shard, row = place(index)
         return Example(
             kind=kind,
             rule=rule,
@@ -243,7 +282,7 @@ def survey_block(
             source=documents.column("source")[index].as_py() or "",
             id=documents.column("id")[index].as_py(),
             shard=shard,
-            row=first_row + index,
+            row=row,
             excerpt=excerpt(documents.column("text").slice(index, 1)),
         )
 

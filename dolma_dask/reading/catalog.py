@@ -5,7 +5,7 @@ knows.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -72,7 +72,8 @@ class Catalog(Struct, frozen=True, dict=True):
 
     dataset: Dataset  # its attribute sets are listed on first use
     _listed: dict[str, dict[str, FileInfo]] = {}
-    _of_shards: dict[str, dict[str, FileInfo]] = {}
+    _of_shards: dict[str, Mapping[str, FileInfo]] = {}
+    _alone: dict[str, bool] = {}
     _merged: dict[str, Mapping[str, AttributeKind]] = {}
     _declared: dict[str, Mapping[str, AttributeKind]] = {}
     _expected: dict[str, dict[str, AttributeKind]] = {}
@@ -80,7 +81,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     @cached_property
     def _journals(self) -> list[Journal]:
-        return list(journals(self.dataset.root))
+        return list(journals(self.dataset.root, of_files=True))
 
     @cached_property
     def written(self) -> Written:
@@ -381,14 +382,20 @@ class Catalog(Struct, frozen=True, dict=True):
             self._listed[name] = {info.path: info for info in listed}
         return self._listed[name]
 
-    def _files_of(self, name: str) -> dict[str, FileInfo]:
+    def _files_of(self, name: str) -> Mapping[str, FileInfo]:
         if name not in self._of_shards:
-            self._of_shards[name] = {shard.path: self.file_of(name, shard) for shard in self.dataset.shards}
+            shards, listed = self.dataset.shards, self.listed(name)
+            if self._are_of_shards(name) and all(shard.path in listed for shard in shards):
+                self._of_shards[name] = _OfShards(name, listed, shards)
+            else:
+                self._of_shards[name] = {shard.path: self.file_of(name, shard) for shard in shards}
         return self._of_shards[name]
 
     def file_of(self, name: str, shard: Shard) -> FileInfo:
         """Return the file of a set for a shard; raises if there is none, or two."""
         listed = self.listed(name)
+        if shard.path in listed and self._are_of_shards(name):
+            return _inside(name, listed[shard.path])
         candidates = [listed[path] for path in layout.attribute_candidates(shard.path) if path in listed]
         if len(candidates) > 1:
             candidates = [
@@ -410,6 +417,12 @@ class Catalog(Struct, frozen=True, dict=True):
             shard=shard.path,
             attributes=name,
         )
+
+    def _are_of_shards(self, name: str) -> bool:
+        """Tell whether all files of a set are called as document files, so that each is of that one."""
+        if name not in self._alone:
+            self._alone[name] = self.listed(name).keys() <= {shard.path for shard in self.dataset.shards}
+        return self._alone[name]
 
     def source(self, name: str, info: FileInfo) -> AttributeSource:
         """Return a file of a set to read; without keys where only the file itself can tell them."""
@@ -470,6 +483,22 @@ class Catalog(Struct, frozen=True, dict=True):
     def _recorded(self, info: FileInfo) -> dict[str, AttributeKind] | None:
         known = self._records.told(info.path)
         return None if known is None else known.kinds
+
+
+class _OfShards(Mapping[str, FileInfo]):
+    """Files of a set by shards that are called as they are, each made of the listing when it is looked at."""
+
+    def __init__(self, name: str, listed: Mapping[str, FileInfo], shards: Sequence[Shard]) -> None:
+        self._name, self._listed, self._shards = name, listed, shards
+
+    def __getitem__(self, path: str) -> FileInfo:
+        return _inside(self._name, self._listed[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return (shard.path for shard in self._shards)
+
+    def __len__(self) -> int:
+        return len(self._shards)
 
 
 class _ByRecords(Struct, frozen=True):

@@ -130,6 +130,10 @@ class AttributeSets(Struct, frozen=True, dict=True):
         name, key = self.columns[column]
         return self.kinds[name][key]
 
+    def inputs(self, shard: Shard) -> tuple[FileInfo, ...]:
+        """Return the files that `shard` is read from with all sets, relative to the dataset."""
+        return (shard_info(shard), *(of_shards[shard.path] for of_shards in self.files.values()))
+
     def sources(self, shard: Shard, columns: Sequence[str]) -> tuple[AttributeSource, ...]:
         """Return the files to read beside `shard`: every set, with those of `columns` that are read from it."""
         return tuple(self._source(name, shard, tuple(columns)) for name in self.files)

@@ -56,6 +56,8 @@ class Written(MadeOf[tuple[str, Record]]):
 
     def below(self, prefix: str) -> "Written":
         """Return those whose paths begin so."""
+        if all(path.startswith(prefix) for path in self._held):
+            return self
         return Written({path: maker for path, maker in self._held.items() if path.startswith(prefix)})
 
     def makers(self) -> Iterator[tuple[str, str, float]]:

@@ -12,7 +12,6 @@ numba looks only at the file of the outermost kernel when it decides whether its
 After a change to a function that kernels in other files call, remove the ``__pycache__`` folders.
 """
 
-import gc
 import os
 import pickle
 import threading
@@ -27,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask import metering
+from dolma_dask.processes import without_collection
 from dolma_dask.text import machine_code
 
 P = ParamSpec("P")
@@ -245,18 +245,6 @@ def _cache_class() -> Any:
             return found
 
     return KernelCache
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Stop the search for cycles in this block: compilers and syntax trees make millions of objects and free few (0.75 to 0.9 times the CPU)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -1,15 +1,22 @@
 """Many small shards: what is asked of the file system grows with them as they do, and does not with earlier runs."""
 
+import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import dolma_dask as dk
+from dolma_dask.engine import LazyTasks
+from dolma_dask.journal import Journal, Record, journals
+from dolma_dask.pages.survey import Survey
 
 from .verbs.conftest import document, write_lines
 
@@ -88,3 +95,63 @@ def test_requests_do_not_grow_with_earlier_runs(tmp_path: Path) -> None:
             dk.tag(f"{tmp_path}/v0", ["char_length_v1"], overwrite=True, **OPTIONS)
         again.append(found)
     assert again[-1].total() <= again[0].total(), f"{again}"
+
+
+def made(root: Path, shards: int = 5) -> None:
+    """Make small shards, one of them empty, with what `tag`, `mix` and `validate` make of them."""
+    for number in range(shards):
+        rows = range(3 * number, 3 * number + (3 if number != 1 else 0))
+        lines = [document(row, source="ab"[row % 2]) for row in rows]
+        write_lines(root / f"v0/documents/{number:04d}.jsonl.gz", lines)
+    for verb in ("tag", "mix", "validate"):
+        VERBS[verb](str(root))
+
+
+def test_outlines_of_lazy_tasks_are_the_tasks_without_their_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[LazyTasks[Any]] = []
+    make = LazyTasks.__init__
+
+    def remembered(self: LazyTasks[Any], *given: Any) -> None:
+        make(self, *given)
+        found.append(self)
+
+    monkeypatch.setattr(LazyTasks, "__init__", remembered)
+    made(tmp_path)
+    assert {task.work is None for tasks in [*found] for task in tasks.outlines} == {True, False}
+    for tasks in [*found]:
+        plain = [replace(task, work=None) for task in tasks]
+        assert [replace(task, work=None) for task in tasks.outlines] == plain
+        assert [replace(task, work=None) for task in tasks[1:]] == plain[1:]
+        assert [replace(task, work=None) for task in pickle.loads(pickle.dumps(tasks))] == plain
+
+
+def test_journals_that_name_no_file_are_not_read_for_files(tmp_path: Path) -> None:
+    made(tmp_path)
+    root = f"{tmp_path}/v0"
+    assert [journal.verb for journal in journals(root)] == ["tag", "validate"]
+    assert [journal.verb for journal in journals(root, of_files=True)] == ["tag"]
+    Journal(root, "ours").append(Record("attributes/x/", "", "k"))  # of no run that could tell
+    assert [journal.verb for journal in journals(root, of_files=True)] == ["ours", "tag"]
+
+
+def test_a_report_counts_small_shards_as_one_as_it_counts_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    joined = Survey.count_joined
+    pairs: list[tuple[Any, Any]] = []
+
+    def both(self: Survey, works: Any) -> Any:
+        pairs.append((joined(self, works), reduce(add, map(self.count, works))))
+        return pairs[-1][0]
+
+    monkeypatch.setattr("dolma_dask.engine.fold.MAX_TASKS", 2)
+    monkeypatch.setattr(Survey, "count_joined", both)
+    for name in "v0", "v1":
+        dk.report(f"{tmp_path}/{name}", to=f"{tmp_path}/{name}.html", **OPTIONS)
+    assert len(pairs) == 4
+    for one, alone in pairs:
+        for field in one.__struct_fields__:
+            assert repr(getattr(one, field)) == repr(getattr(alone, field)), field

@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dolma_dask.dataset import Dataset, Shard
+from dolma_dask.dataset import Dataset, Shard, shard_info
 from dolma_dask.formats.documents import METADATA, OPTIONAL, RAW, text_bytes
 from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.formats.layout import format_of
@@ -387,6 +387,11 @@ class Mixture(Struct, frozen=True):
         """Return the same without the documents that were taken down from the roots of what is written, either."""
         removed = self.recipe.removed.also(tombstones_above(*roots))
         return replace(self, recipe=replace(self.recipe, removed=removed))
+
+    def inputs(self, shard: Shard) -> tuple[Input, ...]:
+        """Return the inputs of the source of a shard without a name of its own."""
+        infos = self.sets.inputs(shard) if self.sets else (shard_info(shard),)
+        return inputs_of(self.dataset.root, infos)
 
     def source(self, shard: Shard, name: str | None = None) -> MixSource:
         """Return the documents of one shard; one with a name of its own is known by paths with roots."""

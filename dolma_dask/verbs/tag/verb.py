@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dolma_dask import engine
-from dolma_dask.dataset import Dataset, Shard
-from dolma_dask.engine import LazyTasks, Task, Unit, attribute_plan
+from dolma_dask.dataset import Dataset, Shard, shard_info
+from dolma_dask.engine import LazyTasks, Task, Unit, attribute_plan, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
@@ -161,14 +161,20 @@ def _tag(
     keys = [output.key(opened, options.policy) for output in outputs]
     selected = options.selected(opened).shards
 
+    def units(shard: Shard) -> tuple[Unit, ...]:
+        return tuple(Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True))
+
     def task(shard: Shard) -> Task:
-        units = [Unit(output.path(shard), key) for output, key in zip(outputs, keys, strict=True)]
-        return stage.task(AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source), *units)
+        source = AlignedShard(opened.root, shard, ALWAYS_READ, default_source=opened.source)
+        return stage.task(source, *units(shard))
+
+    def outline(shard: Shard) -> Task:
+        return Task(shard.path, units(shard), inputs_of(opened.root, [shard_info(shard)]))
 
     every = [output.path(shard) for shard in opened.shards for output in outputs]
     is_whole = len(selected) == len(opened.shards)
     own = every if is_whole else [output.path(shard) for shard in selected for output in outputs]
-    tasks = LazyTasks(selected, task)
+    tasks = LazyTasks(selected, task, outline)
     params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
     told = (*notes, *_notes(objects, used))
     plan = attribute_plan(stage, opened, list(sets), tasks, every, params, own=own, notes=told)

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.display import counted
-from dolma_dask.engine import Announce, Input, Passes, Plan, Ran, WorkDir
+from dolma_dask.engine import Announce, Input, LazyTasks, Passes, Plan, Ran, WorkDir
 from dolma_dask.errors import StageError
 from dolma_dask.formats import layout
 from dolma_dask.journal import Journal, Record, garbage_notes, journals, work_key
@@ -88,7 +88,7 @@ class Check(Struct, frozen=True, dict=True):
         return self._plan(self.stage)
 
     def _plan(self, stage: ValidateStage) -> Plan:
-        tasks = [stage.task(work) for work in self.listing.works]
+        tasks = LazyTasks(self.listing.works, stage.task)
         params: dict[str, Any] = {"files": len(self.selected.shards)}
         return Plan(stage, self.root, tasks, params, (), bad_is_loss=True)
 

@@ -88,9 +88,12 @@ def _check_of_one_run(catalog: Catalog, name: str, works: Sequence[ShardWork], p
 def _look_for_orphans(catalog: Catalog, name: str, problems: Problems) -> Iterator[str]:
     """Add the attribute files of a set that belong to no shard, with what removes them; return notes on files that are none."""
     dataset = catalog.dataset
-    taken = {path for shard in dataset.shards for path in layout.attribute_candidates(shard.path)}
     listed = catalog.listed(name)
-    for path in listed:
+    own = {shard.path for shard in dataset.shards}
+    strange = [path for path in listed if path not in own]
+    shards = dataset.shards if strange else ()
+    taken = {path for shard in shards for path in layout.attribute_candidates(shard.path)}
+    for path in strange:
         if path not in taken and layout.suffix_of(path):
             at = f"{layout.ATTRIBUTES}/{name}/{path}"
             verb, _ = catalog.written.get(at, ("", None))
@@ -99,7 +102,7 @@ def _look_for_orphans(catalog: Catalog, name: str, problems: Problems) -> Iterat
             )
             found = f"no document file {layout.document_path(layout.stem_of(path))}.*; {remedy}"
             problems.add("orphan_attributes", at, found)
-    others = [path for path in listed if not layout.suffix_of(path)]
+    others = [path for path in strange if not layout.suffix_of(path)]
     if others:
         yield (
             f"{counted(len(others), 'file')} below attributes/{name}/ left out, because the suffix is not one of attributes; "

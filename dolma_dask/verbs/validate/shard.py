@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
@@ -27,7 +28,7 @@ from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.publish import PublishedFile, publish
 from dolma_dask.io.records import Block, InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.journal import Record, work_key
+from dolma_dask.journal import Record, canonical, work_key
 from dolma_dask.reading.joined import is_joinable, read_joined
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSource, shard_inputs
@@ -145,7 +146,23 @@ def _record(task: Task, check: "ShardCheck", inputs: tuple[InputRecord, ...], ke
 def _known(source: AttributeSource) -> list[Any]:
     proof = source.proof
     digests = [proof.file.checksum, proof.ids_digest, proof.content_digest, proof.reads_text] if proof else []
-    return [source.info.path, dict(source.kinds), digests, source.maker]
+    return [source.info.path, _as_json(source.kinds), digests, source.maker]
+
+
+def _as_json(kinds: Mapping[str, AttributeKind]) -> msgspec.Raw:
+    """Return the kinds of keys as they stand in keys of units; files of one run have one object for them."""
+    known = _encoded.get(id(kinds))
+    if known is None or known[0] is not kinds:
+        if len(_encoded) >= _REMEMBERED:
+            _encoded.clear()
+        known = _encoded[id(kinds)] = kinds, msgspec.Raw(canonical(kinds).encode())
+    return known[1]
+
+
+_REMEMBERED = 256
+"""Kinds that are remembered as JSON."""
+
+_encoded: dict[int, tuple[Mapping[str, AttributeKind], msgspec.Raw]] = {}
 
 
 class ShardCheck:

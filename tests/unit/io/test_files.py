@@ -51,6 +51,7 @@ def test_listing_is_sorted_by_bytes_and_leaves_out_hidden_files(root: str) -> No
     for name in [*names, ".hidden.jsonl", ".folder/a.jsonl", "a/.x.tmp"]:
         put(files.join(root, name), name.encode())
     listed = files.list_files(root)
+    assert files.list_paths(root) == [info.path for info in listed]
     assert [info.path for info in listed] == sorted(names, key=str.encode)
     assert [info.bytes for info in listed] == [len(info.path.encode()) for info in listed]
     assert all(info.stamp for info in listed)
