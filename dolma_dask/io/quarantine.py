@@ -1,6 +1,7 @@
 """Bad records: the shard fails at the first, or they go to a file with their location, reason and bytes."""
 
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -131,7 +132,7 @@ class Quarantine:
         self.skipped += len(block.skipped)
         self.skipped_names += block.skipped[: NAMED_MEMBERS - len(self.skipped_names)]
         if block.bad:
-            self._admitted = self._admitted or _spool()
+            self._admitted = self._admitted or self._spool()
             self._write(block.bad, self._admitted)
             self.count += len(block.bad)
 
@@ -141,7 +142,9 @@ class Quarantine:
         Raises `BadRecordError`: the policy is to fail.
         """
         if records:
-            self._write(records, self._refused.setdefault(output, _spool()))
+            if output not in self._refused:
+                self._refused[output] = self._spool()
+            self._write(records, self._refused[output])
 
     def _write(self, records: Sequence[BadRecord], waiting: IO[bytes]) -> None:
         for record in records:
@@ -151,6 +154,12 @@ class Quarantine:
                     f"Mend the {mend}, or set such rows aside with --on-bad-record quarantine."
                 )
             waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
+
+    def _spool(self) -> IO[bytes]:
+        """Return a file in memory, and on disk once it is large, which is closed, and gone, with the quarantine."""
+        spool = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)
+        weakref.finalize(self, spool.close)
+        return spool
 
     def adopt(self, files: tuple[FileRecord, ...]) -> None:
         """Take the bad records that an earlier pass has found in the same rows; their files stay as they are."""
@@ -186,8 +195,3 @@ def _publish(root: str, path: str, waiting: Sequence[IO[bytes]]) -> tuple[FileRe
                 out.write(piece)
                 rows += piece.count(b"\n")
     return (FileRecord(path, out.bytes, out.checksum, rows),)
-
-
-def _spool() -> IO[bytes]:
-    """Return a file in memory, and on disk once it is large, that is gone with its last reference."""
-    return tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)
