@@ -1,6 +1,7 @@
 """Treatment of bad records."""
 
 import base64
+import gc
 import json
 
 import pyarrow as pa
@@ -77,3 +78,16 @@ def test_many_bad_records_are_not_held_in_memory(tmp_path, monkeypatch: pytest.M
     (record,) = quarantine.publish(str(tmp_path), "mix", "a.jsonl")
     lines = files.read_bytes(files.join(str(tmp_path), record.path)).splitlines()
     assert [json.loads(line)["row"] for line in lines] == list(range(100))
+
+
+@pytest.mark.parametrize("held", [1, 1 << 20], ids=["on disk", "in memory"])
+def test_what_waits_is_closed_with_the_quarantine(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.io.quarantine._HELD_BYTES", held)
+    quarantine = Quarantine(KEEP)
+    quarantine.admit(Block(BATCH, 0, (bad(1),)))
+    for output in (1, 1, 2):
+        quarantine.refuse(output, [bad(2)])
+    waiting = [quarantine._admitted, *quarantine._refused.values()]
+    del quarantine
+    gc.collect()
+    assert [one.closed for one in waiting if one] == [True] * 3
