@@ -162,12 +162,6 @@ class Quarantine:
                 )
             waiting.write(msgspec.json.encode(record.to_json()) + b"\n")
 
-    def _spool(self) -> IO[bytes]:
-        """Return a file in memory, and on disk once it is large, which is closed, and gone, with the quarantine."""
-        spool = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)
-        weakref.finalize(self, spool.close)
-        return spool
-
     def adopt(self, files: tuple[FileRecord, ...]) -> None:
         """Take the bad records that an earlier pass has found in the same rows; their files stay as they are."""
         self._adopted = files
