@@ -3,7 +3,6 @@
 They never import the script that calls a verb, and never outlive it.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -55,18 +54,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         for name, number in _ALLOCATION.items():
             mallopt(number, int(WORKER_ENVIRONMENT[name]))
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Stop the search for cycles in this block: compilers, syntax trees and journals make millions of objects and free few (0.6 to 0.9 times the CPU)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Setting(Struct, frozen=True):

@@ -13,7 +13,7 @@ from dolma_dask.io.files import FileInfo
 from dolma_dask.journal.kept import Records
 from dolma_dask.journal.lines import Foreign, is_foreign, is_of_run, read_line
 from dolma_dask.journal.record import Record, RunRecord
-from dolma_dask.processes import without_collection
+from dolma_dask.metering import without_collection
 
 REMEMBERED_BYTES = 128 << 20
 """Stored bytes of segments that are remembered though nobody holds them: a command reads the same journals several times."""

@@ -38,7 +38,7 @@ from msgspec import Struct
 
 from dolma_dask.io.files import list_files
 from dolma_dask.io.publish import publish
-from dolma_dask.processes import without_collection
+from dolma_dask.metering import without_collection
 from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.testing import python_texts
 from dolma_dask.testing.python_texts import Text

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dolma_dask import metering
-from dolma_dask.processes import without_collection
 from dolma_dask.text import machine_code
 
 P = ParamSpec("P")
@@ -224,7 +223,7 @@ def _cache_class() -> Any:
             found = self._load(sig, target_context)
             if found is None:
                 self._attempt.enter_context(metering.compiling())
-                self._attempt.enter_context(without_collection())
+                self._attempt.enter_context(metering.without_collection())
                 self._attempt.enter_context(_locked(self._cache_file._index_path))
                 found = self._load(sig, target_context)
             return found
