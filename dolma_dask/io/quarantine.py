@@ -157,7 +157,7 @@ class Quarantine:
 
     def _spool(self) -> IO[bytes]:
         """Return a file in memory, and on disk once it is large, which is closed, and gone, with the quarantine."""
-        spool = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)
+        spool = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115
         weakref.finalize(self, spool.close)
         return spool
 
