@@ -1,5 +1,6 @@
 """Attempts at a task, where it runs: tried again where that may help, timed, and never allowed to stop its neighbours."""
 
+import logging
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from dolma_dask.engine.plan import JoiningStage, Stage, Task
+from dolma_dask.engine.plan import JoiningStage, Stage, Task, group_name
 from dolma_dask.errors import (
     DiskFullError,
     DolmaDaskError,
@@ -21,6 +22,7 @@ from dolma_dask.errors import (
     StoreUnreachableError,
 )
 from dolma_dask.io import late, stores
+from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.waiting import Waiting
 from dolma_dask.journal import Record
 
@@ -29,6 +31,11 @@ RETRY_SECONDS = 0.5
 
 MAX_CALLS = 6
 """Calls that the message of an unforeseen error names, the innermost last."""
+
+_FORESEEN = (DolmaDaskError, OSError, MemoryError)
+"""Errors that speak for themselves; others are of a plug-in, or a mistake of ours."""
+
+_log = logging.getLogger(__name__)
 
 Outcome = Any
 """Result of a task: the records of its units (for a stage that only reads, what it returns), or a `Failure`."""
@@ -52,7 +59,7 @@ def attempt(stage: Stage, task: Task, waiting: Waiting) -> Outcome:
 
 
 def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> list[Outcome] | None:
-    """Do several tasks as one; return the records of each, or None if that does not go, for whatever reason."""
+    """Do several tasks as one; return the records of each, or None if that does not go, for whatever reason; the log has what nobody foresaw, at level debug."""
     started = time.perf_counter()
     try:
         with waiting:
@@ -60,6 +67,9 @@ def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> lis
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
+        if not isinstance(error, (NotJoinedError, *_FORESEEN)):
+            names = group_name([task.shard for task in tasks])
+            _log.debug("%s of %s does not go as one", stage.verb, names, exc_info=error)
         return None
     return [_finished(records, time.perf_counter() - started, len(tasks)) for records in outcomes]
 
@@ -124,7 +134,7 @@ def placed(verb: str, shard: str) -> Iterator[None]:
     """Add to an error that nobody foresaw, such as one of a sink of a plug-in, where it was raised: the failure of a shard keeps no traceback."""
     try:
         yield
-    except (DolmaDaskError, OSError, MemoryError):
+    except _FORESEEN:
         raise
     except Exception as error:
         calls = [

@@ -97,7 +97,9 @@ def _read_attributes(
         ids_as_text=shard.shard.ids_as_text,
         max_record_bytes=max(reader.max_record_bytes, MAX_RECORD_BYTES),
     )
-    (form,) = {guess_form(_lines_of(lines.rows, part)) for part in lines.parts}
+    form, *others = {guess_form(_lines_of(lines.rows, part)) for part in lines.parts}
+    if others:
+        raise NotJoinedError("attributes are written in several forms")
     rows = file.rows_of(lines.rows, form)
     ids, names = (documents.rows.batch.column(name) for name in IDENTITY)
     if first_difference(ids, names, rows)[0] >= 0:

@@ -1,6 +1,7 @@
 """Small shards that are done as one: the same files and records as each by itself, and nothing of a neighbour shows."""
 
 import gzip
+import shutil
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.engine import Task, attempts, batches
-from dolma_dask.errors import StageError
+from dolma_dask.errors import DataError, StageError
 from dolma_dask.formats.digests import DocumentDigests, digests_of_parts
+from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.publish import publish_later
 from dolma_dask.io.records import FileRecord
 from dolma_dask.io.waiting import Waiting, begin_task
-from dolma_dask.journal import Journal, Record, journals
+from dolma_dask.journal import Record, journals
 
 from .conftest import document
 
@@ -82,11 +84,11 @@ def found(root: Path) -> dict[str, Any]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and "_journal" not in path.parts
     }
-    return {name: data.replace(str(root).encode(), b"ROOT") for name, data in files.items()} | {
-        f"{place.name} {verb} {unit}": _timeless(record)
+    return files | {
+        f"{place.name} {journal.verb} {unit}": _timeless(record)
         for place in sorted(root.glob("v*"))
-        for verb in journals(str(place))
-        for unit, record in Journal(str(place), verb).records.items()
+        for journal in journals(str(place))
+        for unit, record in journal.records.items()
         if unit != "report"
     }
 
@@ -115,25 +117,34 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("bad", [False, True], ids=["sound", "spoiled"])
 def test_shards_together_give_what_each_gives_alone(
-    bad: bool, tmp_path: Path, tokenizer: str, joined: list[bool], monkeypatch: pytest.MonkeyPatch
+    bad: bool,
+    tmp_path: Path,
+    tokenizer: str,
+    joined: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("DEBUG", attempts.__name__)
     policy = {"on_bad_record": "quarantine", "max_bad_fraction": 1.0} if bad else {}
     outcomes = []
     for most in (32, 3, 1):
         monkeypatch.setattr(batches, "MOST_JOINED", most)
-        root = tmp_path / str(most)
+        root = tmp_path / "same"  # records name it
         make(root)
         if bad:
             spoil(root)
         run(root, tokenizer, **policy)
         outcomes.append(found(root))
+        shutil.rmtree(root)
         assert (False in joined) <= bad
         assert (True in joined) == (most > 1)
         joined.clear()
+    assert [record for record in caplog.records if record.name == attempts.__name__] == []
     together, few, alone = outcomes
     assert together.keys() == alone.keys() == few.keys()
     assert {name for name in alone if together[name] != alone[name] or few[name] != alone[name]} == set()
     assert sum(name.startswith("v0/attributes/gopher_v2") for name in alone) == 12 + bad
+    assert sum(name.startswith("v0 tag attributes/gopher_v2") for name in alone) == 12 + bad
 
 
 def test_attributes_of_other_documents_are_refused_by_their_own_name(
@@ -211,6 +222,30 @@ def test_one_that_fails_takes_no_neighbour_along(tmp_path: Path) -> None:
     assert outcomes["b"].error == "ValueError"
     assert [outcomes[name][0].unit for name in "ac"] == ["a", "c"]
     assert sorted(path.name for path in (tmp_path / "second").iterdir()) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [(ValueError("wrong"), True), (NotJoinedError("no"), False), (DataError("bad"), False)],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_nobody_foresaw_is_in_the_log(
+    error: Exception,
+    is_told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run_joined(tasks: list[Task]) -> list[list[Record]]:
+        raise error
+
+    stage = Joining(tmp_path)
+    monkeypatch.setattr(stage, "run_joined", run_joined)
+    with caplog.at_level("DEBUG", attempts.__name__):
+        outcomes = done(stage, "ab")
+    assert [outcomes[name][0].unit for name in "ab"] == ["a", "b"]
+    told = [(record.getMessage(), record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert told == ([("write of a and 1 more does not go as one", error)] if is_told else [])
 
 
 def test_one_whose_file_cannot_appear_takes_no_neighbour_along(tmp_path: Path) -> None:
