@@ -196,7 +196,6 @@ FILES = {
     "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
     "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
     "dedupe {dedupe: {documents: {attribute_name: a}, paragraphs: {attribute_name: b}}}": "dedupe.documents is there too",
-    "dedupe {dedupe: {documents: {attribute_name: a}, min_words: 3}}": "dedupe.min_words: of documents every value counts",
     "dedupe {documents: [v0/documents/*.jsonl], dedupe: {documents: {attribute_name: a}}, compression: {input: gz}}": "compression.input: 'gz', for v0/documents/*.jsonl; expected names",
     "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
