@@ -197,6 +197,11 @@ def _dedupe(given: Given) -> Plan:
     _check_dedupe(given, config, is_by_paragraph)
     name = group.name or str(key)
     notes = []
+    if not 0 <= group.partition_index < group.num_partitions:
+        given.wrong(
+            "dedupe.partition_index",
+            f"{group.partition_index} of {group.num_partitions}; expected partitions counted from 0.",
+        )
     if group.num_partitions > 1:
         name = f"{name}_0"
         notes.append(
