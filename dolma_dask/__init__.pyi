@@ -611,11 +611,11 @@ def dedupe(
     separator : str
         What stands between paragraphs, of any length; by default a newline, for blank lines $'\\n\\n' in a shell.
     skip_empty : bool, optional
-        Paragraphs with nothing but white space take no part.
+        Paragraphs, or documents by their value of `by`, with nothing but white space take no part.
     min_length : int, optional
-        Shorter paragraphs take no part; in characters (code points).
+        Shorter paragraphs, or values of documents, take no part; in characters (code points).
     min_words : int, optional
-        Paragraphs of fewer words take no part; words by the rules of Unicode, signs included, white space left out.
+        Paragraphs, or values of documents, of fewer words take no part; words by the rules of Unicode, signs included, white space left out.
     stride : int
         With `ngram`: words from one n-gram to the next, behind the first two, which always count.
     overlap : float

@@ -197,6 +197,11 @@ def _dedupe(given: Given) -> Plan:
     _check_dedupe(given, config, is_by_paragraph)
     name = group.name or str(key)
     notes = []
+    if not 0 <= group.partition_index < group.num_partitions:
+        given.wrong(
+            "dedupe.partition_index",
+            f"{group.partition_index} of {group.num_partitions}; expected partitions counted from 0.",
+        )
     if group.num_partitions > 1:
         name = f"{name}_0"
         notes.append(
@@ -267,12 +272,6 @@ def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:
         )
     if group.documents.attribute_name is not None and is_by_paragraph:
         given.wrong("dedupe.paragraphs", "dedupe.documents is there too; expected one of them.")
-    for name in ("skip_empty", "min_length", "min_words"):
-        if getattr(group, name) and not is_by_paragraph:
-            given.wrong(
-                f"dedupe.{name}",
-                "of documents every value counts; expected it left out. Let short texts pass in the filter of the mix.",
-            )
     if group.document_dir != layout.DOCUMENTS:
         given.wrong(
             "dedupe.document_dir",
@@ -342,6 +341,9 @@ def _tokens(given: Given) -> Plan:
     return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
 
 
+NONE = {"bos": None, "eos": None}
+
+
 def _specials(given: Given, config: Tokens) -> dict[str, Any]:
     """Return the tokenizer and the texts of its tokens that stand around documents; "none" for none."""
     name = config.tokenizer.name_or_path or config.tokenizer_name_or_path
@@ -349,14 +351,14 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
         given.wrong(
             "tokenizer.name_or_path", "it is missing; expected a tokenizer.json or a model on the hub."
         )
-    ids = {"bos": config.tokenizer.bos_token_id, "eos": config.tokenizer.eos_token_id}
-    if ids == {"bos": None, "eos": None} and config.tokenizer.name_or_path is not None:
+    ids: dict[str, int | None] = {"bos": config.tokenizer.bos_token_id, "eos": config.tokenizer.eos_token_id}
+    if ids == NONE and config.tokenizer.name_or_path is not None:
         given.wrong(
             "tokenizer.eos_token_id", "it is missing, and so is bos_token_id; expected one of them, or both."
         )
     engine = open_tokenizer(name)
-    if config.tokenizer.name_or_path is None:
-        ids = {"bos": None, "eos": engine.vocab_size - 1}
+    if ids == NONE:  # by the name that is deprecated
+        ids = {**NONE, "eos": engine.vocab_size - 1}
     texts = {option: "none" if number is None else engine.token(number) for option, number in ids.items()}
     for option, text in texts.items():
         if text is None:

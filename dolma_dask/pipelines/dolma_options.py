@@ -146,7 +146,6 @@ class DedupeParagraphs(Struct, forbid_unknown_fields=True):
     ] = "\n"
 
 
-_SHORT = "of paragraphs; refused for documents, of which every value counts"
 _PARTITION = "one run goes over all documents, with any number of workers"
 
 
@@ -156,9 +155,9 @@ class DedupeGroup(Struct, forbid_unknown_fields=True):
     name: Annotated[str | None, Row("`--name`, the attribute set; by default `attribute_name`")] = None
     documents: DedupeDocuments = msgspec.field(default_factory=DedupeDocuments)
     paragraphs: DedupeParagraphs = msgspec.field(default_factory=DedupeParagraphs)
-    skip_empty: Annotated[bool, Row(f"`--skip-empty`, {_SHORT}", "skip_empty")] = False
-    min_length: Annotated[int, Row(f"`--min-length`, {_SHORT}; in characters", "min_length")] = 0
-    min_words: Annotated[int, Row(f"`--min-words`, {_SHORT}", "min_words")] = 0
+    skip_empty: Annotated[bool, Row("`--skip-empty`", "skip_empty")] = False
+    min_length: Annotated[int, Row("`--min-length`, in characters", "min_length")] = 0
+    min_words: Annotated[int, Row("`--min-words`; with it the toolkit flags nothing", "min_words")] = 0
     num_partitions: Annotated[
         int,
         Row("with more than one, partition 0 does all of it, in the set `<name>_0`, and the others nothing"),

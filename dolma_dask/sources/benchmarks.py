@@ -80,12 +80,10 @@ class Comparison(Struct, frozen=True):
         """Yield what people should know of items that are short."""
         known = self.opened()
         for name, (items, whole, left_out) in zip(known.names, known.totals, strict=True):
-            parts = [
-                f"{whole:,} have fewer than {self.ngram} words and are compared whole" if whole else "",
-                f"{left_out:,} fewer than {self._least} and are not compared" if left_out else "",
-            ]
-            if any(parts):
-                yield f"{name}: of {counted(items, 'item')} {', '.join(filter(None, parts))}"
+            if whole:
+                yield f"{name}: {whole:,} of {counted(items, 'item')} compared as a whole: fewer than {self.ngram} words"
+            if left_out:
+                yield f"{name}: {left_out:,} of {counted(items, 'item')} not compared: fewer than {self._least} words"
 
     @property
     def _least(self) -> int:

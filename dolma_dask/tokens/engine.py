@@ -156,6 +156,8 @@ class TokenEngine:
 
     def token(self, token_id: int) -> str | None:
         """Name of an id, None if no token has it."""
+        if not 0 <= token_id <= self.max_id:
+            return None
         token: str | None = build(self).tokenizer.id_to_token(token_id)
         return token
 

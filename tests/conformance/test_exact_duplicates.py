@@ -87,6 +87,23 @@ def test_the_same_documents_as_the_dolma_toolkit(shared, tmp_path, folder, by, k
             assert json.dumps(expected["attributes"][key]) == json.dumps(span)
 
 
+LEAST = {"doc_text_skip_empty": {"skip_empty": True}, "doc_min_length": {"min_length": 6}}
+
+
+@pytest.mark.parametrize("folder", LEAST)
+def test_documents_that_are_too_short_are_left_out_as_by_the_dolma_toolkit(shared, tmp_path, folder):
+    """It writes an empty list for them, where here is no key."""
+    reference = shared / "conformance/dolma/in/dedupe"
+    root = linked(tmp_path / "v0", reference / "documents")
+    done = dedupe(str(root), name="dup_docs", **LEAST[folder], **HERE)
+    ours, theirs = read_rows(root / "attributes/dup_docs"), read_rows(reference / "attributes" / folder)
+    flagged = [row["id"] for row in theirs if row["attributes"].get("dup_docs")]
+    assert [row["id"] for row in ours if row["attributes"]] == flagged
+    assert (
+        done.counts["documents_excluded"] == sum(row["attributes"] == {"dup_docs": []} for row in theirs) > 0
+    )
+
+
 PARAGRAPHS = {
     "par": {},
     "par_min_length": {"min_length": 6},

@@ -23,6 +23,7 @@ from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
 from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
+from dolma_dask.verbs.dedupe.short import ANY, Least
 
 if TYPE_CHECKING:
     from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
@@ -67,8 +68,18 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
     if options.is_by_paragraph:
         return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
-        return ExactDeduplication(**common, column=column)
+        return ExactDeduplication(**common, column=column, least=_least(columns, column, options))
     return _fuzzy(dataset, options, common)
+
+
+def _least(columns: Columns, column: str, options: DedupeOptions) -> Least:
+    """Return what a value has at least; refuse it of numbers."""
+    least = options.least
+    if least != ANY and columns.kinds[column] not in _TEXTS:
+        raise UsageError(
+            f"{', '.join(least.params())} with by={options.by!r}, which are numbers; expected by='text' or another column of texts."
+        )
+    return least
 
 
 def _fuzzy(dataset: Dataset, options: DedupeOptions, common: Mapping[str, Any]) -> "FuzzyDeduplication":
@@ -142,9 +153,11 @@ def _check_same_columns(first: Deduplication, other: Deduplication) -> None:
         )
 
 
+_TEXTS = ("text", "string")
+
 _NUMBERS = ("document", "number", "dict", "bool")
 
-_VALUES = ("text", "string", *_NUMBERS)
+_VALUES = (*_TEXTS, *_NUMBERS)
 """Kinds of columns that have one value per document."""
 
 

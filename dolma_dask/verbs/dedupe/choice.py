@@ -77,13 +77,13 @@ class Choice(Struct, frozen=True):
         if self.where is not None:
             columns = {name: batch.column(name) for name in self.where.names}
             holds = self.where.mask(columns or {"": pa.nulls(batch.num_rows)})
-            kept = _counted(kept, np.asarray(holds), "documents_excluded", counts)
+            kept = still_kept(kept, np.asarray(holds), "documents_excluded", counts)
         if self.within is not None:
             known, (salts, _) = value_keys(batch.column(self.within))
-            kept = _counted(kept, known, "documents_without_group", counts)
+            kept = still_kept(kept, known, "documents_without_group", counts)
         ranks = None if self.rank is None else self._ranks(batch.column(self.rank))
         if ranks is not None:
-            _counted(kept, ranks != LOWEST, "documents_without_rank", counts)
+            still_kept(kept, ranks != LOWEST, "documents_without_rank", counts)
         return Chosen(kept, salts, ranks)
 
     def _ranks(self, column: pa.Array) -> Words:
@@ -96,7 +96,7 @@ class Choice(Struct, frozen=True):
         return np.where(times < 0, LOWEST, ~words if highest_first else words)
 
 
-def _counted(kept: Bools, holds: Bools, name: str, counts: Counter[str]) -> Bools:
+def still_kept(kept: Bools, holds: Bools, name: str, counts: Counter[str]) -> Bools:
     """Return which rows are kept still, and count the others."""
     still = kept & holds
     counts[name] += int(np.count_nonzero(kept) - np.count_nonzero(still))
@@ -166,7 +166,7 @@ class ChoiceStage(Struct, frozen=True):
                     chosen = self.choice.of(block.batch, rows, counts)
                 else:
                     chosen = Chosen(
-                        _counted(rows, np.zeros_like(rows), "documents_excluded", counts), None, None
+                        still_kept(rows, np.zeros_like(rows), "documents_excluded", counts), None, None
                     )
                 file.write(_columns(chosen))
                 first += block.num_rows

@@ -37,7 +37,7 @@ from dolma_dask.verbs.dedupe.bloom.pieces import (
     head_in,
 )
 from dolma_dask.verbs.dedupe.bloom.toolkit import NOTHING_FOUND, ToolkitFilter
-from dolma_dask.verbs.dedupe.choice import Choice, Chosen, value_keys
+from dolma_dask.verbs.dedupe.choice import Choice, Chosen, still_kept, value_keys
 from dolma_dask.verbs.dedupe.flags import (
     FLAGS,
     DuplicateOutput,
@@ -45,6 +45,7 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_of,
     largest_survivors,
 )
+from dolma_dask.verbs.dedupe.short import ANY, Least
 from dolma_dask.verbs.dedupe.summary import DedupeSummary, summarize
 
 VERSION = 3
@@ -67,6 +68,7 @@ class KeyEmitter(DocumentEmitter):
     column: str  # full name of the column; "id" means source and id
     choice: Choice
     seen: Seen | None = None  # only documents whose keys are in it have records
+    least: Least = ANY  # of what is compared
     cost: ClassVar[str] = "dedupe"
 
     @property
@@ -85,6 +87,10 @@ class KeyEmitter(DocumentEmitter):
         ranks = {} if self.choice.keep == "first" else {"rank": ranks_of(chosen, rows)}
         records = keyed(keys, locations(number, rows.first, len(rows)), **ranks)
         kept = chosen.kept & valid
+        if self.least != ANY:
+            kept = still_kept(
+                kept, self.least.met_by(batch.column(self.column)), "documents_excluded", counts
+            )
         if self.seen is not None:
             kept &= self.seen.contains(keys, batch.column(self.column))
         yield records if kept.all() else records[kept]
@@ -257,15 +263,16 @@ class ExactDeduplication(Deduplication):
     """Documents are duplicates if they are equal in something."""
 
     column: str  # full name of the column; "id" means source and id
+    least: Least = ANY  # of what is compared
 
     @property
     def requested(self) -> Mapping[str, Any]:
         """See `Exchange`."""
-        return {**super().requested, "column": self.column}
+        return {**super().requested, "column": self.column, **self.least.params()}
 
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
-        emitter = KeyEmitter(self.policy, self.verb, self.column, self.choice, self.seen)
+        emitter = KeyEmitter(self.policy, self.verb, self.column, self.choice, self.seen, self.least)
         return (yield from self.exchanged(work, emitter, SurvivorReducer()))
 
     def output(self, infos: Sequence[Mapping[str, Any]] = ()) -> DuplicateOutput:

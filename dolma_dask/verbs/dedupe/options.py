@@ -22,12 +22,14 @@ from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison, Verify, comparison_of
 from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs
 from dolma_dask.verbs.dedupe.paragraphs.options import (
+    LEAST_OPTIONS,
     LONGEST_NGRAM,
     PARAGRAPH_OPTIONS,
     ParagraphOptions,
     Unit,
     check_unit,
 )
+from dolma_dask.verbs.dedupe.short import Least
 
 _COMPARED = (
     "similarity",
@@ -308,6 +310,11 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
         """What is compared of which paragraphs."""
         given = {name: getattr(self, name) for name in PARAGRAPH_OPTIONS}
         return Paragraphs(**{**given, "ngram": self.ngram or 0, "min_copies": self.min_copies or 0})
+
+    @property
+    def least(self) -> Least:
+        """What a value of a document has at least, to be compared."""
+        return Least(**{name: getattr(self, name) for name in LEAST_OPTIONS})
 
     @property
     def own_key(self) -> str | None:

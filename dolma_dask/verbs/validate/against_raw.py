@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dolma_dask.dataset import Dataset
-from dolma_dask.display import counted
+from dolma_dask.display import counted, listed
 from dolma_dask.engine.fold import fold, shards_of
 from dolma_dask.errors import DataError, SourceChangedError
 from dolma_dask.formats import layout
@@ -23,6 +23,7 @@ from dolma_dask.text import compute as pc
 from dolma_dask.verbs.validate.keys import Keys
 from dolma_dask.verbs.validate.problems import KINDS, SHOWN, Problem, Problems
 from dolma_dask.verbs.validate.raw import (
+    FIELDS,
     RAW,
     RawFolder,
     RawSums,
@@ -85,7 +86,7 @@ def compare(
         _add_absent(problems, "lost_record", sums, documents, ids_of_raw, RAW)
     if not sums.cut:
         _add_absent(problems, "not_in_against", documents, sums, ids_of_documents, layout.DOCUMENTS)
-    return problems, [*unknown, *_unread_records(sums.cut)]
+    return problems, [*unknown, *_unread_records(sums.cut), *_no_common_ids(sums, documents, folder.id)]
 
 
 def _unread_documents(dataset: Dataset, selected: Dataset, cut: int) -> list[str]:
@@ -99,6 +100,18 @@ def _unread_documents(dataset: Dataset, selected: Dataset, cut: int) -> list[str
 def _unread_records(cut: int) -> list[str]:
     why = f"{counted(cut, 'raw file')} could not be read to the end"
     return [f"documents were NOT looked for among the raw records, since {why}"] if cut else []
+
+
+def _no_common_ids(raw: RawSums, documents: RawSums, field: str | None) -> list[str]:
+    """Say which fields may hold the ids, where no document has that of a raw record."""
+    ours, theirs = (as_values(joined_keys([one for _, one in sums.keys])) for sums in (documents, raw))
+    if not len(ours) or not len(theirs) or pc.any(pc.is_in(ours, value_set=theirs)).as_py():
+        return []
+    of = f"the field {field}" if field else "the field id, else file and row"
+    fields = listed(sorted(raw.fields, key=lambda name: (-raw.fields[name], name))[:FIELDS])
+    return [
+        f"no document has the id of a raw record, which is that of {of}; if another field holds it, name that as convert --id did: --raw-id FIELD. They have {fields}"
+    ]
 
 
 def _add_absent(

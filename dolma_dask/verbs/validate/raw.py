@@ -36,10 +36,10 @@ RAW = "raw"
 
 _NO_KEYS: Keys = np.empty((0, 2), np.uint64)
 
-_FIELDS = 12
+FIELDS = 12
 """Fields that a note names."""
 
-_MAX_FIELDS = 1_000
+_MAXFIELDS = 1_000
 """Fields that are counted: where names are data, there is no end of them."""
 
 
@@ -85,7 +85,7 @@ class RawFile(Struct, frozen=True):
         """Yield blocks with the ids of the records, and count their fields."""
 
         def identity(record: dict[str, Any]) -> dict[str, Any]:
-            fields.update(name for name in record if name in fields or len(fields) < _MAX_FIELDS)
+            fields.update(name for name in record if name in fields or len(fields) < _MAXFIELDS)
             found = _value(record, self.folder.id or "id")
             own = {"id": str(found)} if type(found) in (str, int) else {}
             return {"text": "", "source": "", **own}
@@ -200,8 +200,8 @@ def check_raw(folder: RawFolder, options: RunOptions) -> tuple[RawSums, Problems
     notes = []
     common = sorted(sums.fields.items(), key=lambda item: (-item[1], item[0]))
     if common:
-        shown = ", ".join(f"{name} {percent(count, sums.records)}" for name, count in common[:_FIELDS])
-        notes.append(f"fields of the records: {shown}{', ...' if len(common) > _FIELDS else ''}")
+        shown = ", ".join(f"{name} {percent(count, sums.records)}" for name, count in common[:FIELDS])
+        notes.append(f"fields of the records: {shown}{', ...' if len(common) > FIELDS else ''}")
     every = joined_keys([one for _, one in sums.keys])
     known = every[every.any(axis=1)]
     if repeated := len(known) - pc.count_distinct(as_values(known)).as_py():

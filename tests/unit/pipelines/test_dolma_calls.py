@@ -80,6 +80,12 @@ def test_tokens_and_stat(corpus: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert made["notes"] == ["dtype: no effect: uint16, or uint32 where the vocabulary needs it"]
     tables = [name for name in files_in(corpus / "out") if name.endswith(".csv.gz")]
     assert tables == ["v0/part-0-00000.csv.gz", "v1/part-0-00000.csv.gz"]
+    for wrong in (-1, 1 << 40):
+        text = refused(capsys, *words, "--tokenizer.eos_token_id", str(wrong))
+        assert f"tokenizer.eos_token_id: {wrong}; expected an id of t.json, up to" in text
+    by_old_name = ["tokens", "v1", "new", "--tokenizer_name_or_path", "t.json", "--dryrun"]
+    assert main([*by_old_name, "--tokenizer.bos_token_id", str(end)]) == 0
+    assert "--bos '<|endoftext|>' --eos none" in capsys.readouterr().out
     sources = [{"prefix": "out/v0", "sample_rate": 2}, {"prefix": "out/v1", "sample_rate": 1}]
     (corpus / "reshard.yaml").write_text(
         json.dumps({"source_prefixes": sources, "destination_prefix": "all", "max_num_files": 2})
@@ -196,8 +202,9 @@ FILES = {
     "dedupe {documents: [v0/documents/*], dedupe: {documents: {attribute_name: a, key: $..url}}}": "dedupe.documents.key: '$..url'; expected the path of one value",
     "dedupe {documents: [v0/documents/**], dedupe: {documents: {attribute_name: a}}, bloom_filter: {file: file.yaml}}": "file.yaml is there",
     "dedupe {dedupe: {documents: {attribute_name: a}, paragraphs: {attribute_name: b}}}": "dedupe.documents is there too",
-    "dedupe {dedupe: {documents: {attribute_name: a}, min_words: 3}}": "dedupe.min_words: of documents every value counts",
     "dedupe {documents: [v0/documents/*.jsonl], dedupe: {documents: {attribute_name: a}}, compression: {input: gz}}": "compression.input: 'gz', for v0/documents/*.jsonl; expected names",
+    "dedupe {dedupe: {documents: {attribute_name: a}, num_partitions: 2, partition_index: 2}}": "dedupe.partition_index: 2 of 2; expected partitions counted from 0",
+    "dedupe {dedupe: {documents: {attribute_name: a}, num_partitions: 0}}": "dedupe.partition_index: 0 of 0; expected",
     "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
     "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",

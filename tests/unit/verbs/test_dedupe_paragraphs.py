@@ -154,7 +154,9 @@ def test_spans_of_paragraphs_are_no_flags_of_documents(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"min_length": 3}, "without unit='paragraph'"),
+        ({"separator": "-"}, "without unit='paragraph'"),
+        ({"min_length": 3, "how": "fuzzy"}, "without unit='paragraph'"),
+        ({"min_length": 3, "by": "metadata.n"}, "min_length with by='metadata.n', which are numbers"),
         ({"unit": "word"}, "'document' or 'paragraph'"),
         ({"unit": "paragraph", "how": "fuzzy"}, "expected 'word' or 'char'"),
         ({"unit": "paragraph", "by": "id"}, "paragraphs are of texts"),
@@ -170,4 +172,4 @@ def test_spans_of_paragraphs_are_no_flags_of_documents(tmp_path):
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, options, said):
     with pytest.raises(UsageError, match=said):
-        dk.dedupe(make(tmp_path / "v0"), **options, **HERE)
+        dk.dedupe(make(tmp_path / "v0", metadata={"n": 1}), **options, **HERE)

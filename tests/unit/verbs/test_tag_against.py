@@ -78,8 +78,9 @@ def test_stretches_and_items_are_told(root):
     ]  # fmt: skip
     assert "quiz" in str(summary)
     assert summary.notes == (
-        "quiz: of 3 items 1 have fewer than 13 words and are compared whole, 1 fewer than 8 and are not compared",
-        "zh: of 2 items 1 fewer than 8 and are not compared",
+        "quiz: 1 of 3 items compared as a whole: fewer than 13 words",
+        "quiz: 1 of 3 items not compared: fewer than 8 words",
+        "zh: 1 of 2 items not compared: fewer than 8 words",
     )
 
 

@@ -93,6 +93,11 @@ def test_ids_in_other_fields(lake: Path) -> None:
     summary = dk.validate(str(lake), raw_id="meta.key", **call)
     assert places(summary)["lost_record"] == [("raw/b.jsonl", 0), ("raw/b.jsonl", 1)]  # have no such field
     assert "not_in_against" not in summary.found
+    assert "--raw-id" not in " ".join(summary.notes)
+    (lake / "sources/wiki/raw/notes.txt").unlink()  # has the id of its file
+    unnamed = dk.validate(str(lake), raw_id="body", **call)
+    assert "that of the field body; if another field holds it" in unnamed.notes[-1]
+    assert "--raw-id FIELD. They have body, " in unnamed.notes[-1]
 
 
 def test_records_without_an_id_of_their_own(lake: Path) -> None:

@@ -229,7 +229,7 @@ class IndexedExact(Indexed, ExactDeduplication):
     def find(self, work: WorkDir) -> Generator[Step, Any, Found]:
         """See `Exchange`."""
         first = self.index.first_shard
-        emitter = NewKeys(self.policy, self.verb, self.column, self.choice, first=first)
+        emitter = NewKeys(self.policy, self.verb, self.column, self.choice, least=self.least, first=first)
         new = yield from scatter(work, emitter, self.tasks())
         reducer = KnownReducer(first << ROW_BITS)
         every = replace(new, others=tuple(self._old(new)))

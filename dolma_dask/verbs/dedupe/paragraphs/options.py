@@ -29,7 +29,7 @@ def _separator(value: Any) -> str:
 class ParagraphOptions(Options):
     """Options for the paragraphs that are compared, and what of them."""
 
-    group = "Paragraphs (unit paragraph)"
+    group = "Paragraphs, and texts that are too short"
 
     separator: Annotated[
         str,
@@ -40,15 +40,23 @@ class ParagraphOptions(Options):
     ] = "\n"
     skip_empty: Annotated[
         bool,
-        Opt("Paragraphs with nothing but white space take no part.", is_flag=True),
+        Opt(
+            "Paragraphs, or documents by their value of `by`, with nothing but white space take no part.",
+            is_flag=True,
+        ),
     ] = False
     min_length: Annotated[
-        int, Opt("Shorter paragraphs take no part; in characters (code points).", min=0, max=LARGEST)
+        int,
+        Opt(
+            "Shorter paragraphs, or values of documents, take no part; in characters (code points).",
+            min=0,
+            max=LARGEST,
+        ),
     ] = 0
     min_words: Annotated[
         int,
         Opt(
-            "Paragraphs of fewer words take no part; words by the rules of Unicode, signs included, white space left out.",
+            "Paragraphs, or values of documents, of fewer words take no part; words by the rules of Unicode, signs included, white space left out.",
             min=0,
             max=LARGEST,
         ),
@@ -89,11 +97,12 @@ class ParagraphOptions(Options):
     ] = None
 
 
+LEAST_OPTIONS = ("skip_empty", "min_length", "min_words")
+"""Those of equal documents too."""
+
 PARAGRAPH_OPTIONS = (
     "separator",
-    "skip_empty",
-    "min_length",
-    "min_words",
+    *LEAST_OPTIONS,
     "stride",
     "overlap",
     "skip_short",
@@ -112,7 +121,8 @@ def check_unit(options: Any) -> None:
         )
     if options.how == "exact" and unit in get_args(FuzzyUnit):
         raise UsageError(f"unit={unit!r} with how='exact'; expected 'document' or 'paragraph'.")
-    named = [name for name in PARAGRAPH_OPTIONS if name in given]
+    ours = () if options.how == "fuzzy" else LEAST_OPTIONS
+    named = [name for name in PARAGRAPH_OPTIONS if name in given and name not in ours]
     if unit != "paragraph" and named:
         raise UsageError(
             f"{', '.join(named)} without unit='paragraph'; expected unit='paragraph', which alone has them."
