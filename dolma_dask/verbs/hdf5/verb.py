@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dolma_dask.engine import run_job
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import UsageError
+from dolma_dask.io import files
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import NO_SHARD, DatasetLike, check_outside, same
@@ -78,6 +79,17 @@ def _made(documents: DocumentList, to: str, options: Hdf5Options, told: Mapping[
     return run_job(job, options)
 
 
+def _check_apart(input_dir: str | None, to: str) -> None:
+    """Refuse a target inside of the folder of raw files: the next run would read the output as such."""
+    if input_dir is None:
+        return
+    target, folder = (files.resolved(files.normalize(url)) for url in (to, input_dir))
+    if f"{target}/".startswith(f"{folder}/"):
+        raise UsageError(
+            f"output_dir {to} lies in input_dir {input_dir}; expected a folder outside of it, or the next run would read what this one has written."
+        )
+
+
 def _documents(dataset: DatasetLike | RawTexts, to: str, options: Hdf5Options) -> DocumentList:
     """Return the documents of a dataset that a rule keeps, or raw texts."""
     if not isinstance(dataset, RawTexts):
@@ -86,5 +98,6 @@ def _documents(dataset: DatasetLike | RawTexts, to: str, options: Hdf5Options) -
         raise UsageError(
             "where and attributes are of a dataset, and raw files were given; expected one of them. Convert the files first: dolma-dask convert."
         )
+    _check_apart(dataset.input_dir, to)
     fields = options.record_fields()
     return raw_documents(replace(dataset, fields=fields, is_lenient=options.is_like_modelzoo), options)

@@ -365,6 +365,11 @@ def test_secrets_are_not_written(world):
         (["LMData", "--input_dir", "raw", *NEOX, "--input_ids_dtype", "int16"], "int32"),
         (["LMData", "--input_dir", "raw", *NEOX, "--compat", "1"], "modelzoo-2.2"),
         (["LMData", "--input_dir", "nothing", *NEOX], "nothing"),
+        (
+            ["LMData", "--input_dir", "raw", *NEOX, "--output_dir", "raw"],
+            "output_dir raw lies in input_dir raw",
+        ),
+        (["LMData", "--input_dir", ".", *NEOX], "output_dir ./data_dir/ lies in input_dir .; expected"),
     ],
 )
 def test_wrong_words(world, words, message):
