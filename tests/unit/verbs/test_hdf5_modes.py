@@ -167,6 +167,8 @@ def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
         ("LMData_VSL", {"min_sequence_len": -1}, "min_sequence_len=-1; expected a whole number from 0"),
         ("LMData_VSL", {"max_sequences_per_row": 2**70}, "max_sequences_per_row=.*from 1 to"),
         ("LMData", {"max_seq_length": 10**11}, "max_seq_length=.*from 1 to 1,073,741,824"),
+        ("LMData", {"short_seq_prob": -0.1}, "short_seq_prob=-0.1; expected a number from 0 to 1"),
+        ("Summarization", {"max_seq_length": 0}, "max_seq_length=0; expected a whole number from 1"),
         ("LMData", {"chunk_len_to_split": 0}, "chunk_len_to_split=0; expected"),
         ("Summarization", {"seed": -1}, "seed=-1; expected a whole number from 0"),
         ("DPO", {"max_prompt_length": 0}, "max_prompt_length=0; expected a whole number from 1"),
