@@ -1287,8 +1287,8 @@ def hdf5(
     max_prompt_length : int
         Tokens that stay of a prompt, the last ones, where a record is longer than a row.
     prompt_key : str, optional
-        Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin
-        with.
+        Field of the prompt; with dots if it is inside of another: metadata.question. DPO can do without: the prompt is then what both dialogues
+        begin with.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional
@@ -3680,8 +3680,8 @@ def write_hdf5(
     max_prompt_length : int
         Tokens that stay of a prompt, the last ones, where a record is longer than a row.
     prompt_key : str, optional
-        Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin
-        with.
+        Field of the prompt; with dots if it is inside of another: metadata.question. DPO can do without: the prompt is then what both dialogues
+        begin with.
     min_sequence_len : int, optional
         Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.
     inverted_mask : bool, optional

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import text_bytes
 from dolma_dask.formats.findings import LOST, SPELLED, TOO_LONG, TOO_SHORT
 from dolma_dask.formats.hdf5 import TextCounts
@@ -32,20 +31,13 @@ _CONTINUES = 0x80
 
 
 class Cutting(Struct, frozen=True):
-    """Cuts of texts before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ.
-
-    Raises `UsageError`: `chars` is not positive.
-    """
+    """Cuts of texts before they are encoded, for tokenizers that are slow on long ones; ids at the cuts may differ."""
 
     chars: int | None = None  # code points after which the next space begins a piece; None: texts are not cut
     # the tokenizer's own beginning and end stand around the document, not around every piece
     drops_heads: bool = False
     # the first token of each further piece is dropped, whatever it is, as ModelZoo 2.2 does to have the same
     drops_first: bool = False
-
-    def __post_init__(self) -> None:
-        if self.chars is not None and self.chars < 1:
-            raise UsageError(f"chunk_len_to_split={self.chars}; expected a number of characters from 1 on.")
 
 
 class LmRecipe(Struct, frozen=True):

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import LM_FEATURES, VSL_FEATURES, TextCounts
 from dolma_dask.tokens.bins import PACKINGS, Bins
 from dolma_dask.tokens.encoding import Tokens
@@ -23,7 +22,7 @@ from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.filling import fill_rows
 from dolma_dask.tokens.packing import Int32s, Int64s, Rows, Segments, Tail, document_segments
 from dolma_dask.tokens.segments import Bounds, Placed, placed_runs, side_by_side
-from dolma_dask.tokens.shortening import check_short, short_sizes, short_sizes_like_modelzoo
+from dolma_dask.tokens.shortening import short_sizes, short_sizes_like_modelzoo
 from dolma_dask.tokens.shown_text import count_text
 from dolma_dask.tokens.specials import Specials
 
@@ -90,15 +89,6 @@ class Mode(Struct, frozen=True):
 
     per_row: ClassVar[int] = 1
     """Segments of a row, if none is packed."""
-
-    def __post_init__(self) -> None:
-        if self.length < 1:
-            raise UsageError(f"max_seq_length={self.length}; expected a number of tokens from 1 on.")
-        if self.least < 0:
-            raise UsageError(f"min_sequence_len={self.least}; expected a number of tokens from 0 on.")
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed={self.seed}; expected a whole number from 0 on.")
-        check_short(self.short_seq_prob, self.length)
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -95,10 +95,6 @@ class PairRecipe(Struct, frozen=True):
                 f"prompt_key={self.prompt_key!r}, completion_key={self.completion_key!r}; expected the fields of both, or multi_turn_key, that of "
                 "dialogues."
             )
-        if self.length < 1 or self.least < 0:
-            raise UsageError(
-                f"max_seq_length={self.length}, min_sequence_len={self.least}; expected numbers of tokens from 1 and from 0 on."
-            )
 
     reads: ClassVar[str] = RAW
     has_marks: ClassVar[bool] = True

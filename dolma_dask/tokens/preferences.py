@@ -90,10 +90,8 @@ class PreferenceRecipe(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.specials.eos_id is None:
             raise UsageError("DPO without a token that ends an answer; expected one: eos.")
-        if self.length < SHORTEST or self.max_prompt_length < 1:
-            raise UsageError(
-                f"max_seq_length={self.length}, max_prompt_length={self.max_prompt_length}; expected numbers of tokens from {SHORTEST} and from 1 on."
-            )
+        if self.length < SHORTEST:
+            raise UsageError(f"max_seq_length={self.length}; expected a number of tokens from {SHORTEST} on.")
         if self.user_role == self.assistant_role:
             raise UsageError(f"user_role and assistant_role are both {self.user_role!r}; expected two roles.")
         self._check_template()

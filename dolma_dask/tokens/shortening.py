@@ -90,9 +90,7 @@ def short_documents(tokens: Tokens, probability: float, seed: int, length: int) 
 
 
 def check_short(probability: float, length: int) -> None:
-    """Refuse (`UsageError`) a share of short rows that is none, or rows too short to be cut."""
-    if not 0 <= probability <= 1:
-        raise UsageError(f"short_seq_prob={probability!r}; expected a share of rows from 0 to 1.")
+    """Refuse (`UsageError`) to cut rows that are too short for it."""
     if probability and length <= MIN_SHORT:
         raise UsageError(
             f"short_seq_prob={probability} with max_seq_length={length}; expected rows of more than {MIN_SHORT} tokens."

@@ -253,8 +253,10 @@ def find_bos(engine: TokenEngine) -> int | None:
 def with_token(engine: TokenEngine, name: str) -> tuple[TokenEngine, int]:
     """Return a tokenizer that knows a special token, and its id: the first behind the vocabulary, if it is new.
 
-    Raises `UsageError`: the vocabulary has gaps, where the library would put it.
+    Raises `UsageError`: the name is empty, or the vocabulary has gaps, where the library would put it.
     """
+    if not name:
+        raise UsageError("sep_token='' is no token; expected one such as <sep>, or none: leave it out.")
     known = engine.token_id(name)
     if known is not None:
         return engine, known

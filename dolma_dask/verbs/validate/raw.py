@@ -39,7 +39,7 @@ _NO_KEYS: Keys = np.empty((0, 2), np.uint64)
 FIELDS = 12
 """Fields that a note names."""
 
-_MAXFIELDS = 1_000
+_MAX_FIELDS = 1_000
 """Fields that are counted: where names are data, there is no end of them."""
 
 
@@ -85,7 +85,7 @@ class RawFile(Struct, frozen=True):
         """Yield blocks with the ids of the records, and count their fields."""
 
         def identity(record: dict[str, Any]) -> dict[str, Any]:
-            fields.update(name for name in record if name in fields or len(fields) < _MAXFIELDS)
+            fields.update(name for name in record if name in fields or len(fields) < _MAX_FIELDS)
             found = _value(record, self.folder.id or "id")
             own = {"id": str(found)} if type(found) in (str, int) else {}
             return {"text": "", "source": "", **own}

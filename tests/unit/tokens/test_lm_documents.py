@@ -169,8 +169,6 @@ def test_beginnings_of_pieces(words):
     without = Specials(2, 2)
     lossy = LmRecipe(words, without, cutting=Cutting(3, drops_first=True))
     assert ids_of(lossy, text) == [[3, 2]], "as the original: a token of every further piece is lost"
-    with pytest.raises(UsageError, match="chunk_len"):
-        Cutting(0)
 
 
 def test_an_end_that_the_tokenizer_adds_is_not_doubled(words):

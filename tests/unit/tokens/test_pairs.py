@@ -203,7 +203,7 @@ def test_records_as_bytes_and_no_records(engine, pairs):
     assert pairs("{}")[0] == []
 
 
-@pytest.mark.parametrize("options", [{}, {"prompt_key": "a"}, {"multi_turn_key": "a", "length": 0}])
+@pytest.mark.parametrize("options", [{}, {"prompt_key": "a"}])
 def test_options_that_cannot_work(options, engine):
     with pytest.raises(UsageError, match="expected"):
         PairRecipe(engine, Specials(EOS, 0), **options)

@@ -252,7 +252,6 @@ def test_cut_records_keep_bos_the_end_of_the_prompt_and_the_beginning_of_answers
     [
         ({"specials": Specials(None, 0)}, "without a token that ends"),
         ({"length": 3}, "from 4"),
-        ({"max_prompt_length": 0}, "max_prompt_length=0"),
         ({"user_role": "assistant"}, "expected two roles"),
         ({"response_delimiter": "<|bot|>"}, r"no <\|bot\|> in what the template"),
         (

@@ -162,10 +162,33 @@ def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
         ("DPO", {"inverted_mask": True}, "inverted_mask is no option of mode DPO"),
         ("Summarization", {"short_seq_prob": 0.1}, "short_seq_prob is no option of mode Summarization"),
         ("FIM", {"fim_rate": 1.5}, "fim_rate"),
+        ("LMData_VSL", {"short_seq_prob": 1.5}, "short_seq_prob=1.5; expected a number from 0 to 1"),
+        ("LMData_VSL", {"short_seq_prob": 0.5, "max_seq_length": 2}, "expected rows of more than 2 tokens"),
+        ("LMData_VSL", {"min_sequence_len": -1}, "min_sequence_len=-1; expected a whole number from 0"),
+        ("LMData_VSL", {"max_sequences_per_row": 2**70}, "max_sequences_per_row=.*from 1 to"),
+        ("LMData", {"max_seq_length": 10**11}, "max_seq_length=.*from 1 to 1,073,741,824"),
+        ("LMData", {"short_seq_prob": -0.1}, "short_seq_prob=-0.1; expected a number from 0 to 1"),
+        ("Summarization", {"max_seq_length": 0}, "max_seq_length=0; expected a whole number from 1"),
+        ("LMData", {"chunk_len_to_split": 0}, "chunk_len_to_split=0; expected"),
+        ("Summarization", {"seed": -1}, "seed=-1; expected a whole number from 0"),
+        ("DPO", {"max_prompt_length": 0}, "max_prompt_length=0; expected a whole number from 1"),
+        ("DPO", {"max_seq_length": 3}, "max_seq_length=3; expected"),
+        ("Summarization_VSL", {"sep_token": ""}, "sep_token='' is no token"),
         ("FIM", {"fim_prefix_tok": "<nothing>"}, "is no token of"),
         ("DPO", {"eos": "none"}, "ends an answer"),
         ("Summarization", {"prompt_key": None}, "expected the fields of both"),
-        ("LMData_VSL", {"packing": "modelzoo", "max_sequences_per_row": 2}, "modelzoo"),
+        (
+            "LMData_VSL",
+            {"packing": "modelzoo", "max_sequences_per_row": 2},
+            "packing='modelzoo' with max_sequences_per_row=2; expected no limit",
+        ),
+        (
+            "Summarization_VSL",
+            {"compat": "modelzoo-2.2", "max_sequences_per_row": 2},
+            "compat='modelzoo-2.2', so packing='modelzoo' with max_sequences_per_row=2",
+        ),
+        ("FIM", {"fim_middle_tok": "<|a|>"}, "expected four different tokens"),
+        ("FIM", {"fim_suffix_tok": "<|endoftext|>"}, "documents end with '<|endoftext|>'; expected four"),
         ("DPO", {"chosen_key": "metadata.b"}, "chosen_key and rejected_key are both 'metadata.b'; expected"),
         ("DPO", {"prompt_key": "metadata.a"}, "prompt_key and chosen_key are both 'metadata.a'"),
         (
@@ -182,7 +205,7 @@ def test_packing_loses_no_token(packing, datasets, tokenizer, tmp_path):
     ],
 )
 def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tokenizer, tmp_path):
-    with pytest.raises((UsageError, StageError), match=message):
+    with pytest.raises(UsageError, match=message):
         pack(datasets[0], tmp_path, tokenizer, mode, **options)
     assert not list(tmp_path.glob("*.h5"))
 

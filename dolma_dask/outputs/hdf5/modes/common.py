@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+from dolma_dask.errors import UsageError
 from dolma_dask.formats.hdf5 import MAX_ROWS_PER_FILE
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.outputs.tokenizing import TokenizingOptions
@@ -14,6 +15,7 @@ from dolma_dask.tokens.cleaning import Cleaning, Normalizer
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm_documents import Cutting
 from dolma_dask.tokens.modes import Mode, Packing
+from dolma_dask.tokens.shortening import check_short
 from dolma_dask.tokens.specials import Specials, find_specials
 from dolma_dask.tokens.spelled import InText
 
@@ -21,6 +23,9 @@ Compat = Literal["modelzoo-2.2"]
 
 MODELZOO: Compat = "modelzoo-2.2"
 """The release whose effective defaults and quirks can be requested."""
+
+MOST = 2**30
+"""The largest number of tokens, characters or sequences that an option takes: more are a slip, and no row of so many fits into memory."""
 
 MIN_TOKENS = {None: 10, MODELZOO: 6}
 """min_sequence_len: what ModelZoo's documentation says, and what its command line does."""
@@ -39,7 +44,7 @@ class ModeOptions(TokenizingOptions):
             "A tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub: EleutherAI/pythia-70m, with a revision behind @."
         ),
     ]
-    max_seq_length: Annotated[int, Opt("Tokens of a row.")] = 2048
+    max_seq_length: Annotated[int, Opt("Tokens of a row.", min=1, max=MOST)] = 2048
     eos: Annotated[
         str | None,
         Opt('Token behind each document; by default the tokenizer\'s own. "none" for none.'),
@@ -50,7 +55,9 @@ class ModeOptions(TokenizingOptions):
     ] = None
     eos_id: Annotated[int | None, Opt("Token behind each document, by its id.")] = None
     pad_id: Annotated[int | None, Opt("Token that fills a row, by its id.")] = None
-    seed: Annotated[int, Opt("Seed of all that is drawn at random but the order of rows.")] = 0
+    seed: Annotated[
+        int, Opt("Seed of all that is drawn at random but the order of rows.", min=0, max=2**63 - 1)
+    ] = 0
     use_ftfy: Annotated[bool | None, Opt("Repair texts with ftfy first; by default not.")] = None
     ftfy_normalizer: Annotated[
         Normalizer | None,
@@ -129,7 +136,11 @@ class LossOptions(ModeOptions):
 
     min_sequence_len: Annotated[
         int | None,
-        Opt("Documents, or rows of a document by itself, of fewer tokens are left out; by default 10."),
+        Opt(
+            "Documents, or rows of a document by itself, of fewer tokens are left out; by default 10.",
+            min=0,
+            max=MOST,
+        ),
     ] = None
     inverted_mask: Annotated[bool, Opt("The loss mask is 1 where nothing is predicted.")] = False
 
@@ -148,7 +159,7 @@ class PromptOptions(ModeOptions):
     prompt_key: Annotated[
         str | None,
         Opt(
-            "Field of the prompt; with dots inside of others: metadata.question. DPO: without it that of texts with roles is what both answers begin with."
+            "Field of the prompt; with dots if it is inside of another: metadata.question. DPO can do without: the prompt is then what both dialogues begin with."
         ),
     ] = None
 
@@ -162,18 +173,27 @@ class DocumentOptions(LossOptions):
     short_seq_prob: Annotated[
         float,
         Opt(
-            "Share of rows (LMData_VSL: of documents) that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost."
+            "Share of rows (LMData_VSL: of documents) that are cut at random, 2 to `max_seq_length` - 1 tokens being left; the others are lost.",
+            min=0,
+            max=1,
         ),
     ] = 0.0
     split_text_to_tokenize: Annotated[
         bool,
         Opt("Cut texts before they are tokenized, for tokenizers that are slow on long texts."),
     ] = False
-    chunk_len_to_split: Annotated[int, Opt("Characters after which the next space begins a piece.")] = 2000
+    chunk_len_to_split: Annotated[
+        int, Opt("Characters after which the next space begins a piece.", min=1, max=MOST)
+    ] = 2000
     remove_bos_in_chunks: Annotated[
         bool,
         Opt("What the tokenizer adds stands around a document, not around each of its pieces."),
     ] = False
+
+    def check(self) -> None:
+        """Refuse short rows among rows that are too short to be cut."""
+        super().check()
+        check_short(self.short_seq_prob, self.max_seq_length)
 
     def recipe_options(self, tokenizer: TokenEngine) -> dict[str, Any]:
         """Return what makes the way from texts to ids."""
@@ -216,11 +236,20 @@ class PackingOptions(ModeOptions):
         ),
     ] = None
     max_sequences_per_row: Annotated[
-        int | None, Opt("Sequences that share a row at most; by default any number.", min=1)
+        int | None, Opt("Sequences that share a row at most; by default any number.", min=1, max=MOST)
     ] = None
     max_chunk_size: Annotated[
-        int, Opt('With packing="modelzoo": KiB of text whose sequences may share rows.', min=1)
+        int, Opt('With packing="modelzoo": KiB of text whose sequences may share rows.', min=1, max=MOST)
     ] = 1024
+
+    def check(self) -> None:
+        """Refuse a limit of sequences for ModelZoo's packing, which knows none."""
+        super().check()
+        if self.way == "modelzoo" and self.max_sequences_per_row is not None:
+            how = "packing" if self.packing else f"compat={self.compat!r}, so packing"
+            raise UsageError(
+                f"{how}='modelzoo' with max_sequences_per_row={self.max_sequences_per_row}; expected no limit, or packing best_fit, next_fit, spfhp or lpfhp, which have one."
+            )
 
     def notes(self) -> tuple[str, ...]:
         """See `ModeOptions.notes`."""

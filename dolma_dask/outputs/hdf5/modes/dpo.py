@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dolma_dask.formats.hdf5 import PREFERENCE_FEATURES
 from dolma_dask.options.base import Opt
-from dolma_dask.outputs.hdf5.modes.common import PromptOptions
+from dolma_dask.outputs.hdf5.modes.common import MOST, PromptOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
@@ -100,7 +100,12 @@ class PreferenceOptions(PromptOptions):
         Opt("Words of the template behind which the answer begins; by default found by the template."),
     ] = None
     max_prompt_length: Annotated[
-        int, Opt("Tokens that stay of a prompt, the last ones, where a record is longer than a row.")
+        int,
+        Opt(
+            "Tokens that stay of a prompt, the last ones, where a record is longer than a row.",
+            min=1,
+            max=MOST,
+        ),
     ] = MAX_PROMPT
 
     @property

@@ -98,14 +98,24 @@ class FimOptions(LmOptions):
         fim = Fim(
             rate=self.fim_rate,
             spm_rate=self.spm_rate,
-            prefix=_token(tokenizer, "fim_prefix_tok", self.fim_prefix_tok),
-            middle=_token(tokenizer, "fim_middle_tok", self.fim_middle_tok),
-            suffix=_token(tokenizer, "fim_suffix_tok", self.fim_suffix_tok),
+            **self._parts(tokenizer, specials.eos_id),
             eos=specials.eos_id,
             pad=specials.pad_id,
             bos=next(iter(specials.head), None),
         )
         return FimMode("FIM", **options, fim=fim)
+
+    def _parts(self, tokenizer: TokenEngine, eos: int) -> dict[str, int]:
+        """Return the tokens before the three parts; no two are the same, and none ends documents."""
+        parts = ("prefix", "middle", "suffix")
+        names = {part: getattr(self, f"fim_{part}_tok") for part in parts}
+        ids = {part: _token(tokenizer, f"fim_{part}_tok", names[part]) for part in parts}
+        if len({*ids.values(), eos}) <= len(parts):
+            shown = ", ".join(f"fim_{part}_tok={names[part]!r}" for part in parts)
+            raise UsageError(
+                f"{shown}, and documents end with {tokenizer.token(eos)!r}; expected four different tokens, or a model cannot tell the parts."
+            )
+        return ids
 
 
 def _token(tokenizer: TokenEngine, option: str, name: str | None) -> int:
