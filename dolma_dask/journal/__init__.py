@@ -165,14 +165,10 @@ class Journal:
 
 
 def journals(root: str, *, of_files: bool = False) -> Iterator[Journal]:
-    """Yield the journals of all verbs that wrote below `root`; with `of_files` only those whose records can name files, to be read alone: no run of the others has announced any."""
+    """Yield the journals of all verbs that wrote below `root`; with `of_files` only those whose records can name files: no run of the others has announced any."""
     for verb in files.list_folders(files.join(root, layout.JOURNAL)):
-        if of_files and _announces_none(Journal(root, verb, runs_only=True)):
-            continue
-        journal = Journal(root, verb)
-        if of_files:
-            journal.segments.clear()  # a table of names for each, which only compaction needs
-        yield journal
+        if not (of_files and _announces_none(Journal(root, verb, runs_only=True))):
+            yield Journal(root, verb)
 
 
 def _announces_none(journal: Journal) -> bool:
