@@ -209,6 +209,11 @@ def _dedupe(given: Given) -> Plan:
         )
         if group.partition_index:
             return Plan((), notes)
+    rate = _filter(config).get("bloom_rate")
+    if rate and rate != (wanted := config.bloom_filter.desired_false_positive_rate):
+        notes.append(
+            f"bloom_filter.desired_false_positive_rate: {wanted:g}; the filter is made for {rate:g}, the least that there is; flags are exact"
+        )
     found = find_datasets(given, config.documents)
     _check_input(given, config.compression, config.documents)
     first, *others = found
@@ -257,9 +262,16 @@ def _filter(config: Dedupe) -> dict[str, Any]:
         return {}
     if given.read_only:
         return {"bloom": given.file, "read_only": True}
-    rate = None if given.size_in_bytes else given.desired_false_positive_rate
+    rate = None if given.size_in_bytes else _rate(given.desired_false_positive_rate)
     shape = {"bloom_bytes": given.size_in_bytes, "bloom_keys": given.estimated_doc_count, "bloom_rate": rate}
     return {"bloom": given.file, **{name: value for name, value in shape.items() if value}}
+
+
+def _rate(wanted: float) -> float:
+    """Return a rate that a filter here can have."""
+    from dolma_dask.verbs.dedupe.bloom.options import LEAST_RATE  # which is loaded by now
+
+    return max(wanted, LEAST_RATE) if wanted > 0 else wanted
 
 
 def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:

@@ -152,6 +152,9 @@ SHOWN = {
     "dedupe v0 --dedupe.paragraphs.attribute_name p --dedupe.paragraphs.by_ngram.ngram_length 8 --dedupe.min_words 3 --bloom_filter.file f --bloom_filter.estimated_doc_count 9 --dryrun": [
         "dolma-dask dedupe v0 --min-words 3 --unit paragraph --ngram 8 --overlap 1.0 --stride 1 --name p --key p --bloom f --bloom-keys 9"
     ],
+    "dedupe v0 --dedupe.documents.attribute_name d --dedupe.skip_empty --bloom_filter.file f --bloom_filter.desired_false_positive_rate 1e-15 --dryrun": [
+        "dolma-dask dedupe v0 --skip-empty --by text --name d --key d --bloom f --bloom-rate 1e-12"
+    ],
     "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
         "dolma-dask dedupe v0 --key d --by text --name d --format jsonl.zst --others v1"
     ],
