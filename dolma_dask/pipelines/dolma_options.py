@@ -308,7 +308,12 @@ class Tokens(Struct, forbid_unknown_fields=True):
     """Options of `tokens`."""
 
     documents: _Documents = []
-    destination: Annotated[str | None, Row("the folder; with several datasets, one below it for each")] = None
+    destination: Annotated[
+        str | None,
+        Row(
+            "the folder; with several datasets, one below it for each. Its `.csv.gz` name files as seen from their dataset, `documents/...`"
+        ),
+    ] = None
     tokenizer_name_or_path: Annotated[
         str | None, Row("`--tokenizer`, with the last token of the vocabulary as `--eos`")
     ] = None
