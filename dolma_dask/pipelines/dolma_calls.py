@@ -20,7 +20,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_datasets import apart, find_datasets
+from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets
 from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
@@ -217,11 +217,12 @@ def _dedupe(given: Given) -> Plan:
     found = find_datasets(given, config.documents)
     _check_input(given, config.compression, config.documents)
     first, *others = found
-    only = found[first].get("only")
-    if others and any(found.values()):
+    only = common_part(found)
+    if only is None:
         parts = listed([root for root, part in found.items() if part])
         given.wrong(
-            "documents", f"a part of {parts}; expected all files of each dataset where there are several."
+            "documents",
+            f"a part of {parts}, which no patterns tell from the rest of all datasets; expected all files of each, or the same folders of all.",
         )
     options = {
         **given.options(),

@@ -153,7 +153,7 @@ SHOWN = {
         "dolma-dask dedupe v0 --min-words 3 --unit paragraph --ngram 8 --overlap 1.0 --stride 1 --name p --key p --bloom f --bloom-keys 9"
     ],
     "dedupe v0 --dedupe.documents.attribute_name d --dedupe.skip_empty --bloom_filter.file f --bloom_filter.desired_false_positive_rate 1e-15 --dryrun": [
-        "dolma-dask dedupe v0 --skip-empty --by text --name d --key d --bloom f --bloom-rate 1e-12"
+        "dolma-dask dedupe v0 --key d --skip-empty --by text --name d --bloom f --bloom-rate 1e-12"
     ],
     "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
         "dolma-dask dedupe v0 --key d --by text --name d --format jsonl.zst --others v1"
@@ -175,6 +175,23 @@ def test_a_rehearsal_prints_what_would_be_called(
     name, *places = words.partition(" --")[0].split()
     assert main(["-c", "again.yaml", name, *places]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(text)
+
+
+def test_parts_of_several_datasets_are_compared(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One list of patterns is for all of them: refused where a file of another dataset would be taken too."""
+    words = ["dedupe", "--dedupe.documents.attribute_name", "d", "--dryrun", "--documents"]
+    assert main([*words, "v0/documents/wiki/a.jsonl", "v1/documents/*.jsonl"]) == 0
+    text = capsys.readouterr().out
+    (call,) = (line for line in text.splitlines() if line.startswith("# dolma-dask"))
+    assert "dedupe v0 " in call
+    assert call.endswith(" --others v1 --only wiki/a.jsonl '[c].jsonl'")
+    assert "documents of 1 of 3 shards were compared" in text
+    other = corpus / "v1/documents/wiki/a.jsonl"
+    other.parent.mkdir()
+    other.write_text("")
+    assert "a part of v0 and v1, which no patterns tell" in refused(
+        capsys, *words, "v0/documents/wiki/a.jsonl", "v1/documents/*.jsonl"
+    )
 
 
 def test_files_are_named_one_by_one_up_to_a_number(
