@@ -276,7 +276,7 @@ def _exactly(handle: Any, size: int) -> bytes:
 
 def _damaged(url: str, found: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url} has {found}; expected a Bloom filter as dedupe --bloom writes it. Copy it again, or make it again.",
+        f"{url} has {found}; expected a Bloom filter as dedupe --bloom writes it. Copy it again, or make it again: --overwrite.",
         url=url,
     )
 
