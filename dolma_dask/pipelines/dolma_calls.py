@@ -354,7 +354,7 @@ def _tokens(given: Given) -> Plan:
     return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
 
 
-NONE = {"bos": None, "eos": None}
+_NO_IDS = {"bos": None, "eos": None}
 
 
 def _specials(given: Given, config: Tokens) -> dict[str, Any]:
@@ -365,13 +365,13 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
             "tokenizer.name_or_path", "it is missing; expected a tokenizer.json or a model on the hub."
         )
     ids: dict[str, int | None] = {"bos": config.tokenizer.bos_token_id, "eos": config.tokenizer.eos_token_id}
-    if ids == NONE and config.tokenizer.name_or_path is not None:
+    if ids == _NO_IDS and config.tokenizer.name_or_path is not None:
         given.wrong(
             "tokenizer.eos_token_id", "it is missing, and so is bos_token_id; expected one of them, or both."
         )
     engine = open_tokenizer(name)
-    if ids == NONE:  # by the name that is deprecated
-        ids = {**NONE, "eos": engine.vocab_size - 1}
+    if ids == _NO_IDS:  # by the name that is deprecated
+        ids = {**_NO_IDS, "eos": engine.vocab_size - 1}
     texts = {option: "none" if number is None else engine.token(number) for option, number in ids.items()}
     for option, text in texts.items():
         if text is None:

@@ -86,8 +86,8 @@ def _documents(root: str) -> list[str]:
 
 def common_part(found: Mapping[str, Mapping[str, Any]]) -> list[str] | None:
     """Return patterns that leave in each of some datasets what its own options leave, none if all is left; None if there are no such patterns."""
-    if not any(found.values()):
-        return []
+    if len(found) == 1 or not any(found.values()):
+        return [pattern for part in found.values() for pattern in part.get("only", ())]
     every = {root: _documents(root) for root in found}
     parts = {
         root: [path for path in every[root] if not part or is_chosen(path, part["only"])]
@@ -96,7 +96,9 @@ def common_part(found: Mapping[str, Mapping[str, Any]]) -> list[str] | None:
     named = [pattern for part in found.values() for pattern in part.get("only", ())]
     whole = [_exactly(path) for root, part in found.items() if not part for path in every[root]]
     only = list(dict.fromkeys(named + whole))
-    fits = all([p for p in every[root] if is_chosen(p, only)] == part for root, part in parts.items())
+    fits = all(
+        [path for path in every[root] if is_chosen(path, only)] == part for root, part in parts.items()
+    )
     return only if fits and len(whole) <= MAX_NAMED else None
 
 

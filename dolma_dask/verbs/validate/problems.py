@@ -35,7 +35,7 @@ KINDS: Mapping[str, str] = {
     "not_finite": "a finite number",
     "not_document_level": "one span [0, n, score], as in the rest of the key",
     "journal_mismatch": "the bytes that were written",
-    "not_in_against": "the same document in the earlier version, or a raw record of its id",
+    "not_in_against": "a document of the earlier version",
     "lost_record": "a document of that id for each raw record",
     "order_changed": "rows in the order of the earlier version",
 }
