@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 
@@ -49,6 +50,9 @@ def _regex(pattern: str) -> str:
     return "".join(parts)
 
 
+_HINTS = {layout.DOCUMENTS: "; where mix is to write them, say output.path: .../documents"}
+
+
 def split(url: str, folder: str) -> tuple[str, str]:
     """Return the root of the dataset that a file lies in, and its path below a `folder` of that dataset.
 
@@ -58,6 +62,6 @@ def split(url: str, folder: str) -> tuple[str, str]:
     if not found:
         raise UsageError(
             f"{url} does not lie below a folder {folder!r}; expected <dataset>/{folder}/..., so that documents and attributes find each other. "
-            "Move the files, or name others."
+            f"Move the files there, or name others{_HINTS.get(folder, '')}."
         )
     return root, path

@@ -111,7 +111,9 @@ def read_yaml(url: str, mistakes: Mistakes, what: str = PIPELINE) -> Node:
 def _text(url: str, what: str) -> str:
     info = files.stat(files.normalize(url))
     if info is None:
-        raise UsageError(f"{url}: there is no such file; expected {what}.")
+        is_folder = files.is_local(url) and files.local_path(url).is_dir()
+        found = "it is a folder" if is_folder else "there is no such file"
+        raise UsageError(f"{url}: {found}; expected {what}.")
     if info.bytes > MAX_BYTES:
         raise UsageError(f"{url} has {info.bytes:,} bytes; expected {what}, with a few lines.")
     try:
@@ -157,6 +159,8 @@ def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Ite
         mistakes.add(node, f"the tag {node.tag!r}; expected plain values without tags.")
     if any(node is other for other in above):
         mistakes.add(node, "a list or map that contains itself.")
+    elif isinstance(node, ScalarNode):
+        _join_surrogates(node, mistakes)
     elif isinstance(node, SequenceNode):
         for item in node.value:
             _check(item, mistakes, (*above, node), numbers)
@@ -173,6 +177,15 @@ def _check(node: Node, mistakes: Mistakes, above: tuple[Node, ...], numbers: Ite
                 seen[key.value] = key
             for child in (key, value):
                 _check(child, mistakes, (*above, node), numbers)
+
+
+def _join_surrogates(node: ScalarNode, mistakes: Mistakes) -> None:
+    r"""Join the halves of characters that JSON writes as two escapes, ``\ud83d\ude00``, and YAML takes for two characters; refuse one alone."""
+    if any("\ud800" <= character <= "\udfff" for character in node.value):
+        try:
+            node.value = node.value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            mistakes.add(node, f"{node.value!a}: half of a character; expected both of its escapes.")
 
 
 def _merge(node: MappingNode, mistakes: Mistakes, above: tuple[Node, ...]) -> None:

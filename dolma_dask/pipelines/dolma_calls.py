@@ -20,7 +20,7 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_datasets import apart, find_datasets
+from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets
 from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
@@ -209,14 +209,20 @@ def _dedupe(given: Given) -> Plan:
         )
         if group.partition_index:
             return Plan((), notes)
+    rate = _filter(config).get("bloom_rate")
+    if rate and rate != (wanted := config.bloom_filter.desired_false_positive_rate):
+        notes.append(
+            f"bloom_filter.desired_false_positive_rate: {wanted:g}; the filter is made for {rate:g}, the least that there is; flags are exact"
+        )
     found = find_datasets(given, config.documents)
     _check_input(given, config.compression, config.documents)
     first, *others = found
-    only = found[first].get("only")
-    if others and any(found.values()):
+    only = common_part(found)
+    if only is None:
         parts = listed([root for root, part in found.items() if part])
         given.wrong(
-            "documents", f"a part of {parts}; expected all files of each dataset where there are several."
+            "documents",
+            f"a part of {parts}, which no patterns tell from the rest of all datasets; expected all files of each, or the same folders of all.",
         )
     options = {
         **given.options(),
@@ -257,9 +263,16 @@ def _filter(config: Dedupe) -> dict[str, Any]:
         return {}
     if given.read_only:
         return {"bloom": given.file, "read_only": True}
-    rate = None if given.size_in_bytes else given.desired_false_positive_rate
+    rate = None if given.size_in_bytes else _rate(given.desired_false_positive_rate)
     shape = {"bloom_bytes": given.size_in_bytes, "bloom_keys": given.estimated_doc_count, "bloom_rate": rate}
     return {"bloom": given.file, **{name: value for name, value in shape.items() if value}}
+
+
+def _rate(wanted: float) -> float:
+    """Return a rate that a filter here can have."""
+    from dolma_dask.verbs.dedupe.bloom.options import LEAST_RATE  # which is loaded by now
+
+    return max(wanted, LEAST_RATE) if wanted > 0 else wanted
 
 
 def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:
@@ -341,7 +354,7 @@ def _tokens(given: Given) -> Plan:
     return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
 
 
-NONE = {"bos": None, "eos": None}
+_NO_IDS = {"bos": None, "eos": None}
 
 
 def _specials(given: Given, config: Tokens) -> dict[str, Any]:
@@ -352,13 +365,13 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
             "tokenizer.name_or_path", "it is missing; expected a tokenizer.json or a model on the hub."
         )
     ids: dict[str, int | None] = {"bos": config.tokenizer.bos_token_id, "eos": config.tokenizer.eos_token_id}
-    if ids == NONE and config.tokenizer.name_or_path is not None:
+    if ids == _NO_IDS and config.tokenizer.name_or_path is not None:
         given.wrong(
             "tokenizer.eos_token_id", "it is missing, and so is bos_token_id; expected one of them, or both."
         )
     engine = open_tokenizer(name)
-    if ids == NONE:  # by the name that is deprecated
-        ids = {**NONE, "eos": engine.vocab_size - 1}
+    if ids == _NO_IDS:  # by the name that is deprecated
+        ids = {**_NO_IDS, "eos": engine.vocab_size - 1}
     texts = {option: "none" if number is None else engine.token(number) for option, number in ids.items()}
     for option, text in texts.items():
         if text is None:

@@ -270,7 +270,12 @@ class ToolkitReferences(References):
                 return scalar(value, node)
             expected = f"set it, or write ${{oc.env:{name},otherwise}}."
             return self.wrong(node, f"the environment variable {name} is not set; {expected}")
-        if resolver == "d.processes" and (argument or "0").isdigit():
+        if resolver == "d.processes":
+            if not (argument or "0").isdecimal():
+                return self.wrong(
+                    node,
+                    f"${{d.processes:{argument}}}; expected how many processors are left free, such as 2.",
+                )
             return scalar(str(max(1, (os.cpu_count() or 1) - int(argument or 0))), node)
         if resolver == "d.cache":  # all that is read may lie anywhere
             return scalar(argument, node)

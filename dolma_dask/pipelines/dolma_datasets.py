@@ -3,7 +3,7 @@
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,7 @@ def _sets(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -
 
 def _part(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -> dict[str, Any]:
     """Return the option that leaves the files of a dataset that are wanted: none for all, the ends of patterns, else each by its name."""
-    every = [info.path for info in files.list_files(files.join(root, layout.DOCUMENTS))]
-    documents = [path for path in every if layout.suffix_of(path)]
+    documents = _documents(root)
     stems = {layout.stem_of(path) for path in wanted}
     chosen = [path for path in documents if layout.stem_of(path) in stems]
     if len(chosen) == len(documents):
@@ -77,6 +76,30 @@ def _part(given: Given, root: str, wanted: Sequence[str], ends: Sequence[str]) -
             f"{counted(len(chosen), 'file')} of {root} cannot be told from its others by patterns; expected all of it, or what lies in some of its folders.",
         )
     return {"only": list(only)}
+
+
+def _documents(root: str) -> list[str]:
+    """Return the document files of a dataset."""
+    every = (info.path for info in files.list_files(files.join(root, layout.DOCUMENTS)))
+    return [path for path in every if layout.suffix_of(path)]
+
+
+def common_part(found: Mapping[str, Mapping[str, Any]]) -> list[str] | None:
+    """Return patterns that leave in each of some datasets what its own options leave, none if all is left; None if there are no such patterns."""
+    if len(found) == 1 or not any(found.values()):
+        return [pattern for part in found.values() for pattern in part.get("only", ())]
+    every = {root: _documents(root) for root in found}
+    parts = {
+        root: [path for path in every[root] if not part or is_chosen(path, part["only"])]
+        for root, part in found.items()
+    }
+    named = [pattern for part in found.values() for pattern in part.get("only", ())]
+    whole = [_exactly(path) for root, part in found.items() if not part for path in every[root]]
+    only = list(dict.fromkeys(named + whole))
+    fits = all(
+        [path for path in every[root] if is_chosen(path, only)] == part for root, part in parts.items()
+    )
+    return only if fits and len(whole) <= MAX_NAMED else None
 
 
 def _exactly(path: str) -> str:

@@ -7,7 +7,8 @@ leaves spans in attributes, as the toolkit does. Keys of our own: ``seed``, and 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -98,7 +99,10 @@ def mix_config(
     options = dataclasses.replace(
         options, workers=options.workers or read.processes, dry_run=options.dry_run or read.dryrun
     )
-    streams = [_stream(item, read, options) for item in read.streams]
+    streams = list[Stream]()
+    for item in read.streams:
+        with _told_of(item.name):
+            streams.append(_stream(item, read, options))
     if not streams:
         name = config if isinstance(config, str) else "the configuration"
         raise UsageError(f"{name} has no streams; expected a list of one or more under `streams`.")
@@ -108,7 +112,8 @@ def mix_config(
     with clusters.shared_cluster():
         for stream in streams:
             try:
-                summaries.append((stream.name, mix_stream(stream, full, options)))
+                with _told_of(stream.name):
+                    summaries.append((stream.name, mix_stream(stream, full, options)))
             except StageError as error:
                 if len(streams) == 1:
                     raise
@@ -125,8 +130,20 @@ def mix_config(
     return summaries[0][1] if len(summaries) == 1 else sum_streams(summaries)
 
 
+@contextmanager
+def _told_of(stream: str) -> Iterator[None]:
+    """Name the stream in what is said of its options."""
+    try:
+        yield
+    except UsageError as error:
+        start = f"stream {stream!r}"
+        if str(error).startswith(start):
+            raise
+        raise type(error)(f"{start}: {error}", **error.details) from error
+
+
 def _stream(given: StreamConfig, read: Mix, chosen: ConfigOptions) -> Stream:
-    """Return a stream as the verb takes it."""
+    """Return a stream as the verb takes it; raise `UsageError` about its options."""
     output, seed = given.output, read.seed
     options = SpanOptions(
         include=tuple(given.filter.include),

@@ -184,7 +184,9 @@ class BloomFilter(Struct, forbid_unknown_fields=True):
     ] = False
     size_in_bytes: Annotated[int, Row("`--bloom-bytes`")] = 0
     estimated_doc_count: Annotated[int, Row("`--bloom-keys`; 0: as many as there are")] = 0
-    desired_false_positive_rate: Annotated[float, Row("`--bloom-rate`, of the filter: flags are exact")] = 0
+    desired_false_positive_rate: Annotated[
+        float, Row("`--bloom-rate`, of the filter: flags are exact; below 1e-12 it is that")
+    ] = 0
 
 
 class Dedupe(Struct, forbid_unknown_fields=True):
@@ -306,7 +308,12 @@ class Tokens(Struct, forbid_unknown_fields=True):
     """Options of `tokens`."""
 
     documents: _Documents = []
-    destination: Annotated[str | None, Row("the folder; with several datasets, one below it for each")] = None
+    destination: Annotated[
+        str | None,
+        Row(
+            "the folder; with several datasets, one below it for each. Its `.csv.gz` name files as seen from their dataset, `documents/...`"
+        ),
+    ] = None
     tokenizer_name_or_path: Annotated[
         str | None, Row("`--tokenizer`, with the last token of the vocabulary as `--eos`")
     ] = None

@@ -39,7 +39,7 @@ _TYPES = ("request", "metadata", "revisit", "continuation", "warcinfo")
 """Types of records that hold no document."""
 
 _NO_TYPES = ("", "unk", "application/octet-stream", "application/unknown")
-"""What servers say that do not know."""
+"""Media types by which a server says that it does not know the type."""
 
 _MIME = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,60}", re.ASCII)
 _CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([\w.:-]+)", re.IGNORECASE | re.ASCII)
@@ -125,7 +125,7 @@ def _pieces(stored: StoredFile, compression: Compression | None) -> Iterator[byt
 
 
 class _NoDocument(Exception):  # noqa: N818 - nothing is wrong
-    """A record that holds no document, by what it is."""
+    """A record that holds no document; its text says what the record is."""
 
 
 class _Fetched(Struct, frozen=True):

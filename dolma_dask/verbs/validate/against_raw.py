@@ -126,13 +126,14 @@ def _add_absent(
     keys = joined_keys([one for _, one in sums.keys])
     there = as_values(joined_keys([one for _, one in known.keys]))
     absent = keys.any(axis=1) & ~np.asarray(pc.is_in(as_values(keys), value_set=there))
+    expected = KINDS[kind] if folder == RAW else "a raw record of that id"
     start = 0
     for name, own in sums.keys:
         rows = np.flatnonzero(absent[start : start + len(own)])
         start += len(own)
         wanted = rows[: problems.keep].tolist() if problems.counts[kind] < problems.keep else []
         first = [
-            Problem(f"{folder}/{name}", row, f"the id {identity[:SHOWN]!r}", KINDS[kind])
+            Problem(f"{folder}/{name}", row, f"the id {identity[:SHOWN]!r}", expected)
             for row, identity in _rows(ids, name, wanted)
         ]
         problems.add_all(kind, first, len(rows))

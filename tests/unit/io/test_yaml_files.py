@@ -1,5 +1,7 @@
 """YAML is read as it was written, and what is wrong with it is told with line and column."""
 
+import json
+
 import pytest
 import yaml
 from hypothesis import given
@@ -49,6 +51,7 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] 
         ("a: &x {b: {<<: *x}}\n", "a list or map that contains itself"),
         ("b: 1\na:\n  <<: b\n", "line 3, column 7: << merges maps; expected one, such as *name"),
         ("? [a]\n: 1\n", "a list or map as a key"),
+        ('a: "x\\ude00\\ud83d"\n', r"line 1, column 4: 'x\ude00\ud83d': half of a character"),
         (b"a: \xff\n", "byte 3 is not UTF-8"),
         ("a: \x00\n", "special characters are not allowed"),
         ("a: " + "[" * 3000 + "]" * 3000, "in more than 40 levels"),
@@ -68,6 +71,11 @@ def test_merged_maps_lie_behind_what_a_map_says_itself(tmp_path):
     assert merged["d"] == {"k": 1, "l": 2, "m": 2, "<<": 4}
 
 
+def test_characters_that_json_writes_as_two_escapes(tmp_path):
+    values = {"a\U0001f600": ["é\U0001f600{}", "\u2028"]}
+    assert natural(read(tmp_path, json.dumps(values))[0]) == values
+
+
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
     shown = told(tmp_path, "a: 1\nb: !x 2\na: 3\n").splitlines()
     assert shown[0] == "p.yaml has 2 mistakes:"
@@ -77,7 +85,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
 def test_no_file_and_too_large_a_file(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file"):
         read_yaml(str(tmp_path / "none.yaml"), Mistakes("none.yaml"))
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="it is a folder"):
         read_yaml(str(tmp_path), Mistakes("folder"))
     monkeypatch.setattr("dolma_dask.io.yaml_files.MAX_BYTES", 3)
     with pytest.raises(UsageError, match=r"expected a pipeline in YAML, .*, with a few lines"):

@@ -152,6 +152,9 @@ SHOWN = {
     "dedupe v0 --dedupe.paragraphs.attribute_name p --dedupe.paragraphs.by_ngram.ngram_length 8 --dedupe.min_words 3 --bloom_filter.file f --bloom_filter.estimated_doc_count 9 --dryrun": [
         "dolma-dask dedupe v0 --min-words 3 --unit paragraph --ngram 8 --overlap 1.0 --stride 1 --name p --key p --bloom f --bloom-keys 9"
     ],
+    "dedupe v0 --dedupe.documents.attribute_name d --dedupe.skip_empty --bloom_filter.file f --bloom_filter.desired_false_positive_rate 1e-15 --dryrun": [
+        "dolma-dask dedupe v0 --key d --skip-empty --by text --name d --bloom f --bloom-rate 1e-12"
+    ],
     "dedupe --documents v?/documents/**/*.jsonl --dedupe.documents.attribute_name d --compression.output zst --dryrun": [
         "dolma-dask dedupe v0 --key d --by text --name d --format jsonl.zst --others v1"
     ],
@@ -174,6 +177,23 @@ def test_a_rehearsal_prints_what_would_be_called(
     assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load(text)
 
 
+def test_parts_of_several_datasets_are_compared(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One list of patterns is for all of them: refused where a file of another dataset would be taken too."""
+    words = ["dedupe", "--dedupe.documents.attribute_name", "d", "--dryrun", "--documents"]
+    assert main([*words, "v0/documents/wiki/a.jsonl", "v1/documents/*.jsonl"]) == 0
+    text = capsys.readouterr().out
+    (call,) = (line for line in text.splitlines() if line.startswith("# dolma-dask"))
+    assert "dedupe v0 " in call
+    assert call.endswith(" --others v1 --only wiki/a.jsonl '[c].jsonl'")
+    assert "documents of 1 of 3 shards were compared" in text
+    other = corpus / "v1/documents/wiki/a.jsonl"
+    other.parent.mkdir()
+    other.write_text("")
+    assert "a part of v0 and v1, which no patterns tell" in refused(
+        capsys, *words, "v0/documents/wiki/a.jsonl", "v1/documents/*.jsonl"
+    )
+
+
 def test_files_are_named_one_by_one_up_to_a_number(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +214,7 @@ FILES = {
     "tag {documents: [file.yaml], taggers: [char_length_v1]}": "does not lie below a folder 'documents'",
     "tag {documents: [v0/documents/*], taggers: [char_length_v1], destination: [else]}": "destination: else; expected",
     "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
+    "tag {processes: '${d.processes:two}'}": "${d.processes:two}; expected how many processors are left free",
     "tag {documents: [v0/documents/*, '${unclosed'], taggers: [char_length_v1]}": "line 1, column 30: '${unclosed': a reference that cannot be read",
     "tag {documents: ['${oc.env:A,${d.cache:v0}', '${}', 'a${b'], taggers: [char_length_v1]}": "has 3 mistakes",
     "tag {documents: [v0/documents/*], processes: -1}": "line 1, column 42: processes: -1; expected a number of processes",

@@ -155,7 +155,7 @@ def test_spans_of_paragraphs_are_no_flags_of_documents(tmp_path):
     ("options", "said"),
     [
         ({"separator": "-"}, "without unit='paragraph'"),
-        ({"min_length": 3, "how": "fuzzy"}, "without unit='paragraph'"),
+        ({"min_length": 3, "how": "fuzzy"}, "min_length with how='fuzzy'; expected how='exact'"),
         ({"min_length": 3, "by": "metadata.n"}, "min_length with by='metadata.n', which are numbers"),
         ({"unit": "word"}, "'document' or 'paragraph'"),
         ({"unit": "paragraph", "how": "fuzzy"}, "expected 'word' or 'char'"),

@@ -83,6 +83,7 @@ def test_what_was_lost_on_the_way(lake: Path) -> None:
         ],
     }
     assert summary.exit_status == 1
+    assert found["not_in_against"].first[0].expected == "a raw record of that id"
     one = dk.validate(str(to), against=str(lake / "sources/wiki/raw"), problems=1, **QUIET)
     assert (one.found["lost_record"].count, len(one.found["lost_record"].first)) == (2, 1)
 

@@ -113,7 +113,7 @@ def _block(high: np.uint64, blocks: Int) -> Int:
 def add_keys(records: Words, blocks: Int, hashes: Int, first: Int, last: Words, bits: Words) -> Int:
     """Add the keys of sorted records to the blocks from `first` on, in `bits` (blocks * 64,); `last` (3,) is the last key and whether there is one.
 
-    Returns how many other keys they are.
+    Returns how many different keys there are, besides the last one.
     """
     count: Int = 0
     for row in range(records.shape[0]):
@@ -156,7 +156,7 @@ class Seen(Protocol):
     def head(self) -> "FilterHead": ...
 
     def contains(self, keys: Keys, texts: pa.LargeStringArray) -> Bools:
-        """Tell which keys (n,) are in it, or which of the texts that they are of."""
+        """Tell which keys (n,) are in the filter; one of the toolkit looks for the texts of the keys instead."""
         ...
 
 
@@ -184,7 +184,7 @@ class FilterHead(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What people see of it."""
+        """The filter in words, for summaries."""
         keys = f"{self.count:,} keys, " if self.count else ""
         return f"{byte_size(self.bytes)}, {keys}{self.hashes} hashes, finds {self.rate:.2g} of other keys"
 
@@ -197,7 +197,7 @@ class BloomFilter(Struct, frozen=True):
     offset: int  # of the blocks
 
     def contains(self, keys: Keys, texts: pa.LargeStringArray | None = None) -> Bools:
-        """Tell of keys (n,) which are in it."""
+        """Tell which keys (n,) are in the filter."""
         high, low = keys
         found = np.empty(len(high), np.bool_)
         bits = _opened(self.url, self.offset, self.head.digest)
@@ -276,7 +276,7 @@ def _exactly(handle: Any, size: int) -> bytes:
 
 def _damaged(url: str, found: str) -> CorruptFileError:
     return CorruptFileError(
-        f"{url} has {found}; expected a Bloom filter as dedupe --bloom writes it. Copy it again, or make it again.",
+        f"{url} has {found}; expected a Bloom filter as dedupe --bloom writes it. Copy it again, or make it again: --overwrite.",
         url=url,
     )
 

@@ -135,7 +135,7 @@ class FilterJoin(Struct, frozen=True):
             )
 
     def step(self) -> Gather:
-        """Return the step of a job that does it."""
+        """Return the step of a job that joins the pieces."""
         return Gather(self, [Task("filter", (), ())])
 
     def _blocks(self) -> Iterator[bytes]:

@@ -119,7 +119,7 @@ class ToolkitFilter(Struct, frozen=True):
     head: FilterHead
 
     def contains(self, keys: Keys, texts: pa.LargeStringArray) -> Bools:
-        """Tell of texts (n,) which are in it; their keys are others."""
+        """Tell which texts (n,) are in the filter; `keys` are not used, since the toolkit hashes in another way."""
         offsets, data = string_parts(texts)
         found = np.empty(len(texts), np.bool_)
         find_texts(data, offsets, *_opened(self.url, self.head.digest), found)

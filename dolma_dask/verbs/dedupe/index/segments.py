@@ -281,11 +281,11 @@ def prepare(index: Index, segment: Segment) -> None:
 
 
 def commit(index: Index, segment: Segment) -> Segment:
-    """Let a segment count, whose other files are there, and remove what does not count any more.
+    """Write the manifest of a segment, by which it counts, and remove folders of segments that do not count. Its other files have to be there.
 
-    One that is replaced goes before: a run that is killed in between has appended nothing, and the next one is compared with all that there is then.
+    The manifest of a segment that it replaces is removed first: if the run is killed in between, the index has neither, and the next run appends.
 
-    Raises `UsageError`: another run has appended meanwhile, as its lease was lost; this one has appended nothing then.
+    Raises `UsageError`: this run has lost its lease, and another one has appended meanwhile; nothing is appended.
     """
     own = index.own
     if own is not None and own.name != segment.name:
@@ -306,9 +306,9 @@ def commit(index: Index, segment: Segment) -> Segment:
 
 
 def clear(index: Index) -> None:
-    """Remove what runs have left that were killed while they removed a segment, which they had replaced: a later one stands at its place or behind it.
+    """Remove folders of replaced segments, left by runs that were killed while they removed them: their numbers are at most that of the last segment.
 
-    Of what is at a later place, another run may be writing that has lost its lease.
+    Folders with higher numbers stay: a run that has lost its lease may be writing there.
     """
     for name in _folders_besides(index.root, {one.name for one in index.segments}):
         if index.segments and int(name[:6]) <= index.segments[-1].number:

@@ -35,8 +35,9 @@ class CopiesReducer(Struct, frozen=True):
     def _go_on(
         self, words: Words, held: tuple[Words, int] | None, waiting: Any, out: Callable[[Records], None]
     ) -> tuple[tuple[Words, int], int]:
-        """Take sorted records; `held` are the last one so far, and how many documents have its item. Returns the same, and how many items are known to be
-        repeated now that were not before.
+        """Take the next sorted records; `held` is the last record before them, with the number of documents that have its item.
+
+        Returns the new `held`, and how many items these records have shown to be repeated.
         """
         starts, counts = _items(words, held)
         before = held[1] if held and (words[0, :2] == held[0][:2]).all() else 0

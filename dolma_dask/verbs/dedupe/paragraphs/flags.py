@@ -116,7 +116,7 @@ class Spans(Struct, frozen=True):
 
 
 def told_apart(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return shares so that as they are written, with few digits, only none is 0 and only all is 1."""
+    """Return shares that are not rounded to 0 or 1 when they are written, unless nothing or everything is flagged."""
     least = 10.0**-DECIMALS
     return np.where((shares > 0) & (shares < 1), np.clip(shares, least, 1 - least), shares)
 

@@ -121,8 +121,12 @@ def check_unit(options: Any) -> None:
         )
     if options.how == "exact" and unit in get_args(FuzzyUnit):
         raise UsageError(f"unit={unit!r} with how='exact'; expected 'document' or 'paragraph'.")
-    ours = () if options.how == "fuzzy" else LEAST_OPTIONS
-    named = [name for name in PARAGRAPH_OPTIONS if name in given and name not in ours]
+    least = [name for name in LEAST_OPTIONS if name in given]
+    if options.how == "fuzzy" and least:
+        raise UsageError(
+            f"{', '.join(least)} with how='fuzzy'; expected how='exact', of documents or paragraphs."
+        )
+    named = [name for name in PARAGRAPH_OPTIONS if name in given and name not in least]
     if unit != "paragraph" and named:
         raise UsageError(
             f"{', '.join(named)} without unit='paragraph'; expected unit='paragraph', which alone has them."

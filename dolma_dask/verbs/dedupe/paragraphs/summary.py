@@ -64,7 +64,7 @@ class ParagraphSummary(DedupeSummary, frozen=True):
     row: ClassVar[type] = SourceParagraphs
 
     def plot(self) -> Figure:
-        """Refuse to: there are no clusters of documents."""
+        """Raise `UsageError`: paragraphs have no clusters to draw."""
         raise UsageError("duplicates among paragraphs have no figure; expected those of documents.")
 
     def own_facts(self) -> list[Fact]:
