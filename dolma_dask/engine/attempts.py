@@ -67,9 +67,7 @@ def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> lis
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
-        if not isinstance(error, (NotJoinedError, *_FORESEEN)):
-            names = group_name([task.shard for task in tasks])
-            _log.debug("%s of %s does not go as one", stage.verb, names, exc_info=error)
+        log_apart(stage.verb, [task.shard for task in tasks], error)
         return None
     return [_finished(records, time.perf_counter() - started, len(tasks)) for records in outcomes]
 
@@ -102,6 +100,12 @@ def _was_late(error: BaseException, before: set[str]) -> bool:
         return False
     before.add(name)
     return late.may_be_late(name) and late.is_seen(name)
+
+
+def log_apart(verb: str, shards: Sequence[str], error: BaseException) -> None:
+    """Log, at level debug, why shards do not go as one, if nobody foresaw it: a mistake there only costs time, and would stay unseen."""
+    if not isinstance(error, (NotJoinedError, *_FORESEEN)):
+        _log.debug("%s of %s does not go as one", verb, group_name(shards), exc_info=error)
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
+from dolma_dask.engine.attempts import log_apart
 from dolma_dask.engine.batches import JOINED_BYTES, MOST_JOINED
 from dolma_dask.engine.mapping import gather
 from dolma_dask.engine.plan import Readable, Task
@@ -133,7 +134,8 @@ class _FoldStage(Struct, Generic[Piece, Sums], frozen=True):
         for group in grouped(shards, _bytes_of, JOINED_BYTES, most):
             try:
                 sums = joined(group) if joined and len(group) > 1 else None
-            except Exception:  # noqa: BLE001  whose it is shows when each is counted alone
+            except Exception as error:  # noqa: BLE001  whose it is shows when each is counted alone
+                log_apart(self.verb, [shard.name for shard in group], error)
                 sums = None
             yield from map(self.counting.count, group) if sums is None else [sums]
 

@@ -19,7 +19,7 @@ from dolma_dask.exchange.staged import ShardRecords
 from dolma_dask.formats.attributes import AttributeColumn
 from dolma_dask.io.files import Input
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.sinks.attributes import AttributeSink
+from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts
 
 Mask = npt.NDArray[np.bool_]
@@ -125,7 +125,7 @@ class FlagSink(AttributeSink):
     """Base of sinks that write the flags of one shard."""
 
     def __init__(self, output: FlagOutput, path: str) -> None:
-        super().__init__(output.root, path)
+        super().__init__(AttributeWriter(output.root, path))
         self._flag, self._reads = output.flag, output.reads
 
     def write_flags(self, rows: FlagRows, flags: Mask, more: Iterable[AttributeColumn] = ()) -> None:

@@ -104,15 +104,6 @@ class AttributeWriter:
 class AttributeSink(FileSink[AttributeWriter]):
     """Base of sinks that write an attribute row for every row of a shard; one that could not be read has its error."""
 
-    def __init__(
-        self,
-        root: str,
-        path: str,
-        repeating: Sequence[str] | None = None,
-        member_bytes: int | None = None,
-    ) -> None:
-        super().__init__(AttributeWriter(root, path, repeating, member_bytes))
-
     def record(self, unit: Unit, facts: ShardFacts, quarantined: tuple[FileRecord, ...]) -> Record:
         """See `dolma_dask.sinks.sink.Sink`."""
         file = self.writer.record

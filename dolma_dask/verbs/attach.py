@@ -207,7 +207,7 @@ class AttachedOutput(Struct, frozen=True):
 
     def open(self, unit: Unit, shard: str) -> "AttachedSink":
         """See `dolma_dask.sinks.sink.Output`."""
-        return AttachedSink(self.root, unit.name)
+        return AttachedSink(AttributeWriter(self.root, unit.name))
 
 
 class DocumentsWithTable(Struct, frozen=True):

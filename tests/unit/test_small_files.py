@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import dolma_dask as dk
-from dolma_dask.engine import LazyTasks
+from dolma_dask.engine import LazyTasks, attempts
 from dolma_dask.journal import Journal, Record, journals
 from dolma_dask.pages.survey import Survey
 
@@ -155,3 +155,21 @@ def test_a_report_counts_small_shards_as_one_as_it_counts_each(
     for one, alone in pairs:
         for field in one.__struct_fields__:
             assert repr(getattr(one, field)) == repr(getattr(alone, field)), field
+
+
+def test_a_mistake_in_counting_several_shards_as_one_costs_no_sum_and_is_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made(tmp_path)
+    root = f"{tmp_path}/v0"
+    before = dk.report(root, to=f"{tmp_path}/before.html", **OPTIONS)
+
+    def mistaken(self: Survey, works: Any) -> Any:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr("dolma_dask.engine.fold.MAX_TASKS", 2)
+    monkeypatch.setattr(Survey, "count_joined", mistaken)
+    with caplog.at_level("DEBUG", attempts.__name__):
+        after = dk.report(root, to=f"{tmp_path}/after.html", **OPTIONS)
+    assert before.counts == after.counts
+    assert {record.exc_info[0] for record in caplog.records if record.exc_info} == {KeyError}

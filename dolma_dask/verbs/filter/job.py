@@ -27,7 +27,7 @@ from dolma_dask.io.records import Block
 from dolma_dask.journal import Journal, Record, work_key
 from dolma_dask.reading.columns import Columns
 from dolma_dask.rules.levels import Levels
-from dolma_dask.sinks.attributes import AttributeSink
+from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.kernels import Counts
 from dolma_dask.verbs.filter.summary import FilterSummary, counts_by_group, summarize
@@ -64,7 +64,7 @@ class LevelSink(AttributeSink):
     """Writes the levels of one shard."""
 
     def __init__(self, output: LevelOutput, path: str) -> None:
-        super().__init__(output.root, path, repeating=["source"])
+        super().__init__(AttributeWriter(output.root, path, repeating=["source"]))
         self._levels, self._keys = output.levels, output.keys
         self._passed: Counts = np.zeros((), np.int64)
 

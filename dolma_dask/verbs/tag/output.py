@@ -3,7 +3,6 @@
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, ClassVar
 
@@ -38,7 +37,7 @@ from dolma_dask.options.base import without_empty
 from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.catalog import DISTRUSTS, TOKENIZERS
 from dolma_dask.reading.joined import is_joinable, read_joined_documents
-from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink
+from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
 from dolma_dask.taggers.labels import by_label
@@ -172,10 +171,7 @@ class TagStage(Map[TagRows | JoinedRows]):
     @property
     def cost(self) -> str | Cost:
         """See `dolma_dask.engine.map.Map.cost`; what slow taggers add to that of `tag`."""
-        taggers = (
-            tagger for output in self.outputs if isinstance(output, TagOutput) for tagger in output.taggers
-        )
-        slow = sum(map(_locked_seconds, taggers))
+        slow = sum(map(_locked_seconds, self._taggers))
         return dearer(super().cost, slow) if slow else super().cost
 
     def rows(
@@ -184,16 +180,20 @@ class TagStage(Map[TagRows | JoinedRows]):
         """Yield the rows of a shard with a view of their texts."""
         view, size = None, 0
         blocks = source.read(columns, self.policy, quarantine, facts)
-        for block in blocks if self._taggers <= FEW_TAGGERS else chain.from_iterable(map(_pieces, blocks)):
+        if len(self._taggers) > FEW_TAGGERS:
+            blocks = chain.from_iterable(map(_pieces, blocks))
+        for block in blocks:
             size += text_bytes(block.batch.column("text"))
             batch = _readable(block)
             view = TextView(batch.column("text"), view)
             yield TagRows(block, batch, view, block.errors)
         facts.counts = {**facts.counts, "text_bytes": size}
 
-    @cached_property
-    def _taggers(self) -> int:
-        return sum(len(output.taggers) for output in self.outputs if isinstance(output, TagOutput))
+    @property
+    def _taggers(self) -> list[Tagger]:
+        return [
+            tagger for output in self.outputs if isinstance(output, TagOutput) for tagger in output.taggers
+        ]
 
     def joins(self, task: Task) -> Hashable:
         """See `Map`: shards of lines are tagged together, unless attributes may depend on the block that they are made of."""
@@ -233,7 +233,7 @@ class TagSink(AttributeSink):
     """Writes the attribute set of one shard."""
 
     def __init__(self, output: TagOutput, path: str, shard: str) -> None:
-        super().__init__(output.root, path, member_bytes=MEMBER_BYTES)
+        super().__init__(AttributeWriter(output.root, path, member_bytes=MEMBER_BYTES))
         self._shard, self._longest, self._refused_rows = shard, output.longest, 0
         self._is_table = layout.format_of(path) == "parquet"
         self._name, self._reads = output.name, output.columns

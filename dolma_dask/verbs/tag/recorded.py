@@ -36,9 +36,8 @@ class TagSummary(Summary, frozen=True):
 
 def summarize(summary: Summary, records: Iterable[Record]) -> Summary:
     """Return a summary with what taggers have found, if one of them counts it."""
-    known = [
-        record for record in records if FOUND in record.info
-    ]  # few taggers count: of a million records mostly none is held
+    # few taggers count: of a million records mostly none is held
+    known = [record for record in records if FOUND in record.info]
     names = dict.fromkeys(name for record in known for name in record.info.get(FOUND, {}))
     found = {name: _merged(name, known) for name in names}
     return TagSummary(**asdict(summary), found=found) if found else summary
