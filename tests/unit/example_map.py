@@ -21,7 +21,7 @@ from dolma_dask.io.records import Block
 from dolma_dask.journal import work_key
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
-from dolma_dask.sinks.attributes import AttributeSink
+from dolma_dask.sinks.attributes import AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import ShardFacts
 
 VERSION = 1
@@ -51,7 +51,7 @@ class ShoutOutput:
     columns: ClassVar[tuple[str, ...]] = ("text",)
 
     def open(self, unit: Unit, shard: str) -> ShoutSink:
-        return ShoutSink(self.root, unit.name)
+        return ShoutSink(AttributeWriter(self.root, unit.name))
 
 
 def shout(root: str, options: RunOptions, policy: RecordPolicy) -> Summary:
