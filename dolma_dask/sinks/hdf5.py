@@ -5,7 +5,7 @@ killed process leaves nothing, and is copied to the output at the end. No time s
 bytes.
 
 Batches are deflated and stored by a thread of the writer while the next ones are made: a run often has one large file, which is one task, and its other
-processors would have nothing to do.
+processors would have nothing to do. When that thread is behind, whoever writes deflates a batch itself, so that neither waits for the other.
 
 Cost: 400 to 600 MB of rows (int32) per CPU-second, half of it deflating; memory of a few batches of rows. Scratch space is the size of the
 file; ``TMPDIR`` decides where.
@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -31,8 +31,8 @@ from dolma_dask.sinks.base import FileWriter
 
 COPY_BYTES = 1 << 20
 
-_WAITING = 1
-"""Batches that wait at most while one is stored: so neither thread waits for every turn of the other."""
+_WAITING, _MOST_WAITING = 1, 3
+"""Batches that wait while one is stored: with more than the first, the next are deflated by their writer; with more than the second, it waits."""
 
 Attribute = str | int | Sequence[str]
 
@@ -81,20 +81,24 @@ class Hdf5Writer(FileWriter):
         What cannot be stored is raised by a later call, or on leaving.
         """
         self._shape.check(rows, self._rows)
-        self._wait(_WAITING)
-        self._storing.append(self._behind.submit(self._store, np.ascontiguousarray(rows), self._rows))
+        rows = np.ascontiguousarray(rows)
+        chunks = (isal_zlib.compress(row, DEFLATE_LEVEL) for row in rows)
+        self._settle(_MOST_WAITING)
+        is_behind = len(self._storing) > _WAITING
+        self._storing.append(
+            self._behind.submit(self._store, list(chunks) if is_behind else chunks, self._rows)
+        )
         self._rows += len(rows)
 
-    def _wait(self, most: int) -> None:
-        """Wait until no more than `most` batches are left to store."""
-        while len(self._storing) > most:
+    def _settle(self, most: int) -> None:
+        """Look at the batches that are stored, and wait until no more than `most` are left."""
+        while self._storing and (self._storing[0].done() or len(self._storing) > most):
             count_helper(self._storing.popleft().result())
 
-    def _store(self, rows: NDArray[np.int32], first: int) -> float:
-        """Deflate rows and store them from row `first` on; return the CPU-seconds of that."""
+    def _store(self, chunks: Iterable[bytes], first: int) -> float:
+        """Store rows, which are deflated as they are asked for, from row `first` on; return the CPU-seconds of that."""
         begun = time.thread_time()
-        for number, row in enumerate(rows, first):
-            chunk = isal_zlib.compress(row, DEFLATE_LEVEL)
+        for number, chunk in enumerate(chunks, first):
             try:
                 self._chunks.write_direct_chunk((number, 0, 0), chunk)
             except OSError as error:
@@ -105,7 +109,7 @@ class Hdf5Writer(FileWriter):
         return time.thread_time() - begun
 
     def _finish(self) -> None:
-        self._wait(0)
+        self._settle(0)
         if self._rows != self._shape.rows:
             raise DataError(f"{self._path}: {self._rows} rows were written; expected {self._shape.rows}.")
         self._file.close()
