@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dolma_dask.engine.map import Map, MapWork, Source
-from dolma_dask.engine.plan import Plan, Task
+from dolma_dask.engine.plan import Plan, Task, outlines
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import DocumentDigests, digests_of_parts
 from dolma_dask.io import files
@@ -180,6 +180,7 @@ def document_plan(
         Where the files lie, relative to the root of the output.
     """
     (output,) = stage.outputs
+    units = frozenset(every)
     return Plan(
         stage=stage,
         root=output.root,
@@ -189,8 +190,8 @@ def document_plan(
         options_key=key,
         origin=origin,
         reads=layout.DOCUMENT_SUFFIXES,
-        all_units=frozenset(every) or None,
-        other_formats=layout.other_formats(every or [task.unit.name for task in tasks]),
+        all_units=units or None,
+        other_formats=layout.other_formats(units or [task.unit.name for task in outlines(tasks)]),
         max_bad_fraction=budget(stage.policy),
         quarantine=files.join(output.root, f"{layout.QUARANTINE}/{output.verb}"),
         notes=notes,

@@ -65,7 +65,8 @@ def window_notes(records: Iterable[Record]) -> Iterator[str]:
 def of_different_shards(records: Collection[Record]) -> bool:
     """Tell whether each record is surely of another shard: by hashes, since a million names would take a tenth of a gigabyte."""
     hashes = np.fromiter((hash(record.shard) for record in records), np.int64, len(records))
-    return len(np.unique(hashes)) == len(records)
+    hashes.sort()  # np.unique would import 20 ms of masked arrays
+    return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def totals(records: Collection[Record], *, differ: bool | None = None) -> dict[str, float]:

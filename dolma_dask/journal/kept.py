@@ -16,7 +16,7 @@ from dolma_dask.journal.record import Record
 Value = TypeVar("Value")
 
 UNPACKED = 100_000
-"""Records of a journal that are kept as they are."""
+"""Records of a journal that are kept as they are; when there are more, all are packed."""
 
 
 class _Rest(Record, frozen=True, array_like=True, gc=False):
@@ -126,8 +126,12 @@ class Records(MadeOf[Record]):
 
     def add(self, record: Record) -> None:
         """Take a record, unless a newer one of its unit is known."""
-        is_packed = self._is_packed or len(self._held) >= UNPACKED
-        self._put(record.unit, _packed(record, self._verb) if is_packed else record)
+        if not self._is_packed and len(self._held) >= UNPACKED:
+            self._is_packed = True
+            for unit, kept in self._held.items():
+                if not isinstance(kept, Packed):
+                    self._held[unit] = _packed(kept, self._verb)
+        self._put(record.unit, _packed(record, self._verb) if self._is_packed else record)
 
     def add_all(self, others: "Records") -> None:
         """Take the records of another segment."""

@@ -582,3 +582,15 @@ def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch)
     assert {path: item.unit for path, item in Journal(root, "tag").by_file().items()} == {
         file.path: item.unit for item in made for file in item.files
     }
+
+
+def test_records_are_packed_when_they_are_very_many(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dolma_dask.journal.kept.UNPACKED", 3)
+    records = Journal(root, "tag").records
+    made = [record(f"{number % 5}", finished=1.0 + number // 5, rows=number) for number in range(10)]
+    for item in made:
+        records.add(item)
+    assert dict(records) == {item.unit: item for item in made[5:]}
+    assert [records.finished(item.unit) for item in made[5:]] == [2.0] * 5
+    records.add(record("0", finished=0.5))
+    assert records["0"] == made[5]
