@@ -15,14 +15,12 @@ from dolma_dask.io import files
 from dolma_dask.options.base import without_empty
 from dolma_dask.options.groups import check_outside
 from dolma_dask.reading.columns import Columns, find_columns
-from dolma_dask.reading.minhash_tables import find_tables
 from dolma_dask.reading.selection import select
 from dolma_dask.verbs.dedupe.bloom.pieces import Ordered, check_no_folder
 from dolma_dask.verbs.dedupe.bloom.toolkit import open_filter
 from dolma_dask.verbs.dedupe.choice import Choice
 from dolma_dask.verbs.dedupe.job import Deduplication, ExactDeduplication
 from dolma_dask.verbs.dedupe.options import DedupeOptions
-from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
 from dolma_dask.verbs.dedupe.short import ANY, Least
 
 if TYPE_CHECKING:
@@ -65,7 +63,9 @@ def _job(dataset: Dataset, others: Sequence[str], options: DedupeOptions) -> Ded
     }
     if options.bloom is not None:
         common |= _filters(dataset, options, columns, column, choice)
-    if options.is_by_paragraph:
+    if options.is_by_paragraph:  # what the others need is imported for no other
+        from dolma_dask.verbs.dedupe.paragraphs.job import ParagraphDeduplication
+
         return ParagraphDeduplication(**common, how=options.paragraphs)
     if options.how == "exact":
         return ExactDeduplication(**common, column=column, least=_least(columns, column, options))
@@ -83,7 +83,8 @@ def _least(columns: Columns, column: str, options: DedupeOptions) -> Least:
 
 
 def _fuzzy(dataset: Dataset, options: DedupeOptions, common: Mapping[str, Any]) -> "FuzzyDeduplication":
-    """Return the job by similarity; what it needs is imported for no other."""
+    """Return the job by similarity."""
+    from dolma_dask.reading.minhash_tables import find_tables
     from dolma_dask.verbs.dedupe.fuzzy.carried import find_carried
     from dolma_dask.verbs.dedupe.fuzzy.job import FuzzyDeduplication
 

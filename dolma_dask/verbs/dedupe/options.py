@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dolma_dask.dataset import Dataset
 from dolma_dask.errors import UsageError
@@ -20,7 +20,6 @@ from dolma_dask.results.summary import Summary
 from dolma_dask.verbs.dedupe.bloom.options import BLOOM_OPTIONS, BloomOptions, check_bloom
 from dolma_dask.verbs.dedupe.choice import Choice, Keep
 from dolma_dask.verbs.dedupe.fuzzy.comparison import Comparison, Verify, comparison_of
-from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs
 from dolma_dask.verbs.dedupe.paragraphs.options import (
     LEAST_OPTIONS,
     LONGEST_NGRAM,
@@ -30,6 +29,9 @@ from dolma_dask.verbs.dedupe.paragraphs.options import (
     check_unit,
 )
 from dolma_dask.verbs.dedupe.short import Least
+
+if TYPE_CHECKING:
+    from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs
 
 _COMPARED = (
     "similarity",
@@ -306,8 +308,10 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
         return self.unit == "paragraph"
 
     @property
-    def paragraphs(self) -> Paragraphs:
+    def paragraphs(self) -> "Paragraphs":
         """What is compared of which paragraphs."""
+        from dolma_dask.verbs.dedupe.paragraphs.job import Paragraphs
+
         given = {name: getattr(self, name) for name in PARAGRAPH_OPTIONS}
         return Paragraphs(**{**given, "ngram": self.ngram or 0, "min_copies": self.min_copies or 0})
 

@@ -10,9 +10,6 @@ from msgspec.structs import asdict
 from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import code_point_lengths, string_parts
 from dolma_dask.text.kernels import Bools, Counts
-from dolma_dask.text.tables import load_tables
-from dolma_dask.text.word_breaks import load_word_breaks
-from dolma_dask.verbs.dedupe.paragraphs.ngrams import find_ngrams, powers
 
 
 class Least(Struct, frozen=True):
@@ -44,6 +41,10 @@ ANY = Least()
 
 def _have_words(texts: pa.LargeStringArray, wanted: Bools, least: int) -> Bools:
     """Tell which of the wanted texts have so many words, by the rules of Unicode and without white space."""
+    from dolma_dask.text.tables import load_tables
+    from dolma_dask.text.word_breaks import load_word_breaks
+    from dolma_dask.verbs.dedupe.paragraphs.ngrams import find_ngrams, powers
+
     offsets, data = string_parts(texts)
     items: Counts = wanted.astype(np.int64)
     none, window = np.empty(0, np.uint64), np.empty(2, np.uint64)

@@ -14,7 +14,7 @@ import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.errors import InterruptedStageError, StageError, StaleAttributesError, UsageError
 from dolma_dask.rules.where import parse
-from dolma_dask.verbs.dedupe.choice import ChoiceStage
+from dolma_dask.verbs.dedupe.fuzzy.choices import ChoiceStage
 from dolma_dask.verbs.dedupe.fuzzy.clusters import ClusterReducer
 from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import NgramReducer
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignatureOutput

@@ -29,7 +29,7 @@ from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.sinks.sink import ShardFacts
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Int, Words, kernel
-from dolma_dask.verbs.dedupe.choice import Keep, read_ranks
+from dolma_dask.verbs.dedupe.choice import Keep
 from dolma_dask.verbs.dedupe.flags import (
     DuplicateOutput,
     DuplicateSink,
@@ -39,6 +39,7 @@ from dolma_dask.verbs.dedupe.flags import (
     largest_of,
     largest_survivors,
 )
+from dolma_dask.verbs.dedupe.fuzzy.choices import read_ranks
 from dolma_dask.verbs.dedupe.fuzzy.edges import DocumentLabels, Labels
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, read_lengths, read_rows
 

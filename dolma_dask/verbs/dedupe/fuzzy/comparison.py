@@ -14,10 +14,12 @@ from dolma_dask.minhash.bands import Bands, Curve, expected_recall, optimal_band
 from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.results.parts import Fact
 from dolma_dask.text.kernels import Floats
-from dolma_dask.verbs.dedupe.fuzzy.ngram_sets import SHARE, slack
 
 Verify = Literal["signatures", "ngrams", "none"]
 """Comparison of documents that share a band, before they are joined: by their signatures, and then by their n-grams."""
+
+SHARE = (1 << 16) - 1
+"""A similarity that is told of a pair is kept as a multiple of 1 / `SHARE`."""
 
 SIMILARITY = 0.7
 """Jaccard similarity from which documents are duplicates."""
@@ -104,6 +106,11 @@ class Comparison(Struct, frozen=True):
     def to_json(self) -> dict[str, Any]:
         """Return the same with its S-curve, as JSON-able values."""
         return {**self.params(), "curve": asdict(self.curve)}
+
+
+def slack(similarity: float, num_perm: int) -> float:
+    """Return the estimated similarity from which pairs are looked at: three standard errors below."""
+    return max(similarity - 3 * math.sqrt(similarity * (1 - similarity) / num_perm), 0)
 
 
 def comparison_of(given: Mapping[str, Any]) -> Comparison:

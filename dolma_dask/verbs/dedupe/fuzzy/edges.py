@@ -38,7 +38,7 @@ from dolma_dask.minhash.components import flatten, raise_matches, unite
 from dolma_dask.minhash.edges import STATE, Forest, label_clusters, root_bit, star_edges
 from dolma_dask.text.columns import for_kernel
 from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.choice import chosen_rows
+from dolma_dask.verbs.dedupe.fuzzy.choices import chosen_rows
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, read_signatures
 
 VERSION = 1

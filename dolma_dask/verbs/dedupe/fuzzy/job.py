@@ -32,9 +32,9 @@ from dolma_dask.minhash.schemes import MinHash
 from dolma_dask.options.records import budget
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.published import PublishedTables
-from dolma_dask.verbs.dedupe.choice import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.flags import add_sizes, largest_clusters
 from dolma_dask.verbs.dedupe.fuzzy.carried import CarriedSignatures, CarriedSigner, found_elsewhere
+from dolma_dask.verbs.dedupe.fuzzy.choices import ChoiceStage, Signed, choice_path, choice_task
 from dolma_dask.verbs.dedupe.fuzzy.clusters import (
     ClusterOutput,
     ClusterReducer,

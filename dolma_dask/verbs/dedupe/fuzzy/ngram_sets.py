@@ -4,7 +4,6 @@ Only pairs whose signatures come near are looked at. The n-grams of the first do
 either side are read from front to back, so that this costs two more readings of the shards that have such pairs.
 """
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -23,12 +22,10 @@ from dolma_dask.minhash.sets import count_common
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Words
-from dolma_dask.verbs.dedupe.choice import written_since
+from dolma_dask.verbs.dedupe.fuzzy.choices import written_since
+from dolma_dask.verbs.dedupe.fuzzy.comparison import SHARE
 from dolma_dask.verbs.dedupe.fuzzy.edges import VERIFIED
 from dolma_dask.verbs.dedupe.fuzzy.signatures import SignedShard, holding
-
-SHARE = (1 << 16) - 1
-"""A similarity is kept as a multiple of 1 / `SHARE`."""
 
 HASHES = 28
 """N-grams of a record."""
@@ -37,11 +34,6 @@ SETS = np.dtype(
     [(name, "<u8") for name in ("high", "low", "part", "size", *(f"hash{n}" for n in range(HASHES)))]
 )
 """Some n-grams of the first document of a pair, for the second: docnos (``high`` shifted), number of the part, n-grams in all."""
-
-
-def slack(similarity: float, num_perm: int) -> float:
-    """Return the estimated similarity from which pairs are looked at: three standard errors below."""
-    return max(similarity - 3 * math.sqrt(similarity * (1 - similarity) / num_perm), 0)
 
 
 class Texts(Struct, frozen=True):

@@ -17,7 +17,7 @@ from dolma_dask.io.records import FileRecord
 from dolma_dask.minhash.bands import band_records
 from dolma_dask.sinks.base import GroupedTable
 from dolma_dask.text.kernels import Bools, Words
-from dolma_dask.verbs.dedupe.choice import chosen_rows
+from dolma_dask.verbs.dedupe.fuzzy.choices import chosen_rows
 from dolma_dask.verbs.dedupe.fuzzy.edges import KEYS, BandEmitter, read_numbers
 from dolma_dask.verbs.dedupe.fuzzy.signatures import GROUP_ROWS, SignedShard, read_columns, read_signatures
 from dolma_dask.verbs.dedupe.index.merges import MergeTable
