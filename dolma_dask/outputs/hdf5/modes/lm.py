@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dolma_dask.options.base import Opt
+from dolma_dask.options.command import described
 from dolma_dask.outputs.hdf5.modes.common import DocumentOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm_documents import LmRecipe
@@ -14,11 +15,13 @@ from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import Tail
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class LmOptions(DocumentOptions):
-    """Options of LMData."""
+    """Options of mode LMData of `hdf5`, which takes them as ``**options``."""
 
     group = "LMData, FIM"
+    name = "LMData"
     summary = "documents as one stream of tokens, each predicted from those before it."
 
     tail: Annotated[
