@@ -78,6 +78,8 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
             known["min_sequence_len"] = self.least
         if "packing" in own:
             known["packing"] = self.way
+            if self.way != "modelzoo":
+                del known["max_chunk_size"]
         known["special_tokens_in_text"] = self.in_text
         if (
             self.in_text == "text"

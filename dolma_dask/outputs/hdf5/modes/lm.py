@@ -37,11 +37,16 @@ class LmOptions(DocumentOptions):
 
     def notes(self) -> tuple[str, ...]:
         """See `ModeOptions.notes`."""
-        is_idle = self.tail == "drop" and not self.pack_sequences
-        own = (
-            "tail=drop has no effect: without pack_sequences no tokens are left over, and the last row of each document is padded",
-        )
-        return (*(own if is_idle else ()), *super().notes())
+        own = []
+        if self.tail == "drop" and not self.pack_sequences:
+            own.append(
+                "tail=drop has no effect: without pack_sequences no tokens are left over, and the last row of each document is padded"
+            )
+        if self.min_sequence_len is not None and self.pack_sequences:
+            own.append(
+                "min_sequence_len has no effect: with pack_sequences documents are one stream, and short ones stay in it"
+            )
+        return (*own, *super().notes())
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""
