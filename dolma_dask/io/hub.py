@@ -56,9 +56,8 @@ def read_file(model: str, revision: str | None, name: str) -> tuple[str, bytes] 
             raise UsageError(_message(model, revision, name, error)) from error
         if not isinstance(known, str):
             return None
-        path = (
-            known  # a proxy refuses, or the connection broke: there the library does not look into its cache
-        )
+        # a proxy refuses, or the connection broke: there the library does not look into its cache
+        path = known
     commit = _SNAPSHOT.search(path)
     return f"hf://{model}@{commit[1] if commit else revision or 'main'}/{name}", Path(path).read_bytes()
 
