@@ -17,6 +17,12 @@ from dolma_dask.loaders.ragged import open_ragged as open_ragged
 from dolma_dask.loaders.token_dataset import TokenDataset as TokenDataset
 from dolma_dask.loaders.torch_tokens import torch_dataset as torch_dataset
 from dolma_dask.outputs.hdf5.job import Hdf5Summary
+from dolma_dask.outputs.hdf5.modes.dpo import DpoOptions as DpoOptions
+from dolma_dask.outputs.hdf5.modes.fim import FimOptions as FimOptions
+from dolma_dask.outputs.hdf5.modes.lm import LmOptions as LmOptions
+from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions as LmVslOptions
+from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions as SummarizationOptions
+from dolma_dask.outputs.hdf5.modes.summarization import SummarizationVslOptions as SummarizationVslOptions
 from dolma_dask.outputs.hdf5.raw import RawTexts
 from dolma_dask.pipelines.demonstration import demo_corpus as demo_corpus
 from dolma_dask.pipelines.estimate.answer import Estimate

@@ -286,7 +286,7 @@ COMMANDS = VERBS | _by_name(
     Verb(
         "list",
         "dolma_dask.questions.taggers:show_taggers",
-        "List the taggers, built in and from plug-ins, or the attributes of one.",
+        "List the taggers, built in and from plug-ins, or the attributes of one; or tell what a tokenizer is.",
     ),
     Verb(
         "demo",

@@ -15,7 +15,7 @@ import nbformat
 
 import dolma_dask
 from dolma_dask import cli
-from dolma_dask.options.base import fields_of
+from dolma_dask.options.base import Options, fields_of
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.pipelines.signatures import notes
 from dolma_dask.questions.taggers import show_taggers
@@ -61,6 +61,14 @@ PYTHON_GROUPS = {
         "estimate",
         "list_taggers",
         "get_tagger",
+    ),
+    "Modes of rows": (
+        "LmOptions",
+        "LmVslOptions",
+        "FimOptions",
+        "SummarizationOptions",
+        "SummarizationVslOptions",
+        "DpoOptions",
     ),
     "Rules": ("thresholds", "read_thresholds", "duplicates", "listed"),
     "Dask collections": (
@@ -259,10 +267,13 @@ def python_page() -> str:
 
 def common_options() -> str:
     """Return a table of the options that verbs share."""
-    rows = [f"| `{field.name}` | {escaped(field.option.help)} |" for field in fields_of(RecordOptions)]
-    return "\n".join(
-        ["Verbs take these by name, as far as they fit.", "", "| option | |", "|---|---|", *rows, ""]
-    )
+    return "\n".join(["Verbs take these by name, as far as they fit.", "", options_table(RecordOptions)])
+
+
+def options_table(kind: type[Options]) -> str:
+    """Return a table of options with their help."""
+    rows = [f"| `{field.name}` | {escaped(field.option.help)} |" for field in fields_of(kind)]
+    return "\n".join(["| option | |", "|---|---|", *rows, ""])
 
 
 def python_section(name: str) -> str:
@@ -270,9 +281,13 @@ def python_section(name: str) -> str:
     is_command = hasattr(load(dolma_dask._EXPORTS[name]), "command")  # the stub has its arguments
     path = f"dolma_dask.{name}" if is_command else dolma_dask._EXPORTS[name].replace(":", ".")
     options = [f'heading: "dk.{name}"', f'toc_label: "{name}"']
-    if inspect.isclass(load(dolma_dask._EXPORTS[name])):
+    value, more = load(dolma_dask._EXPORTS[name]), ""
+    if inspect.isclass(value) and issubclass(value, Options):
+        options.append("members: false")
+        more = f"\n{options_table(value)}"  # fields of its bases too, which the directive does not show
+    elif inspect.isclass(value):
         options.append('members: null\n      filters: ["!^_"]')
-    return f"::: {path}\n    options:\n      " + "\n      ".join(options) + "\n"
+    return f"::: {path}\n    options:\n      " + "\n      ".join(options) + f"\n{more}"
 
 
 def files_page() -> str:

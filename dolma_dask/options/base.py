@@ -109,6 +109,12 @@ class Options:
 
         Raises `UsageError`: a name is none of them, or a value cannot be what it should.
         """
+        cls.check_names(given, command, more)
+        return cls(**given)
+
+    @classmethod
+    def check_names(cls, given: Mapping[str, Any], command: str, more: Sequence[str] = ()) -> None:
+        """Refuse names that are none of the options (`UsageError`), and a call that lacks one which is needed (`TypeError`)."""
         names = [field.name for field in fields_of(cls)]
         for name in given:
             if name not in names:
@@ -118,7 +124,6 @@ class Options:
         missing = [f.name for f in fields_of(cls) if f.is_needed and f.name not in given]
         if missing:
             raise TypeError(f"{command}() missing required keyword-only argument: {missing[0]!r}")
-        return cls(**given)
 
     @classmethod
     def from_json(cls, what: str, given: str | Mapping[str, Any], form: str) -> Self:

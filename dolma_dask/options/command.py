@@ -6,7 +6,7 @@ that signature and a docstring that lists all of it; a call makes the record, wh
 
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import wraps
 from typing import Any, TypeVar, get_type_hints
@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from dolma_dask.options.base import Field, Options, checked, field_of, fields_of
 
 R = TypeVar("R")
+Kind = TypeVar("Kind", bound=Options)
 
 _WIDTH = 140
 """Columns of a docstring."""
@@ -98,12 +99,33 @@ def _default(item: inspect.Parameter) -> Any:
     return MISSING if item.default is item.empty else item.default
 
 
+def described(kind: type[Kind]) -> type[Kind]:
+    """Give a record of options that users make the signature, the docstring and the messages of a command."""
+    plain = kind.__init__
+    shown = [_parameter(field, inspect.Parameter.KEYWORD_ONLY) for field in fields_of(kind)]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+    @wraps(plain)
+    def init(self: Kind, **given: Any) -> None:
+        kind.check_names(given, kind.__name__)
+        plain(self, **given)
+
+    init.__signature__ = inspect.Signature([own, *shown])  # type: ignore[attr-defined]
+    kind.__init__ = init  # type: ignore[method-assign, assignment]
+    kind.__doc__ = _with_arguments(inspect.cleandoc(kind.__doc__ or ""), fields_of(kind))
+    return kind
+
+
 def documented(known: Command) -> str:
     """Return the docstring of a command, with a section of all arguments before that of what it returns."""
-    entries = [f"{field.name} : {field.kind}\n{_wrapped(field.option.help)}" for field in known.fields]
-    head, mark, rest = known.doc.partition("\nReturns\n")
+    return _with_arguments(known.doc, known.fields)
+
+
+def _with_arguments(doc: str, arguments: Sequence[Field]) -> str:
+    entries = [f"{field.name} : {field.kind}\n{_wrapped(field.option.help)}" for field in arguments]
+    head, mark, rest = doc.partition("\nReturns\n")
     section = "\n".join(["Parameters", "----------", *entries])
-    return f"{head.rstrip()}\n\n{section}\n{mark}{rest}" if entries else known.doc
+    return f"{head.rstrip()}\n\n{section}\n{mark}{rest}" if entries else doc
 
 
 def _wrapped(text: str) -> str:

@@ -1,15 +1,18 @@
-"""list: the taggers, built in and from plug-ins, or the attributes of one."""
+"""list: the taggers, built in and from plug-ins, or the attributes of one; of a tokenizer, the answer of show-tokenizer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from shutil import get_terminal_size
-from typing import Annotated
+from typing import Annotated, cast
 
 from dolma_dask.display import shortened
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
+from dolma_dask.io.hub import model_of
 from dolma_dask.options.base import Opt, Options
 from dolma_dask.options.command import command
+from dolma_dask.registry import COMMANDS
 from dolma_dask.results.answer import Answer, table_lines, terminal_text
 from dolma_dask.results.parts import Heading, Part, Sentences
 from dolma_dask.results.table import Column, Table
@@ -37,6 +40,9 @@ _SCORED = {"any_paragraph": "paragraphs, blank ones too"}
 
 WIDTH = 100
 """Columns of a terminal that lines fit into."""
+
+SHOW_TOKENIZER = "show-tokenizer"
+"""The question that answers for tokenizers."""
 
 MORE = "What one needs and writes: dolma-dask list NAME"
 
@@ -158,11 +164,34 @@ def _check(tagger: str) -> None:
     try:
         get_tagger(tagger)
     except UsageError as error:
-        if tagger not in ("exact", "fuzzy"):
-            raise
-        raise UsageError(
-            f"{tagger!r} is no tagger: dedupe makes these attributes. What they are says dolma-dask dedupe --help"
-        ) from error
+        if tagger in ("exact", "fuzzy"):
+            raise UsageError(
+                f"{tagger!r} is no tagger: dedupe makes these attributes. What they are says dolma-dask dedupe --help"
+            ) from error
+        if not is_place(tagger) and model_of(
+            tagger
+        ):  # a word is not asked for on the hub unless that is meant
+            raise UsageError(
+                f"{error} For a tokenizer on the hub: dolma-dask {SHOW_TOKENIZER} {tagger}", **error.details
+            ) from None
+        raise
+
+
+def _is_tokenizer(name: str) -> bool:
+    """Tell whether a name is a file or folder of a tokenizer, or ORG/MODEL on the hub; a tagger of that name comes first."""
+    if is_place(name):
+        return False
+    if "/" in name or name.endswith(".json"):  # no tagger is called so
+        return True
+    if not Path(name).exists():
+        return False
+    from dolma_dask.io.tokenizer import find_tokenizer  # a list of taggers needs none
+
+    try:
+        get_tagger(name)
+    except UsageError:
+        return find_tokenizer(name) is not None
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,20 +211,24 @@ class ListOptions(Options):
 def show_taggers(
     tagger: Annotated[
         str | None,
-        Opt("Name of a tagger, or the place of yours, file.py:name; by default all are listed."),
+        Opt(
+            "Name of a tagger, or the place of yours, file.py:name; by default all are listed. A tokenizer.json, a folder that has one or ORG/MODEL on the hub is shown as by show-tokenizer."
+        ),
     ] = None,
     /,
     *,
     options: ListOptions,
-) -> TaggerTable:
-    """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is.
+) -> Answer:
+    """List the taggers, built in and from plug-ins, or the attributes of one: name, type, what it is. Or tell what a tokenizer is.
 
     Example: dolma-dask list gopher_v2
 
     Returns
     -------
-    TaggerTable
+    TaggerTable or TokenizerAnswer
     """
+    if tagger is not None and _is_tokenizer(tagger):
+        return cast(Answer, COMMANDS[SHOW_TOKENIZER].load()(tagger))
     register_toolkit(options.tagger_modules)
     if tagger is not None:
         _check(tagger)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
+from dolma_dask.display import counted
 from dolma_dask.errors import UsageError
 from dolma_dask.formats.documents import RAW
 from dolma_dask.formats.findings import TOO_LONG, TOO_SHORT, UNUSABLE
@@ -155,7 +156,8 @@ class PairRecipe(Struct, frozen=True):
         if not self.by_position:
             _check_roles(items, key)
         if not items or len(items) % 2:
-            raise Unusable(f"{len(items)} items in {key!r}, which are no pairs of a prompt and a completion")
+            count = counted(len(items), "item")
+            raise Unusable(f"{count} in {key!r}, no pairs of a prompt and a completion")
         texts = [self._content(item, f"{key}.{number}") for number, item in enumerate(items)]
         return list(zip(texts[::2], texts[1::2], strict=True))
 

@@ -186,6 +186,7 @@ class Verbs(VerbLaws):
         "ragged parquet": Case(f"ragged WORLD/v0 WORLD/token_rows {TOKENS} --format parquet --where '{BOOKS}'", ["token_rows"], others=["--eos '<|endoftext|>'"], asks=True, redone=2, repeats=True),
         "ragged dolma": Case(f"ragged WORLD/v0 WORLD/dolma {TOKENS} --format dolma --where '{BOOKS}'", ["dolma"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "ragged megatron": Case(f"ragged WORLD/v0 WORLD/megatron {TOKENS} --format megatron --where '{BOOKS}'", ["megatron"], others=["--eos none"], asks=True, redone=2, repeats=True),
+        "ragged datatrove": Case(f"ragged WORLD/v0 WORLD/datatrove {TOKENS} --format datatrove --where '{BOOKS}'", ["datatrove"], others=["--eos none"], asks=True, redone=2, repeats=True),
         "ragged mds": Case(f"ragged WORLD/v0 WORLD/mds {TOKENS} --format mds --where '{BOOKS}'", ["mds"], others=["--eos '<|endoftext|>'"], asks=True),
         "hdf5": Case(f"hdf5 WORLD/v0 WORLD/rows {TOKENS} --max-seq-length 64 --max-rows-per-file 120 --where '{BOOKS}'", ["rows"], others=["--eos-id 7 --pad-id 7"], asks=True, passes=True),
         "vsl": Case(f"hdf5 WORLD/v0 WORLD/whole {TOKENS} {VSL} --shuffle --shuffle-seed 3 --where '{BOOKS}'", ["whole"], others=["--shuffle-seed 4", "--packing next_fit", "--max-rows-per-file 40"], asks=True, passes=True),

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import combinations
 from typing import Annotated, Any
 
 from msgspec.structs import replace
@@ -16,8 +15,9 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.options.base import Opt, fields_of, without_empty
 from dolma_dask.outputs.hdf5.job import Hdf5Job
 from dolma_dask.outputs.hdf5.modes import MODES
-from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
+from dolma_dask.outputs.hdf5.modes.dpo import DpoOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
+from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
 from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
 from dolma_dask.tokens.engine import TokenEngine
@@ -25,18 +25,20 @@ from dolma_dask.tokens.modes import Mode
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVslOptions, PreferenceOptions):
+class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVslOptions, DpoOptions):
     """Options that decide the rows, as `hdf5`, the mixes that make rows and `write_hdf5` take them: those of all modes."""
+
+    name = LmOptions.name
 
     mode: Annotated[
         str,
         Opt(" ".join(f"{name}: {kind.summary}" for name, kind in MODES.items())),
-    ] = "LMData"
+    ] = name
 
     def check(self) -> None:
-        """Refuse an unknown mode, options that it does not have, a field for two things, and repairs that ModelZoo does not make."""
-        super().check()
+        """Refuse an unknown mode, and options that it does not have."""
         check_mode(self.mode)
+        super().check()
         own = {field.name for field in fields_of(MODES[self.mode])}
         for name in self.given(RowOptions):
             if name not in own and name != "mode":
@@ -44,22 +46,10 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
                 raise UsageError(
                     f"{name} is no option of mode {self.mode}; expected one of {', '.join(sorted(own))}. Modes that have it: {', '.join(having)}."
                 )
-        self._check_keys()
-        if self.is_like_modelzoo:
-            self.cleaning.check_like_modelzoo()
 
-    def _check_keys(self) -> None:
-        pair = {"prompt_key": self.prompt_key, "completion_key": self.completion_key}
-        given = [name for name, key in pair.items() if key is not None]
-        if self.multi_turn_key is not None and given:
-            raise UsageError(
-                f"multi_turn_key={self.multi_turn_key!r} and {' and '.join(given)} were given; expected the field of dialogues alone, or those of pairs."
-            )
-        is_answers = issubclass(MODES[self.mode], PreferenceOptions)
-        answers = dict(zip(("prompt_key", "chosen_key", "rejected_key"), self.keys, strict=True))
-        for (name, key), (other, same) in combinations((answers if is_answers else pair).items(), 2):
-            if key is not None and key == same:
-                raise UsageError(f"{name} and {other} are both {key!r}; expected a field for each.")
+    def check_keys(self) -> None:
+        """See `ModeOptions.check_keys`."""
+        MODES[self.mode].check_keys(self)
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """Return the mode for a tokenizer."""
@@ -88,6 +78,8 @@ class RowOptions(FimOptions, LmVslOptions, SummarizationOptions, SummarizationVs
             known["min_sequence_len"] = self.least
         if "packing" in own:
             known["packing"] = self.way
+            if self.way != "modelzoo":
+                del known["max_chunk_size"]
         known["special_tokens_in_text"] = self.in_text
         if (
             self.in_text == "text"

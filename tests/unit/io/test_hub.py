@@ -24,6 +24,7 @@ class Hub(ThreadingHTTPServer):
     files: dict[str, bytes]
     asked: list[str]
     tokens: set[str]
+    busy: int = 0  # answers that still say so
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -37,6 +38,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         self.server.asked.append(self.path)
+        if self.server.busy and "/resolve/" in self.path:
+            self.server.busy -= 1
+            return self._refuse(503, "Busy")
         model, _, rest = self.path.strip("/").partition("/resolve/")
         revision, _, name = rest.partition("/")
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -110,6 +114,13 @@ for name in sys.argv[1:]:
 
 def opened(hub: Hub | None, home: Path, *names: str, folder: Path | None = None, **variables: str) -> list:
     """Open tokenizers in a process of their own, whose cache is in `home`; without a hub it reaches none."""
+    ran = run_of(hub, home, *names, folder=folder, **variables)
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def run_of(
+    hub: Hub | None, home: Path, *names: str, folder: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     address = f"http://127.0.0.1:{hub.server_address[1] if hub else 9}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     settings = {**kept, "HF_ENDPOINT": address, "HF_HOME": str(home), "NO_PROXY": "*", **variables}
@@ -122,7 +133,12 @@ def opened(hub: Hub | None, home: Path, *names: str, folder: Path | None = None,
         check=True,
     )
     assert "hf_secret" not in ran.stdout + ran.stderr
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    return ran
+
+
+def repeated(ran: subprocess.CompletedProcess[str]) -> int:
+    """Count how often the library asked again."""
+    return ran.stderr.count("Retrying in")
 
 
 def test_a_model_is_read_and_then_needs_no_network(hub, tokenizer, tmp_path) -> None:
@@ -156,6 +172,33 @@ def test_what_is_not_there_or_closed(hub, tmp_path) -> None:
     assert "AutoTokenizer.from_pretrained('org/old')" in old
     assert "access has to be asked for" in closed
     assert isinstance(opened(hub, tmp_path, "org/closed", HF_TOKEN="hf_secret")[0], list)
+
+
+def test_a_hub_that_is_not_reached_is_not_asked_again(hub, tmp_path) -> None:
+    """Neither the hub nor a proxy that is not there: no time goes into repetitions, which the library tells on its standard error."""
+    assert not repeated(run_of(None, tmp_path, "org/open"))
+    gone = {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": ""}
+    assert not repeated(run_of(hub, tmp_path, "org/open", **gone))
+    assert hub.asked == []
+
+
+def test_a_proxy_that_refuses(hub, tmp_path) -> None:
+    """The message says so; what is in the cache is taken."""
+    found = opened(hub, tmp_path / "home", "org/open")
+    refusing = {"HTTPS_PROXY": f"http://127.0.0.1:{hub.server_address[1]}", "NO_PROXY": ""}
+    place = {"HF_ENDPOINT": "https://hub.invalid"}
+    assert opened(hub, tmp_path / "home", "org/open", **refusing, **place) == found
+    message = opened(hub, tmp_path / "other", "org/open", **refusing, **place)[0]
+    assert "as a model on https://hub.invalid" in message
+    assert "501" in message
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_slow_is_waited_for(hub, tmp_path) -> None:
+    """It accepts a connection and says that it is busy: the library repeats."""
+    hub.busy = 2
+    assert repeated(run_of(hub, tmp_path, "org/open")) == 1
+    assert hub.busy == 0
 
 
 def test_a_path_that_is_there_comes_first(hub, tokenizer, tmp_path) -> None:

@@ -185,8 +185,30 @@ def test_chunks_count_where_they_are_packed_as_there(world):
     assert said() == [
         "max_chunk_size has no effect: only packing=modelzoo looks at chunks, and this is best_fit"
     ]
-    assert not said("--packing", "modelzoo")
-    assert not said("--compat", "modelzoo-2.2")
+    assert "max_chunk_size" not in params()["dataset"]
+    for words in (("--packing", "modelzoo"), ("--compat", "modelzoo-2.2")):
+        assert not said(*words)
+        assert params()["dataset"]["max_chunk_size"] == 64
+
+
+@pytest.mark.parametrize("mode", ["LMData", "FIM"])
+def test_a_stream_has_no_short_documents(mode, world):
+    """A given min_sequence_len changes no row there, and the summary says so; each document by itself is left out by it."""
+
+    def said(*words):
+        return [note for note in make(mode, *words).notes if "no effect" in note]
+
+    parts = zip(("prefix", "middle", "suffix"), "abc", strict=True)
+    tokens = [word for part, token in parts for word in (f"--fim_{part}_tok", token)]
+    words = [*NEOX, "--max_seq_length", "32", *(tokens if mode == "FIM" else ())]
+    assert not said(*words)
+    rows = params()["post-process"]["n_examples"]
+    assert said(*words, "--min_sequence_len", "1000") == [
+        "min_sequence_len has no effect: with pack_sequences documents are one stream, and short ones stay in it"
+    ]
+    assert params()["post-process"]["n_examples"] == rows > 0
+    assert not said(*words, "--min_sequence_len", "1000", "--pack_sequences", "False")
+    assert params()["post-process"]["n_examples"] == 0
 
 
 def test_a_remainder_is_of_streams(world):

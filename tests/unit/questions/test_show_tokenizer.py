@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -53,6 +54,29 @@ def test_it_is_what_the_verbs_make(path, tmp_path) -> None:
         )
         assert shown.adds == (known.id_to_token(ids[0]),) == ("<s>",)
         assert np.count_nonzero(labels[mask == 1] == file.attrs["eos_id"]) == len(SAMPLES)
+
+
+def test_list_tells_the_same(path, capsys, monkeypatch) -> None:
+    """`list` takes a tokenizer for what it is, wherever it is no tagger, and says where one on the hub is shown."""
+    folder = Path(path).parent
+    assert cli.main(["show-tokenizer", path, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    monkeypatch.chdir(folder.parent)
+    (folder / "gopher_v2").write_text("no tokenizer")
+    for name in (path, str(folder), folder.name, f"{folder.name}/tokenizer.json"):
+        assert cli.main(["list", name, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["fingerprint"] == shown["fingerprint"]
+    monkeypatch.chdir(folder)
+    assert cli.main(["list", "gopher_v2"]) == 0
+    assert "gopher_v2, version" in capsys.readouterr().out
+    for name, said in (
+        ("gpt2", "there is no tagger 'gpt2'.*show-tokenizer gpt2"),
+        ("gopher_v3", "did you mean 'gopher_v2'"),
+        ("none.json", "none.json does not exist; expected the JSON of the tokenizers library"),
+        ("no/folder/here", "does not exist"),
+    ):
+        assert cli.main(["list", name]) == 2
+        assert re.search(said, capsys.readouterr().err)
 
 
 def test_what_people_see(path, capsys) -> None:

@@ -139,8 +139,9 @@ def test_records_that_cannot_be_used_are_named_and_no_neighbour_changes(pairs):
 @pytest.mark.parametrize(
     ("record", "what"),
     [
-        (chat("a", "b", "c"), "3 items in 'turns', which are no pairs of a prompt and a completion"),
-        (chat(), "0 items in 'turns', which are no pairs of a prompt and a completion"),
+        (chat("a", "b", "c"), "3 items in 'turns', no pairs of a prompt and a completion"),
+        (chat(), "0 items in 'turns', no pairs of a prompt and a completion"),
+        (chat("a"), "1 item in 'turns', no pairs of a prompt and a completion"),
         ({"turns": "a"}, "a string in 'turns'"),
         ({"turns": ["a", "b"]}, "a string in 'turns.0'"),
         ({"turns": [{"content": "a"}, {"text": "b"}]}, "no field 'turns.1.content'; 'turns.1' has 'text'"),

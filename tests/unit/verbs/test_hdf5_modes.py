@@ -1,6 +1,7 @@
 """Modes of hdf5: rows do not depend on shards, files or workers; a shuffle keeps every row; options and records that a mode cannot use."""
 
 import gzip
+import inspect
 import json
 from collections import Counter
 from dataclasses import replace as with_fields
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 
 import dolma_dask as dk
 from dolma_dask.errors import StageError, UsageError
+from dolma_dask.options.base import fields_of
 from dolma_dask.outputs.hdf5.modes import MODES
 from dolma_dask.outputs.hdf5.options import RowOptions
 from dolma_dask.outputs.hdf5.staging import StagingOutput
@@ -78,11 +80,15 @@ def rows_of(folder: Path) -> np.ndarray:
     return np.concatenate(arrays)
 
 
-def pack(dataset: str, to: Path, tokenizer: str, mode: str, **options):
+def options_of(mode: str) -> dict[str, object]:
+    """Return options that fit the records."""
     length = 256 if mode in ("Summarization", "Summarization_VSL", "DPO") else 64
-    given = {"max_seq_length": length, "min_sequence_len": 2, **OPTIONS[mode], **HERE, **options}
-    if mode == "DPO":
-        del given["min_sequence_len"]
+    least = {} if mode == "DPO" else {"min_sequence_len": 2}
+    return {"max_seq_length": length, **least, **OPTIONS[mode]}
+
+
+def pack(dataset: str, to: Path, tokenizer: str, mode: str, **options):
+    given = {**options_of(mode), **HERE, **options}
     return dk.hdf5(dataset, str(to), tokenizer=tokenizer, mode=mode, **given)
 
 
@@ -208,6 +214,33 @@ def test_options_that_a_mode_does_not_have(mode, options, message, datasets, tok
     with pytest.raises(UsageError, match=message):
         pack(datasets[0], tmp_path, tokenizer, mode, **options)
     assert not list(tmp_path.glob("*.h5"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_class_of_options_is_a_call(mode, datasets, tokenizer, tmp_path):
+    """A public class per mode, with its signature and docstring, which makes the same rows as the mode and its options by name."""
+    kind = next(public for name in dk.__all__ if getattr(public := getattr(dk, name), "name", None) == mode)
+    options = kind(tokenizer=tokenizer, seed=3, **options_of(mode))
+    summary = dk.hdf5(datasets[0], str(tmp_path / "rows"), **HERE, **options)
+    pack(datasets[0], tmp_path / "named", tokenizer, mode, seed=3)
+    assert np.array_equal(rows_of(tmp_path / "rows"), rows_of(tmp_path / "named"))
+    assert summary.counts["rows"]
+    names = [field.name for field in fields_of(kind)]
+    assert list(inspect.signature(kind).parameters) == names
+    assert all(f"\n{name} : " in str(kind.__doc__) for name in names)
+    with pytest.raises(
+        UsageError, match=f"{kind.__name__}.* takes no argument 'max_seq_lenth'; did you mean"
+    ):
+        kind(tokenizer=tokenizer, max_seq_lenth=64)
+    with pytest.raises(UsageError, match="max_seq_length=0; expected a whole number from 1"):
+        kind(tokenizer=tokenizer, max_seq_length=0)
+
+
+@pytest.mark.parametrize("kind", [dk.SummarizationOptions, dk.SummarizationVslOptions, dk.DpoOptions])
+def test_a_class_of_options_refuses_a_field_for_two_things(kind):
+    second = next(key for key in ("completion_key", "chosen_key") if hasattr(kind, key))
+    with pytest.raises(UsageError, match=f"prompt_key and {second} are both 'q'"):
+        kind(tokenizer="tokenizer.json", prompt_key="q", **{second: "q"})
 
 
 def test_no_row_at_all(tokenizer, tmp_path):

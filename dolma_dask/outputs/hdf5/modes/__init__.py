@@ -3,18 +3,21 @@
 from collections.abc import Mapping
 
 from dolma_dask.outputs.hdf5.modes.common import ModeOptions
-from dolma_dask.outputs.hdf5.modes.dpo import PreferenceOptions
+from dolma_dask.outputs.hdf5.modes.dpo import DpoOptions
 from dolma_dask.outputs.hdf5.modes.fim import FimOptions
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.outputs.hdf5.modes.lm_vsl import LmVslOptions
 from dolma_dask.outputs.hdf5.modes.summarization import SummarizationOptions, SummarizationVslOptions
 
 MODES: Mapping[str, type[ModeOptions]] = {
-    "LMData": LmOptions,
-    "LMData_VSL": LmVslOptions,
-    "FIM": FimOptions,
-    "Summarization": SummarizationOptions,
-    "Summarization_VSL": SummarizationVslOptions,
-    "DPO": PreferenceOptions,
+    kind.name: kind
+    for kind in (
+        LmOptions,
+        LmVslOptions,
+        FimOptions,
+        SummarizationOptions,
+        SummarizationVslOptions,
+        DpoOptions,
+    )
 }
 """Options of each mode."""

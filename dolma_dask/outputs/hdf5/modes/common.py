@@ -1,10 +1,13 @@
 """Options of HDF5 rows that several modes have, and what they mean for a tokenizer.
 
-A mode is a class of options, in a file of its own: its fields, those that it inherits, and `build`. What it does not have is refused by `RowOptions`.
+A mode is a class of options, in a file of its own: its fields, those that it inherits, and `build`. Users make one (`dk.DpoOptions(...)`) or name the mode
+and its options in a call; what a mode does not have is refused by `RowOptions`.
 """
 
 from abc import abstractmethod
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal
 
 from dolma_dask.errors import UsageError
@@ -33,7 +36,10 @@ MIN_TOKENS = {None: 10, MODELZOO: 6}
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(TokenizingOptions):
-    """Options of all modes."""
+    """Options of all modes; unpacked (`**options`), the arguments of a call."""
+
+    name: ClassVar[str]
+    """The mode."""
 
     summary: ClassVar[str]
     """What the mode makes, in a sentence."""
@@ -84,6 +90,28 @@ class ModeOptions(TokenizingOptions):
         Opt("Do as that release of ModelZoo where it differs from its documentation; see the notes."),
     ] = None
 
+    def check(self) -> None:
+        """Refuse a field for two things, and repairs that ModelZoo does not make."""
+        super().check()
+        self.check_keys()
+        if self.is_like_modelzoo:
+            self.cleaning.check_like_modelzoo()
+
+    def check_keys(self) -> None:
+        """Refuse fields of records that do not go together."""
+
+    def keys(self) -> KeysView[str]:
+        """Return the names of the arguments of a call: the mode, and what was given."""
+        return self._arguments.keys()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an argument of a call."""
+        return self._arguments[name]
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        return {"mode": self.name, **self.given()}
+
     def record_fields(self) -> tuple[str, ...]:
         """Return the fields of records that are read, as dotted paths; none: their texts."""
         return ()
@@ -126,6 +154,13 @@ class ModeOptions(TokenizingOptions):
         return find_specials(
             tokenizer, self.eos, self.pad, self.eos_id, self.pad_id, pads_with_eos=self.is_like_modelzoo
         )
+
+
+def check_different(keys: Mapping[str, str | None]) -> None:
+    """Refuse a field of records for two options."""
+    for (name, key), (other, same) in combinations(keys.items(), 2):
+        if key is not None and key == same:
+            raise UsageError(f"{name} and {other} are both {key!r}; expected a field for each.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dolma_dask.formats.hdf5 import PREFERENCE_FEATURES
 from dolma_dask.options.base import Opt
-from dolma_dask.outputs.hdf5.modes.common import MOST, PromptOptions
+from dolma_dask.options.command import described
+from dolma_dask.outputs.hdf5.modes.common import MOST, PromptOptions, check_different
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Filler, Mode, RowFiller
 from dolma_dask.tokens.packing import Int64s, Rows
@@ -73,11 +74,13 @@ class PreferenceFiller(RowFiller):
         return made, counts, placed
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
-class PreferenceOptions(PromptOptions):
-    """Options of DPO."""
+class DpoOptions(PromptOptions):
+    """Options of mode DPO of `hdf5`, which takes them as ``**options``."""
 
     group = "DPO"
+    name = "DPO"
     summary = "prompts with an answer that people chose and one that they rejected."
 
     chosen_key: Annotated[
@@ -109,15 +112,21 @@ class PreferenceOptions(PromptOptions):
     ] = MAX_PROMPT
 
     @property
-    def keys(self) -> tuple[str | None, str, str]:
+    def answer_keys(self) -> tuple[str | None, str, str]:
         """Fields of the prompt, which may be what both answers begin with, and of both answers."""
         if self.prompt_key is self.chosen_key is self.rejected_key is None:
             return ("prompt", "chosen", "rejected")
         return self.prompt_key, self.chosen_key or "chosen", self.rejected_key or "rejected"
 
+    def check_keys(self) -> None:
+        """See `ModeOptions.check_keys`."""
+        check_different(
+            dict(zip(("prompt_key", "chosen_key", "rejected_key"), self.answer_keys, strict=True))
+        )
+
     def record_fields(self) -> tuple[str, ...]:
         """See `ModeOptions.record_fields`."""
-        return tuple(key for key in self.keys if key is not None)
+        return tuple(key for key in self.answer_keys if key is not None)
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""
@@ -125,7 +134,7 @@ class PreferenceOptions(PromptOptions):
             tokenizer,
             self.specials(tokenizer),
             self.cleaning,
-            *self.keys,
+            *self.answer_keys,
             user_role=self.user_role,
             assistant_role=self.assistant_role,
             template=find_template(tokenizer, self.chat_template),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import Opt
+from dolma_dask.options.command import described
 from dolma_dask.outputs.hdf5.modes.lm import LmOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.fim import Fim, fim_rows, like_modelzoo, seeded
@@ -65,11 +66,13 @@ class FimFiller(RowFiller):
         return made.rows, counts, moved(placed, made.pieces, filled)
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class FimOptions(LmOptions):
-    """Options of FIM."""
+    """Options of mode FIM of `hdf5`, which takes them as ``**options``."""
 
     group = "FIM"
+    name = "FIM"
     summary = "LMData with parts of documents in another order, so that a model learns to fill in the middle."
 
     fim_rate: Annotated[

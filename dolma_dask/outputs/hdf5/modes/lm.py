@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dolma_dask.options.base import Opt
+from dolma_dask.options.command import described
 from dolma_dask.outputs.hdf5.modes.common import DocumentOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm_documents import LmRecipe
@@ -14,11 +15,13 @@ from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.packing import Tail
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class LmOptions(DocumentOptions):
-    """Options of LMData."""
+    """Options of mode LMData of `hdf5`, which takes them as ``**options``."""
 
     group = "LMData, FIM"
+    name = "LMData"
     summary = "documents as one stream of tokens, each predicted from those before it."
 
     tail: Annotated[
@@ -34,11 +37,16 @@ class LmOptions(DocumentOptions):
 
     def notes(self) -> tuple[str, ...]:
         """See `ModeOptions.notes`."""
-        is_idle = self.tail == "drop" and not self.pack_sequences
-        own = (
-            "tail=drop has no effect: without pack_sequences no tokens are left over, and the last row of each document is padded",
-        )
-        return (*(own if is_idle else ()), *super().notes())
+        own = []
+        if self.tail == "drop" and not self.pack_sequences:
+            own.append(
+                "tail=drop has no effect: without pack_sequences no tokens are left over, and the last row of each document is padded"
+            )
+        if self.min_sequence_len is not None and self.pack_sequences:
+            own.append(
+                "min_sequence_len has no effect: with pack_sequences documents are one stream, and short ones stay in it"
+            )
+        return (*own, *super().notes())
 
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dolma_dask.options.base import Opt
+from dolma_dask.options.command import described
 from dolma_dask.outputs.hdf5.modes.common import DocumentOptions, PackingOptions
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.lm_documents import SequenceRecipe
@@ -17,11 +18,13 @@ MIN_SEGMENT = 2
 """Tokens of the shortest sequence: one to see and one to predict."""
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class LmVslOptions(DocumentOptions, PackingOptions):
-    """Options of LMData_VSL."""
+    """Options of mode LMData_VSL of `hdf5`, which takes them as ``**options``."""
 
     group = "LMData_VSL"
+    name = "LMData_VSL"
     summary = "documents side by side in rows, each seeing itself alone."
 
     fold_long_doc: Annotated[

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from dolma_dask.errors import UsageError
 from dolma_dask.options.base import Opt
-from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions, PromptOptions
+from dolma_dask.options.command import described
+from dolma_dask.outputs.hdf5.modes.common import LossOptions, PackingOptions, PromptOptions, check_different
 from dolma_dask.tokens.engine import TokenEngine
 from dolma_dask.tokens.modes import Mode
 from dolma_dask.tokens.pairs import PairRecipe
@@ -51,6 +52,16 @@ class PairOptions(PromptOptions, LossOptions):
                 raise UsageError(
                     f"{name}={getattr(self, name)!r} has a backslash and a letter; expected a line break or tab itself: in a shell $'...\\n', in YAML \"...\\n\"."
                 )
+
+    def check_keys(self) -> None:
+        """See `ModeOptions.check_keys`."""
+        pair = {"prompt_key": self.prompt_key, "completion_key": self.completion_key}
+        given = [name for name, key in pair.items() if key is not None]
+        if self.multi_turn_key is not None and given:
+            raise UsageError(
+                f"multi_turn_key={self.multi_turn_key!r} and {' and '.join(given)} were given; expected the field of dialogues alone, or those of pairs."
+            )
+        check_different(pair)
 
     def record_fields(self) -> tuple[str, ...]:
         """See `ModeOptions.record_fields`."""
@@ -93,10 +104,12 @@ class PairOptions(PromptOptions, LossOptions):
         }
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class SummarizationOptions(PairOptions):
-    """Options of Summarization."""
+    """Options of mode Summarization of `hdf5`, which takes them as ``**options``."""
 
+    name = "Summarization"
     summary = "prompts with their completions, which alone are predicted, each pair in a row of its own."
 
     def build(self, tokenizer: TokenEngine) -> Mode:
@@ -105,11 +118,13 @@ class SummarizationOptions(PairOptions):
         return Mode("Summarization", **options, shows_last=True)
 
 
+@described
 @dataclass(frozen=True, kw_only=True)
 class SummarizationVslOptions(PairOptions, PackingOptions):
-    """Options of Summarization_VSL."""
+    """Options of mode Summarization_VSL of `hdf5`, which takes them as ``**options``."""
 
     group = "Summarization_VSL"
+    name = "Summarization_VSL"
     summary = (
         "prompts with their completions, or whole dialogues, side by side in rows, each seeing itself alone."
     )
