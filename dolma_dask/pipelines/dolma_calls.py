@@ -167,11 +167,15 @@ def _check_taggers(given: Given, config: Tag) -> None:
             "taggers", "there are none; expected names such as gopher_v2. See them all: dolma-dask list."
         )
     register_toolkit(config.tagger_modules)
-    for name in config.taggers:
+    _check_known(given, "taggers")
+
+
+def _check_known(given: Given, option: str) -> None:
+    for name in given.value(option):
         try:
             get_tagger(name)
         except UsageError as error:
-            given.wrong("taggers", str(error))
+            given.wrong(option, str(error))
 
 
 def _check_destination(given: Given, config: Tag, root: str) -> None:
@@ -398,12 +402,8 @@ def _stat(given: Given) -> Plan:
 
 def _warc(given: Given) -> Plan:
     config: Warc = given.config
-    for name, group in (("pre", config.pre), ("post", config.post)):
-        if group.taggers or group.skip:
-            given.wrong(
-                name,
-                "taggers do not run here; expected them afterwards: dolma-dask tag NEW_DATASET --taggers ... (store_html_in_metadata keeps the HTML for them).",
-            )
+    for name in ("pre", "post"):
+        _check_known(given, f"{name}.taggers")
     if len(config.destination) != 1:
         given.wrong(
             "destination", f"{len(config.destination)} of them; expected one folder, of the new dataset."

@@ -353,16 +353,24 @@ class Stat(Struct, forbid_unknown_fields=True):
 # ------------------------------------------------------------------------------------------------ warc
 
 
-class InlineTaggers(Struct, forbid_unknown_fields=True):
-    """Taggers that run while documents are made."""
+class PreTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers of pages, before their text is found."""
 
     taggers: Annotated[
         list[str],
         Row(
-            "refused: tag the new dataset, `dolma-dask tag`; licences are found in the HTML that store_html_in_metadata keeps"
+            "`--pre-taggers`: they see the page and its address, and their numbers are of the text that is found; those that look at the text alone are refused",
+            "pre_taggers",
         ),
     ] = []
-    skip: Annotated[bool, Row("refused: drop documents by a filter of the mix")] = False
+    skip: Annotated[bool, Row("`--pre-skip`: leaves out pages without a finding", "pre_skip")] = False
+
+
+class PostTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers of texts."""
+
+    taggers: Annotated[list[str], Row("`--post-taggers`", "post_taggers")] = []
+    skip: Annotated[bool, Row("`--post-skip`: leaves out documents without a finding", "post_skip")] = False
 
 
 class Warc(Struct, forbid_unknown_fields=True):
@@ -379,8 +387,8 @@ class Warc(Struct, forbid_unknown_fields=True):
     ignore_existing: _Overwrite = False
     debug: _Debug = False
     linearizer: Annotated[str, Row("`--extractor`", "extractor")] = "resiliparse"
-    pre: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
-    post: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    pre: PreTaggers = msgspec.field(default_factory=PreTaggers)
+    post: PostTaggers = msgspec.field(default_factory=PostTaggers)
     store_html_in_metadata: Annotated[bool, Row("`--store-html`", "store_html")] = False
     work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
     dryrun: _DryRun = False

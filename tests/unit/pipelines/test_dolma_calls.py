@@ -230,7 +230,7 @@ FILES = {
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
     "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",
     "warc {documents: [a.warc.gz], destination: [b]}": "needs `source_name`, which is missing",
-    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [d]}}": "pre: taggers do not run here",
+    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [cc_er]}}": "column 75: pre.taggers: there is no tagger 'cc_er'; did you mean 'cc_re'",
     "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
     "mix {processes: 3}": "has no streams",
 }
