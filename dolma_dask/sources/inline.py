@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from dolma_dask.errors import DataError
 from dolma_dask.formats.attributes import AttributeColumn, encode_objects
 from dolma_dask.io.records import TAGGER_FAILED, TOO_LARGE, too_large
 from dolma_dask.sources.documents import Document
@@ -137,7 +138,15 @@ def _find(
     for tagger in given.artifacts.all_loaded(taggers):
         own, failed = score_each(None, tagger, batch, view)
         found.columns.extend(own)
-        found.failed.update({row: f"{cannot_do(tagger)}: {error}" for row, error in failed.items()})
+        found.failed.update(
+            {row: f"{cannot_do(tagger)}: {_alone(error, row)}" for row, error in failed.items()}
+        )
         for column in own:
             found.any[validity(column.values)] = True
     return found
+
+
+def _alone(error: DataError, row: int) -> str:
+    """Return what is wrong with a page, without its place among others, which nobody knows."""
+    place = f"row {row} of the batch"
+    return str(error).replace(f"{place}: ", "").replace(f" on {place}", "")

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from dolma_dask import cli
 from dolma_dask.testing import Case, VerbLaws
-from dolma_dask.testing.archives import response, warc_file, warc_record
+from dolma_dask.testing.archives import response, warc_file
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.download.selection import COMPONENTS
 
@@ -108,7 +108,7 @@ def make_raw(root: Path, seed: int) -> None:
 
 
 def make_crawl(root: Path, seed: int) -> None:
-    """Write archives of pages, some with a licence, and a damaged record in each."""
+    """Write archives of pages, some with a licence."""
     root.mkdir()
     draw = random.Random(seed)
     licence = '<a href="https://creativecommons.org/licenses/by/4.0/">CC BY</a>'
@@ -120,7 +120,6 @@ def make_crawl(root: Path, seed: int) -> None:
             )
             for row, text in enumerate(texts)
         ]
-        records.insert(20, warc_record("response", b"HTTP/1.1 200 OK\r\n\r\nx", "none"))
         (root / f"{number}.warc.gz").write_bytes(warc_file(records))
 
 
@@ -171,7 +170,7 @@ class Verbs(VerbLaws):
             ["converted"], others=["--source other"], asks=True, redone=1,
         ),
         "archives": Case(
-            "convert WORLD/crawl --to WORLD/crawled --source cc --pre-taggers cc_re --post-taggers char_length_v1 gopher_v2 --on-bad-record quarantine --max-bad-fraction 0.5",
+            "convert WORLD/crawl --to WORLD/crawled --source cc --pre-taggers cc_re --post-taggers char_length_v1 gopher_v2",
             ["crawled"], others=["--pre-skip", "--post-taggers char_length_v1"], asks=True, redone=1,
         ),
         "combined": Case("convert WORLD/served/documents --to WORLD/combined --mapping redpajama_v2 --text text --combine bucket --shard-bytes 1", ["combined"], others=["--source other"], asks=True, redone=2, repeats=True),
