@@ -329,6 +329,9 @@ def _format(compression: Compression) -> dict[str, Any]:
 
 
 def _mix(given: Given) -> Plan:
+    from dolma_dask.pipelines.dolma_mix import check_expressions  # which is loaded by now
+
+    check_expressions(given.config, given.node, given.mistakes)
     return Plan([Call("mix", (given.config,), {}, OWN["mix"])])
 
 

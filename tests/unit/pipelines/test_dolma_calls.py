@@ -232,6 +232,10 @@ FILES = {
     "warc {documents: [a.warc.gz], destination: [b]}": "needs `source_name`, which is missing",
     "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [cc_er]}}": "column 75: pre.taggers: there is no tagger 'cc_er'; did you mean 'cc_re'",
     "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {exclude: [$.a, '$.b[?(@.c >> 2)]']}}]}": "line 1, column 81: streams[0].filter.exclude[1], character 12: cannot read this JSONPath",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {syntax: jqq, include: [$.a]}}]}": "column 74: streams[0].filter.syntax: syntax='jqq'; expected one of",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, span_replacement: [{span: $.a, min_score: 1}, {span: $.a, min_score: 1, replacement: '$.b['}]}]}": "column 142: streams[0].span_replacement[1].replacement",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {include: ['$.', 'a'], exclude: ['$['], }}]}": "has 3 mistakes",
     "mix {processes: 3}": "has no streams",
 }
 
