@@ -14,13 +14,14 @@ import yaml
 from cyclopts import CycloptsError
 from msgspec import Struct
 
+from dolma_dask.dataset import Dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets
+from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets, find_documents
 from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
@@ -53,8 +54,8 @@ class Call(Struct, frozen=True):
         return load(self.function or COMMANDS[self.verb].function)(*self.places, **{**self.options, **more})
 
     def __str__(self) -> str:
-        if self.function:
-            return f"dolma-dask -c FILE {self.verb}"
+        if self.function or any(isinstance(one, Dataset) for one in self.places):
+            return f"dolma-dask -c FILE {_BY_TOOLKIT.get(self.verb, self.verb)}"
         names = spellings(COMMANDS[self.verb].load())
         words = [word for name, value in self.options.items() for word in _spelled(names[name], value)]
         places = [place for one in self.places for place in ([one] if isinstance(one, str) else one)]
@@ -137,7 +138,7 @@ def _called(name: str, calls: Sequence[Call], more: Mapping[str, Any]) -> Any:
         return Summary(name, "")
     if len(calls) == 1:
         return calls[0].run(more)
-    return answers(name, {str(call.places[0]): partial(call.run, more) for call in calls})
+    return answers(name, {_root(call.places[0]): partial(call.run, more) for call in calls})
 
 
 def _noted(answer: Any, notes: Sequence[str]) -> Any:
@@ -289,6 +290,9 @@ def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:
         )
     if group.documents.attribute_name is not None and is_by_paragraph:
         given.wrong("dedupe.paragraphs", "dedupe.documents is there too; expected one of them.")
+    there = "paragraphs" if is_by_paragraph else "documents"
+    if group.dedupe_method not in (None, there):
+        given.wrong("dedupe.dedupe_method", f"{group.dedupe_method!r}; expected {there}, or none.")
     if group.document_dir != layout.DOCUMENTS:
         given.wrong(
             "dedupe.document_dir",
@@ -356,9 +360,15 @@ def _tokens(given: Given) -> Plan:
         **({} if key in ("id", None) else {"id_key": key}),
         **given.options(),
     }
-    found = find_datasets(given, config.documents)
-    places = apart([to], found)
-    return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
+    found = find_documents(given, config.documents)
+    places = apart([to], list(map(_root, found)))
+    return Plan(
+        [Call("ragged", (one, places[_root(one)]), {**options, **only}) for one, only in found.items()]
+    )
+
+
+def _root(dataset: Dataset | str) -> str:
+    return dataset if isinstance(dataset, str) else dataset.root
 
 
 _NO_IDS = {"bos": None, "eos": None}
@@ -443,6 +453,8 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
 
 BY_US = {**{name: name for name in _PLANS}, "tokens": "ragged", "warc": "convert"}
 """Commands here that do the work, by the toolkit's."""
+
+_BY_TOOLKIT = {command: name for name, command in BY_US.items()}
 
 OWN = {
     **{name: COMMANDS[command].function for name, command in BY_US.items()},

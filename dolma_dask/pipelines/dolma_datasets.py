@@ -8,12 +8,14 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from dolma_dask.dataset import Dataset, bare_dataset
 from dolma_dask.dataset import matches as is_chosen
 from dolma_dask.display import counted, listed
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.patterns import matches, split, without_files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.patterns import base_of, matches, split, without_files
 from dolma_dask.pipelines.dolma_config import Given
 
 MAX_NAMED = 200
@@ -44,6 +46,43 @@ def find_datasets(
         given.wrong(folder, without_files(alone, folder))
     parts = _part if folder == layout.DOCUMENTS else _sets
     return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}
+
+
+def find_documents(given: Given, patterns: Sequence[str]) -> dict[Dataset | str, dict[str, Any]]:
+    """Return the same for documents that are only read: also files that lie in no folder ``documents/``, each with those of its pattern as one dataset.
+
+    Raises `UsageError`: a pattern matches no file, or files that hold no documents.
+    """
+    inside: list[str] = []
+    bare: dict[str, dict[str, FileInfo]] = {}
+    for pattern in patterns:
+        found = list(matches(pattern))
+        outside = [(url, info) for url, info in found if f"/{layout.DOCUMENTS}/" not in url]
+        if 0 < len(outside) < len(found):
+            given.wrong(
+                "documents",
+                f"{pattern} matches {outside[0][0]} and files below a folder {layout.DOCUMENTS!r}; expected a pattern for each kind.",
+            )
+        inside += [] if outside else [pattern]
+        for url, info in outside:
+            root = base_of(pattern)
+            path = url.removeprefix(f"{root}/")
+            if _is_beside(path):
+                continue
+            if layout.suffix_of(path) is None:
+                given.wrong("documents", f"{url} holds no documents; expected {layout.SUFFIXES_SHOWN}.")
+            bare.setdefault(root, {})[path] = FileInfo(path, info.bytes, info.stamp)
+    datasets: dict[Dataset | str, dict[str, Any]] = {}
+    for root, part in ({} if bare and not inside else find_datasets(given, inside)).items():
+        datasets[root] = part
+    return datasets | {bare_dataset(root, infos.values()): {} for root, infos in bare.items()}
+
+
+def _is_beside(path: str) -> bool:
+    """Tell whether a file is one that a writer of documents has left beside them."""
+    return layout.is_marker(path) or any(
+        part in (layout.JOURNAL, layout.QUARANTINE, layout.WORK) for part in path.split("/")
+    )
 
 
 def _as_given(root: str, pattern: str) -> str:
