@@ -5,7 +5,7 @@ A set of files is a dataset here, or several of them; what cannot be done is ref
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,14 @@ import yaml
 from cyclopts import CycloptsError
 from msgspec import Struct
 
-from dolma_dask.dataset import Dataset
+from dolma_dask.dataset import Dataset, bare_dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets, find_documents
+from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_anywhere, find_datasets
 from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
@@ -360,11 +360,16 @@ def _tokens(given: Given) -> Plan:
         **({} if key in ("id", None) else {"id_key": key}),
         **given.options(),
     }
-    found = find_documents(given, config.documents)
-    places = apart([to], list(map(_root, found)))
-    return Plan(
-        [Call("ragged", (one, places[_root(one)]), {**options, **only}) for one, only in found.items()]
-    )
+    datasets, elsewhere = find_anywhere(given, config.documents)
+    found: list[tuple[Dataset | str, Mapping[str, Any]]] = [*datasets.items()]
+    found += [(bare_dataset(root, infos), {}) for root, infos in elsewhere.items()]
+    places = apart([to], [_root(one) for one, _ in found])
+    calls = [Call("ragged", (one, places[_root(one)]), {**options, **only}) for one, only in found]
+    return Plan(calls, _elsewhere(elsewhere, layout.DOCUMENTS))
+
+
+def _elsewhere(roots: Iterable[str], folder: str) -> list[str]:
+    return [f"{root}: files in no folder `{folder}`, which are read where they are" for root in roots]
 
 
 def _root(dataset: Dataset | str) -> str:
@@ -401,16 +406,16 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
 
 def _stat(given: Given) -> Plan:
     config: Stat = given.config
-    found = find_datasets(given, config.attributes, layout.ATTRIBUTES)
-    reports = apart([config.report] if config.report else [], found)
-    return Plan(
-        [
-            Call(
-                "stat", (root,), {**given.options(), **part, **({"report": reports[root]} if reports else {})}
-            )
-            for root, part in found.items()
-        ]
-    )
+    found, elsewhere = find_anywhere(given, config.attributes, layout.ATTRIBUTES)
+    reports = apart([config.report] if config.report else [], [*found, *elsewhere])
+
+    def options(root: str) -> dict[str, Any]:
+        return {**given.options(), **({"report": reports[root]} if reports else {})}
+
+    calls = [Call("stat", (root,), {**options(root), **part}) for root, part in found.items()]
+    alone = "dolma_dask.questions.stat:stat_files"
+    calls += [Call("stat", (root, infos), options(root), alone) for root, infos in elsewhere.items()]
+    return Plan(calls, _elsewhere(elsewhere, layout.ATTRIBUTES))
 
 
 def _warc(given: Given) -> Plan:

@@ -8,7 +8,6 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from dolma_dask.dataset import Dataset, bare_dataset
 from dolma_dask.dataset import matches as is_chosen
 from dolma_dask.display import counted, listed
 from dolma_dask.errors import UsageError
@@ -48,41 +47,38 @@ def find_datasets(
     return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}
 
 
-def find_documents(given: Given, patterns: Sequence[str]) -> dict[Dataset | str, dict[str, Any]]:
-    """Return the same for documents that are only read: also files that lie in no folder ``documents/``, each with those of its pattern as one dataset.
+def find_anywhere(
+    given: Given, patterns: Sequence[str], folder: str = layout.DOCUMENTS
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[FileInfo]]]:
+    """Return the same for files that are only read; of those that lie in no such folder, by the place where their pattern begins, the files relative to it.
 
-    Raises `UsageError`: a pattern matches no file, or files that hold no documents.
+    Raises `UsageError`: a pattern matches no file, files of both kinds, or some that hold no documents.
     """
     inside: list[str] = []
     bare: dict[str, dict[str, FileInfo]] = {}
     for pattern in patterns:
-        found = list(matches(pattern))
-        outside = [(url, info) for url, info in found if f"/{layout.DOCUMENTS}/" not in url]
+        found = [(url, info) for url, info in matches(pattern) if not _is_beside(url)]
+        outside = [(url, info) for url, info in found if f"/{folder}/" not in url]
         if 0 < len(outside) < len(found):
             given.wrong(
-                "documents",
-                f"{pattern} matches {outside[0][0]} and files below a folder {layout.DOCUMENTS!r}; expected a pattern for each kind.",
+                folder,
+                f"{pattern} matches {outside[0][0]} and files below a folder {folder!r}; expected a pattern for each kind.",
             )
         inside += [] if outside else [pattern]
+        root = base_of(pattern) if outside else ""
         for url, info in outside:
-            root = base_of(pattern)
             path = url.removeprefix(f"{root}/")
-            if _is_beside(path):
-                continue
             if layout.suffix_of(path) is None:
-                given.wrong("documents", f"{url} holds no documents; expected {layout.SUFFIXES_SHOWN}.")
+                given.wrong(folder, f"{url} holds no {folder}; expected {layout.SUFFIXES_SHOWN}.")
             bare.setdefault(root, {})[path] = FileInfo(path, info.bytes, info.stamp)
-    datasets: dict[Dataset | str, dict[str, Any]] = {}
-    for root, part in ({} if bare and not inside else find_datasets(given, inside)).items():
-        datasets[root] = part
-    return datasets | {bare_dataset(root, infos.values()): {} for root, infos in bare.items()}
+    datasets = {} if bare and not inside else find_datasets(given, inside, folder)
+    return datasets, {root: list(infos.values()) for root, infos in bare.items()}
 
 
-def _is_beside(path: str) -> bool:
+def _is_beside(url: str) -> bool:
     """Tell whether a file is one that a writer of documents has left beside them."""
-    return layout.is_marker(path) or any(
-        part in (layout.JOURNAL, layout.QUARANTINE, layout.WORK) for part in path.split("/")
-    )
+    folders = {layout.JOURNAL, layout.QUARANTINE, layout.WORK}
+    return layout.is_marker(url) or not folders.isdisjoint(url.split("/"))
 
 
 def _as_given(root: str, pattern: str) -> str:

@@ -350,7 +350,10 @@ class Stat(Struct, forbid_unknown_fields=True):
     """Options of `stat`."""
 
     attributes: Annotated[
-        list[str], Row("the datasets in which the files lie, and `--attributes` with their sets")
+        list[str],
+        Row(
+            "any files of attributes: of those below a folder `attributes` the datasets, and `--attributes` with their sets; others by themselves"
+        ),
     ] = []
     report: Annotated[str | None, Row("`--report`; with several datasets, a folder below it for each")] = None
     bins: Annotated[int, Row("`--bins`", "bins")] = 1000
