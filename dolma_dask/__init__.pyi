@@ -431,12 +431,12 @@ def convert(
         Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. What they find
         stands in attributes of the document.
     pre_skip : bool, optional
-        Leave out pages in which pre_taggers find nothing; their text is not looked for.
+        Leave out pages in which `pre_taggers` find nothing; their text is not looked for.
     post_taggers : list of str, optional
         Taggers that look at the text of each record of a WARC or WET file, and at its page. What they find stands in attributes of the
         document.
     post_skip : bool, optional
-        Leave out documents in which post_taggers find nothing.
+        Leave out documents in which `post_taggers` find nothing.
     artifacts : str, optional
         Folder with files that these taggers use: lists, models; as for `tag`.
     tagger_modules : list of str, optional

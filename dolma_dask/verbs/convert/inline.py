@@ -31,7 +31,9 @@ class InlineOptions(Options):
     ] = None
     pre_skip: Annotated[
         bool,
-        Opt("Leave out pages in which pre_taggers find nothing; their text is not looked for.", is_flag=True),
+        Opt(
+            "Leave out pages in which `pre_taggers` find nothing; their text is not looked for.", is_flag=True
+        ),
     ] = False
     post_taggers: Annotated[
         Sequence[TaggerLike] | TaggerLike | None,
@@ -41,7 +43,7 @@ class InlineOptions(Options):
         ),
     ] = None
     post_skip: Annotated[
-        bool, Opt("Leave out documents in which post_taggers find nothing.", is_flag=True)
+        bool, Opt("Leave out documents in which `post_taggers` find nothing.", is_flag=True)
     ] = False
     artifacts: Annotated[
         str | None, Opt("Folder with files that these taggers use: lists, models; as for `tag`.")
