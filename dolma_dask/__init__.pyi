@@ -344,6 +344,20 @@ def convert(
     attributes: str | None = None,
     form: Literal["nested", "flat"] = "nested",
     rename: str | None = None,
+    pre_taggers: Sequence[str | Tagger | Callable[..., Any]]
+    | str
+    | Tagger
+    | Callable[..., Any]
+    | None = None,
+    pre_skip: bool = False,
+    post_taggers: Sequence[str | Tagger | Callable[..., Any]]
+    | str
+    | Tagger
+    | Callable[..., Any]
+    | None = None,
+    post_skip: bool = False,
+    artifacts: str | None = None,
+    tagger_modules: Sequence[str] | str | None = None,
     on_bad_record: Literal["fail", "quarantine"] = "fail",
     max_bad_fraction: float = 0.01,
     max_record_bytes: int = 64000000,
@@ -419,6 +433,20 @@ def convert(
         Form of the converted attributes: that of the Dolma toolkit, or keys at the top level.
     rename : str, optional
         Name of the converted attribute set; default: the old name with the form behind it.
+    pre_taggers : list of str, optional
+        Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. What they find
+        stands in attributes of the document.
+    pre_skip : bool, optional
+        Leave out pages in which `pre_taggers` find nothing; their text is not looked for.
+    post_taggers : list of str, optional
+        Taggers that look at the text of each record of a WARC or WET file, and at its page. What they find stands in attributes of the
+        document.
+    post_skip : bool, optional
+        Leave out documents in which `post_taggers` find nothing.
+    artifacts : str, optional
+        Folder with files that these taggers use: lists, models; as for `tag`.
+    tagger_modules : list of str, optional
+        Python files, or modules, with taggers written for the Dolma toolkit, which are then known by their names.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float

@@ -36,6 +36,14 @@ class Shard(Struct, frozen=True, gc=False):
     bytes: int  # stored size
     stamp: str  # see `dolma_dask.io.files.FileInfo`
     ids_as_text: bool = False  # see `Dataset`; who reads documents or attributes has their shard
+    folder: str = (
+        layout.DOCUMENTS
+    )  # that `path` is below; empty: the root, of files that lie in no ``documents/``
+
+    @property
+    def document(self) -> str:
+        """The file, relative to the dataset."""
+        return layout.document_path(self.path, self.folder)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -76,6 +84,11 @@ class Dataset(Struct, frozen=True, weakref=True):
     def params(self) -> dict[str, Any]:
         """What decides how its documents are read, besides their bytes, for keys and journals."""
         return {"source": self.source, **_form_of_ids(self.ids_as_text)}
+
+    @property
+    def folder(self) -> str:
+        """Where its documents lie below the root; empty: there, see `bare_dataset`."""
+        return self.shards[0].folder if self.shards else layout.DOCUMENTS
 
     @property
     def bytes(self) -> int:
@@ -159,7 +172,7 @@ class Dataset(Struct, frozen=True, weakref=True):
 
     def with_current_attributes(self) -> "Dataset":
         """Return the dataset with the attribute sets that are there now, such as those made since it was opened."""
-        return replace(self, attributes=_attribute_sets(self.root))
+        return replace(self, attributes=_attribute_sets(self.root)) if self.folder else self
 
     def __repr__(self) -> str:
         sets = ", ".join(self.attributes) or "none"
@@ -261,6 +274,12 @@ def open_dataset(
     return dataset.with_ids_as_text() if ids_as_text else dataset
 
 
+def bare_dataset(root: str, documents: Iterable[FileInfo]) -> Dataset:
+    """Return files of documents that lie in no folder ``documents/`` as a dataset, which has no attributes; their paths are relative to `root`."""
+    ordered = sorted(documents, key=lambda info: info.path.encode())
+    return Dataset(root, tuple(Shard(info.path, info.bytes, info.stamp, folder="") for info in ordered))
+
+
 def _form_of_ids(ids_as_text: bool) -> dict[str, Any]:
     """Return the form of ids as a parameter: none where it is the usual one, so that keys stay as they were before there was another."""
     return {"ids_as_text": True} if ids_as_text else {}
@@ -337,4 +356,4 @@ def _attribute_sets(root: str) -> tuple[str, ...]:
 
 def shard_info(shard: Shard) -> FileInfo:
     """Return a shard as a file relative to its dataset."""
-    return FileInfo(layout.document_path(shard.path), shard.bytes, shard.stamp)
+    return FileInfo(shard.document, shard.bytes, shard.stamp)

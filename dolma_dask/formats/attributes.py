@@ -112,14 +112,32 @@ def encode_rows(
     readable = _readable_rows(errors or {}, len(ids))
     _check_call(ids, sources, lengths, columns)
     check_ids(ids, readable)
-    heads, tails = _frames(ids, sources, errors or {})
+    return _encode(*_frames(ids, sources, errors or {}), lengths, columns, readable)
+
+
+def encode_objects(lengths: NDArray[np.int64], columns: Sequence[AttributeColumn]) -> pa.LargeBinaryArray:
+    """Encode the attributes of each document as a JSON object, as `encode_rows` has it in its rows."""
+    ends = pa.array([""] * len(lengths), pa.large_string())
+    _check_call(ends, ends, lengths, columns)
+    heads, tails = (join_texts(sign, ends) for sign in "{}")
+    return _encode(heads, tails, lengths, columns, np.ones(len(lengths), np.bool_))
+
+
+def _encode(
+    heads: pa.Array,
+    tails: pa.Array,
+    lengths: NDArray[np.int64],
+    columns: Sequence[AttributeColumn],
+    readable: NDArray[np.bool_],
+) -> pa.LargeBinaryArray:
+    """Encode the members of each row between what stands before and behind them."""
     numbers = _document_numbers([c for c in columns if c.kind == "document"], readable)
     texts = [
         column_texts(c.key, c.kind, _blank(c.values, readable), 0 if c.whole else c.decimals)
         for c in columns
         if c.kind != "document"
     ]
-    rows = len(ids)
+    rows = len(lengths)
     slots, state = _slots([column.kind != "document" for column in columns], numbers, texts, rows)
     keys = string_texts(pa.array([column.key for column in columns], pa.large_string()))
     key = string_parts(join_texts(",", keys, ":"))

@@ -150,9 +150,9 @@ def unit_of(path: str) -> str:
     return _PART.sub("", path) if "-part-" in path else path
 
 
-def document_path(shard: str) -> str:
+def document_path(shard: str, folder: str = DOCUMENTS) -> str:
     """Return the path of a shard relative to its dataset."""
-    return f"{DOCUMENTS}/{shard}"
+    return f"{folder}/{shard}" if folder else shard
 
 
 def attribute_path(name: str, shard: str, file_format: FileFormat | None = None) -> str:

@@ -4,7 +4,7 @@ The call reads them once, for their checksums, which are part of the key of what
 the tagger made of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from threading import Lock
@@ -80,6 +80,24 @@ class Artifacts(Struct, frozen=True):
                     {name: partial(files.open_read, url) for name, url in urls.items()}
                 )
             return _loaded[key]
+
+    def check_needs(self, taggers: Sequence[Tagger]) -> None:
+        """Refuse taggers whose package or files are not there, or whose files are of no use."""
+        for tagger in taggers:
+            if isinstance(tagger, ViewTagger):
+                message = tagger.lacks(has_files=bool(self.used_by(tagger)))
+                if message is not None:
+                    raise UsageError(message)
+                if tagger.loads_first:
+                    self.loaded(tagger)
+
+    def notes(self, taggers: Sequence[Tagger]) -> Iterator[str]:
+        """Yield what people should know of files that taggers use."""
+        for tagger in taggers:
+            if isinstance(tagger, ViewTagger) and tagger.note is not None:
+                note = tagger.note(self.loaded(tagger).function)
+                if note:
+                    yield f"{tagger.name}: {note}"
 
     def _check(self, used: tuple[tuple[str, str], ...]) -> None:
         for name, checksum in used:

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 import xxhash
 from msgspec import Struct
 
-from dolma_dask.errors import CorruptFileError, UsageError
+from dolma_dask.errors import CorruptFileError, StoreError, UsageError
 from dolma_dask.io.stores import RemoteFile, at_once, check_bucket, check_url, filesystem, is_s3, patiently
 from dolma_dask.io.waiting import let_appear, waits
 
@@ -259,6 +259,11 @@ def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
     tag = next((info[name] for name in _STAMPS if info.get(name)), None)
     if isinstance(tag, datetime):
         tag = tag.timestamp()
+    if info["size"] is None:
+        raise StoreError(
+            f"{path}: the server does not tell the size of the file; expected a header Content-Length. Fetch it first: dolma-dask download.",
+            url=path,
+        )
     return FileInfo(path, int(info["size"]), "" if tag is None else f"tag:{str(tag).strip(chr(34))}")
 
 

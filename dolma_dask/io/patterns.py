@@ -30,6 +30,15 @@ def matches(pattern: str) -> Iterator[tuple[str, FileInfo]]:
             yield f"{base}/{info.path}", info
 
 
+def base_of(pattern: str) -> str:
+    """Return the folder that a path or pattern begins at: a folder itself, that of a file, or the last one before what may differ."""
+    url = files.normalize(pattern)
+    magic = MAGIC.search(url)
+    if magic is not None:
+        return url[: magic.start()].rpartition("/")[0]
+    return url if files.stat(url) is None else files.parent(url)
+
+
 def without_files(patterns: Sequence[str], folder: str) -> str:
     """Return an error text about patterns that match no file, or about none at all, where files of a `folder` of datasets are expected."""
     expected = f"expected paths or patterns such as corpus/{folder}/*.jsonl.gz."
@@ -61,7 +70,8 @@ def split(url: str, folder: str) -> tuple[str, str]:
     root, found, path = url.rpartition(f"/{folder}/")
     if not found:
         raise UsageError(
-            f"{url} does not lie below a folder {folder!r}; expected <dataset>/{folder}/..., so that documents and attributes find each other. "
+            f"{url} does not lie below a folder {folder!r}; expected <dataset>/{folder}/..., so that documents and attributes find each other: here as in the "
+            "Dolma toolkit, attributes lie where attributes/NAME stands in place of documents. "
             f"Move the files there, or name others{_HINTS.get(folder, '')}."
         )
     return root, path

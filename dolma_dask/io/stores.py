@@ -79,6 +79,11 @@ _NO_CREDENTIALS = {
     "TokenRetrievalError",
     "UnauthorizedSSOTokenError",
 }
+_REFUSED = (401, 403, 407)
+_NOT_THERE = (404, 410)
+_BUSY = (408, 429, *range(500, 600))
+"""Answers of servers over http: one may not read it, there is none, and the next time may be another."""
+
 _WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError", "EndpointProviderError"}
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of the system where no space is left."""
@@ -181,18 +186,33 @@ def patiently(url: str, call: Callable[[], Result]) -> Result:
     while True:
         try:
             result = call()
-        except Exception as error:
+        except Exception as raised:  # noqa: BLE001 - it is raised again, or explained
+            error = _told_of(url, raised)
             waited = time.monotonic() - started
             tries, breaks = tries + 1, breaks + (not _is_away(error))
             if not _is_worth_another(url, error, breaks, waited):
                 explanation = explained(url, error, waited)
                 if explanation is None:
-                    raise
+                    raise error from error.__cause__
                 raise explanation from (None if _SECRETS.search(str(error)) else error)
         else:
             _given_up.pop(_store_of(url), None)
             return result
         time.sleep(min(FIRST_WAIT_SECONDS * 2 ** (tries - 1), LONGEST_WAIT_SECONDS))
+
+
+def _told_of(url: str, error: Exception) -> Exception:
+    """Return what an error is about: fsspec says of whatever fails over http that there is no such file."""
+    cause = error.__cause__
+    is_told = isinstance(error, FileNotFoundError) and url.startswith(("http://", "https://"))
+    if not is_told or not isinstance(cause, Exception) or isinstance(cause, FileNotFoundError):
+        return error
+    return error if _status(cause) in _NOT_THERE else cause
+
+
+def _status(error: BaseException) -> int:
+    """Return the status that a server answers; 0: it does not answer."""
+    return int(getattr(error, "status", 0) or 0) if "ClientResponseError" in _names(error) else 0
 
 
 def _is_worth_another(url: str, error: Exception, breaks: int, waited: float) -> bool:
@@ -208,7 +228,7 @@ def _is_worth_another(url: str, error: Exception, breaks: int, waited: float) ->
 def is_transient(error: BaseException) -> bool:
     """Tell whether an error of a store or disk may be gone the next time: a connection, not a missing file."""
     names = _names(error)
-    if names & (_AWAY | _BROKEN):
+    if names & (_AWAY | _BROKEN) or _status(error) in _BUSY:
         return True
     is_final = isinstance(error, (*_FILE_ERRORS, PermissionError)) or "FileExpired" in names
     return isinstance(error, OSError) and not is_final and error.errno not in FULL
@@ -235,6 +255,8 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
         )
     if isinstance(error, FileNotFoundError):
         return _not_found(url, error)
+    if status := _status(error):
+        return _answered(url, error, status)
     if names & _WRONG_CALL or (isinstance(error, ValueError) and "endpoint" in str(error)):
         return UsageError(
             f"{url}: not an address that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
@@ -260,6 +282,28 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
             url=url,
         )
     return None
+
+
+def _answered(url: str, error: Exception, status: int) -> StoreError | None:
+    """Explain an answer that is no file; None: there is none."""
+    said = reason(f"{status} {getattr(error, 'message', '')}".rstrip())
+    if status in _NOT_THERE:
+        return None
+    if status in _REFUSED:
+        return StoreAccessError(
+            f"{url}: access refused: the server answers {said}; expected that it gives the file. Correct the address, or fetch the file first: "
+            "dolma-dask download, which takes logins from ~/.netrc.",
+            url=url,
+        )
+    if status in _BUSY:
+        return StoreError(
+            f"{url}: the server answers {said} again and again; expected the file. Run the same command again later: it does only what is left.",
+            url=url,
+        )
+    return StoreError(
+        f"{url}: the server answers {said}; expected the file. Correct the address, or look at it in a browser.",
+        url=url,
+    )
 
 
 def _not_found(url: str, error: FileNotFoundError) -> StoreError | None:

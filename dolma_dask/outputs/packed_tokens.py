@@ -366,7 +366,7 @@ class PieceWriter:
     def __init__(self, output: RaggedOutput, shard: str, held: MemberWriter | TokenScatter) -> None:
         self.tokenizer: TokenizerRecord = output.framing.record(output.engine)
         self.dtype = output.files.dtype(self.tokenizer.vocab_size - 1)
-        self._path = layout.document_path(shard)
+        self._path = layout.document_path(shard, output.folder)
         self.source: SourceRecord | None = SourceRecord(self._path, {})
         self.special_tokens: SpellingRecord | UnsetType = UNSET
         self.lossy_documents = self.documents = self.tokens = 0

@@ -141,6 +141,7 @@ class RaggedOutput(Struct, frozen=True):
     format: FormatName = "numpy"
     how: Preparation = Preparation()
     id_key: str | None = None  # column with what stands for the id of each document
+    folder: str = layout.DOCUMENTS  # where documents lie below their dataset, see `Shard.folder`
     verb: ClassVar[str] = "ragged"
 
     @property
@@ -161,7 +162,7 @@ class RaggedOutput(Struct, frozen=True):
     def open(self, unit: Unit, shard: str) -> "RaggedSink":
         """See `dolma_dask.sinks.sink.Output`."""
         names = RaggedNames(unit.name.removesuffix(self.files.data))
-        source = SourceRecord(layout.document_path(shard), {})
+        source = SourceRecord(layout.document_path(shard, self.folder), {})
         return RaggedSink(self, shard, self.writer(names, source), self.segments(names))
 
     def writer(self, names: RaggedNames, source: SourceRecord | None = None) -> TokenWriter:
@@ -182,6 +183,7 @@ class RaggedOutput(Struct, frozen=True):
             **({} if self.format == "numpy" else {"format": self.format}),
             **self.how.params(),
             **({"id_key": self.id_key} if self.id_key else {}),
+            **({} if self.folder == layout.DOCUMENTS else {"folder": self.folder}),
         }
 
     def shown(self) -> dict[str, Any]:
@@ -264,7 +266,7 @@ class RaggedSink(WriterSink[TokenWriter]):
         writer: TokenWriter,
         segments: SegmentsWriter | None = None,
     ) -> None:
-        self._output, self._path = output, layout.document_path(shard)
+        self._output, self._path = output, layout.document_path(shard, output.folder)
         super().__init__(writer)
         self._segments = segments
         self._findings = TextFindings(shard, output.engine.in_text)

@@ -5,7 +5,7 @@ A set of files is a dataset here, or several of them; what cannot be done is ref
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,14 @@ import yaml
 from cyclopts import CycloptsError
 from msgspec import Struct
 
+from dolma_dask.dataset import Dataset, bare_dataset
 from dolma_dask.display import listed
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
-from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_datasets
+from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_anywhere, find_datasets
 from dolma_dask.pipelines.dolma_options import (
     CONFIGS,
     Compression,
@@ -53,8 +54,8 @@ class Call(Struct, frozen=True):
         return load(self.function or COMMANDS[self.verb].function)(*self.places, **{**self.options, **more})
 
     def __str__(self) -> str:
-        if self.function:
-            return f"dolma-dask -c FILE {self.verb}"
+        if self.function or any(isinstance(one, Dataset) for one in self.places):
+            return f"dolma-dask -c FILE {_BY_TOOLKIT.get(self.verb, self.verb)}"
         names = spellings(COMMANDS[self.verb].load())
         words = [word for name, value in self.options.items() for word in _spelled(names[name], value)]
         places = [place for one in self.places for place in ([one] if isinstance(one, str) else one)]
@@ -137,7 +138,7 @@ def _called(name: str, calls: Sequence[Call], more: Mapping[str, Any]) -> Any:
         return Summary(name, "")
     if len(calls) == 1:
         return calls[0].run(more)
-    return answers(name, {str(call.places[0]): partial(call.run, more) for call in calls})
+    return answers(name, {_root(call.places[0]): partial(call.run, more) for call in calls})
 
 
 def _noted(answer: Any, notes: Sequence[str]) -> Any:
@@ -167,11 +168,15 @@ def _check_taggers(given: Given, config: Tag) -> None:
             "taggers", "there are none; expected names such as gopher_v2. See them all: dolma-dask list."
         )
     register_toolkit(config.tagger_modules)
-    for name in config.taggers:
+    _check_known(given, "taggers")
+
+
+def _check_known(given: Given, option: str) -> None:
+    for name in given.value(option):
         try:
             get_tagger(name)
         except UsageError as error:
-            given.wrong("taggers", str(error))
+            given.wrong(option, str(error))
 
 
 def _check_destination(given: Given, config: Tag, root: str) -> None:
@@ -285,6 +290,9 @@ def _check_dedupe(given: Given, config: Dedupe, is_by_paragraph: bool) -> None:
         )
     if group.documents.attribute_name is not None and is_by_paragraph:
         given.wrong("dedupe.paragraphs", "dedupe.documents is there too; expected one of them.")
+    there = "paragraphs" if is_by_paragraph else "documents"
+    if group.dedupe_method not in (None, there):
+        given.wrong("dedupe.dedupe_method", f"{group.dedupe_method!r}; expected {there}, or none.")
     if group.document_dir != layout.DOCUMENTS:
         given.wrong(
             "dedupe.document_dir",
@@ -325,6 +333,9 @@ def _format(compression: Compression) -> dict[str, Any]:
 
 
 def _mix(given: Given) -> Plan:
+    from dolma_dask.pipelines.dolma_mix import check_expressions  # which is loaded by now
+
+    check_expressions(given.config, given.node, given.mistakes)
     return Plan([Call("mix", (given.config,), {}, OWN["mix"])])
 
 
@@ -349,9 +360,20 @@ def _tokens(given: Given) -> Plan:
         **({} if key in ("id", None) else {"id_key": key}),
         **given.options(),
     }
-    found = find_datasets(given, config.documents)
-    places = apart([to], found)
-    return Plan([Call("ragged", (root, places[root]), {**options, **only}) for root, only in found.items()])
+    datasets, elsewhere = find_anywhere(given, config.documents)
+    found: list[tuple[Dataset | str, Mapping[str, Any]]] = [*datasets.items()]
+    found += [(bare_dataset(root, infos), {}) for root, infos in elsewhere.items()]
+    places = apart([to], [_root(one) for one, _ in found])
+    calls = [Call("ragged", (one, places[_root(one)]), {**options, **only}) for one, only in found]
+    return Plan(calls, _elsewhere(elsewhere, layout.DOCUMENTS))
+
+
+def _elsewhere(roots: Iterable[str], folder: str) -> list[str]:
+    return [f"{root}: files in no folder `{folder}`, which are read where they are" for root in roots]
+
+
+def _root(dataset: Dataset | str) -> str:
+    return dataset if isinstance(dataset, str) else dataset.root
 
 
 _NO_IDS = {"bos": None, "eos": None}
@@ -384,26 +406,22 @@ def _specials(given: Given, config: Tokens) -> dict[str, Any]:
 
 def _stat(given: Given) -> Plan:
     config: Stat = given.config
-    found = find_datasets(given, config.attributes, layout.ATTRIBUTES)
-    reports = apart([config.report] if config.report else [], found)
-    return Plan(
-        [
-            Call(
-                "stat", (root,), {**given.options(), **part, **({"report": reports[root]} if reports else {})}
-            )
-            for root, part in found.items()
-        ]
-    )
+    found, elsewhere = find_anywhere(given, config.attributes, layout.ATTRIBUTES)
+    reports = apart([config.report] if config.report else [], [*found, *elsewhere])
+
+    def options(root: str) -> dict[str, Any]:
+        return {**given.options(), **({"report": reports[root]} if reports else {})}
+
+    calls = [Call("stat", (root,), {**options(root), **part}) for root, part in found.items()]
+    alone = "dolma_dask.questions.stat:stat_files"
+    calls += [Call("stat", (root, infos), options(root), alone) for root, infos in elsewhere.items()]
+    return Plan(calls, _elsewhere(elsewhere, layout.ATTRIBUTES))
 
 
 def _warc(given: Given) -> Plan:
     config: Warc = given.config
-    for name, group in (("pre", config.pre), ("post", config.post)):
-        if group.taggers or group.skip:
-            given.wrong(
-                name,
-                "taggers do not run here; expected them afterwards: dolma-dask tag NEW_DATASET --taggers ... (store_html_in_metadata keeps the HTML for them).",
-            )
+    for name in ("pre", "post"):
+        _check_known(given, f"{name}.taggers")
     if len(config.destination) != 1:
         given.wrong(
             "destination", f"{len(config.destination)} of them; expected one folder, of the new dataset."
@@ -440,6 +458,8 @@ _PLANS: Mapping[str, Callable[[Given], Plan]] = {
 
 BY_US = {**{name: name for name in _PLANS}, "tokens": "ragged", "warc": "convert"}
 """Commands here that do the work, by the toolkit's."""
+
+_BY_TOOLKIT = {command: name for name, command in BY_US.items()}
 
 OWN = {
     **{name: COMMANDS[command].function for name, command in BY_US.items()},

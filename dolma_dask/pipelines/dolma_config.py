@@ -37,10 +37,7 @@ class Given(Struct):
 
     def wrong(self, name: str, text: str) -> NoReturn:
         """Raise `UsageError` about the value of an option, with its place in the file."""
-        at: Any = self.node
-        for step in name.split("."):
-            at = pairs(at)[step][1] if isinstance(at, MappingNode) and step in pairs(at) else None
-        self.mistakes.stop(at, f"{name}: {text}")
+        self.mistakes.stop(place_of(self.node, name), f"{name}: {text}")
 
     def leaves(self) -> Iterator[tuple[Leaf, Any]]:
         """Yield the options that were given, with their values; those of streams are left out."""
@@ -83,6 +80,19 @@ class Given(Struct):
             if leaf.row.is_idle and value not in (leaf.default, None):
                 why.setdefault(leaf.row.here, []).append(leaf.name)
         return [f"{', '.join(names)}: {reason}" for reason, names in why.items()]
+
+
+def place_of(node: Node, name: str) -> Node | None:
+    """Return the value of an option in a file, such as ``streams[0].name``; None: it is not there by itself."""
+    at: Node | None = node
+    for step in re.findall(r"[^.\[\]]+", name):
+        if isinstance(at, MappingNode):
+            at = pairs(at)[step][1] if step in pairs(at) else None
+        elif isinstance(at, SequenceNode) and step.isdigit() and int(step) < len(at.value):
+            at = at.value[int(step)]
+        else:
+            at = None
+    return at
 
 
 def read(kind: type[Struct], words: Sequence[str], file: str | None, verb: Any, name: str) -> Given:
@@ -252,15 +262,7 @@ class ToolkitReferences(References):
         return self.wrong(node, f"{match[0]} {why}; {expected}")
 
     def _at(self, way: Sequence[str]) -> Node | None:
-        node = self.root
-        for step in way:
-            if isinstance(node, MappingNode) and step in pairs(node):
-                node = pairs(node)[step][1]
-            elif isinstance(node, SequenceNode) and step.isdigit() and int(step) < len(node.value):
-                node = node.value[int(step)]
-            else:
-                return None
-        return node
+        return place_of(self.root, ".".join(way))
 
     def _call(self, resolver: str, argument: str, node: Node) -> Node:
         if resolver in ("oc.env", "env"):

@@ -13,7 +13,8 @@ from dolma_dask.display import counted, listed
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.patterns import matches, split, without_files
+from dolma_dask.io.files import FileInfo
+from dolma_dask.io.patterns import base_of, matches, split, without_files
 from dolma_dask.pipelines.dolma_config import Given
 
 MAX_NAMED = 200
@@ -44,6 +45,40 @@ def find_datasets(
         given.wrong(folder, without_files(alone, folder))
     parts = _part if folder == layout.DOCUMENTS else _sets
     return {root: parts(given, root, list(paths), list(ends[root])) for root, paths in found.items()}
+
+
+def find_anywhere(
+    given: Given, patterns: Sequence[str], folder: str = layout.DOCUMENTS
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[FileInfo]]]:
+    """Return the same for files that are only read; of those that lie in no such folder, by the place where their pattern begins, the files relative to it.
+
+    Raises `UsageError`: a pattern matches no file, files of both kinds, or some that hold no documents.
+    """
+    inside: list[str] = []
+    bare: dict[str, dict[str, FileInfo]] = {}
+    for pattern in patterns:
+        found = [(url, info) for url, info in matches(pattern) if not _is_beside(url)]
+        outside = [(url, info) for url, info in found if f"/{folder}/" not in url]
+        if 0 < len(outside) < len(found):
+            given.wrong(
+                folder,
+                f"{pattern} matches {outside[0][0]} and files below a folder {folder!r}; expected a pattern for each kind.",
+            )
+        inside += [] if outside else [pattern]
+        root = base_of(pattern) if outside else ""
+        for url, info in outside:
+            path = url.removeprefix(f"{root}/")
+            if layout.suffix_of(path) is None:
+                given.wrong(folder, f"{url} holds no {folder}; expected {layout.SUFFIXES_SHOWN}.")
+            bare.setdefault(root, {})[path] = FileInfo(path, info.bytes, info.stamp)
+    datasets = {} if bare and not inside else find_datasets(given, inside, folder)
+    return datasets, {root: list(infos.values()) for root, infos in bare.items()}
+
+
+def _is_beside(url: str) -> bool:
+    """Tell whether a file is one that a writer of documents has left beside them."""
+    folders = {layout.JOURNAL, layout.QUARANTINE, layout.WORK}
+    return layout.is_marker(url) or not folders.isdisjoint(url.split("/"))
 
 
 def _as_given(root: str, pattern: str) -> str:

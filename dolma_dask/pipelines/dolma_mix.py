@@ -7,12 +7,14 @@ leaves spans in attributes, as the toolkit does. Keys of our own: ``seed``, and 
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
+from yaml import Node
 
 from dolma_dask import clusters
 from dolma_dask.errors import Failure, StageError, UsageError
@@ -24,11 +26,12 @@ from dolma_dask.options.command import command
 from dolma_dask.options.groups import IdOptions, same
 from dolma_dask.options.records import RecordOptions
 from dolma_dask.outputs.cutting import DEFAULT_SIZE, FilePacking
-from dolma_dask.pipelines.dolma_config import CONFIGURATION, converted, node_of
+from dolma_dask.pipelines.dolma_config import CONFIGURATION, converted, node_of, place_of
 from dolma_dask.pipelines.dolma_options import Mix, StreamConfig, format_of
 from dolma_dask.reading.kept.recipe import SpanOptions, replacements_of
 from dolma_dask.results.summary import Summary
-from dolma_dask.rules.filters import check_syntax
+from dolma_dask.rules.filters import SYNTAXES, check_expression, check_syntax
+from dolma_dask.rules.replacements import Replacement
 from dolma_dask.verbs.mix.call import MixSummary
 from dolma_dask.verbs.mix.streams import Stream, folders_of, mix_stream, sum_streams
 
@@ -42,7 +45,44 @@ def read_config(config: str | Mapping[str, Any] | Mix) -> Mix:
         return config
     mistakes = Mistakes(config if isinstance(config, str) else "the configuration")
     node = read_yaml(config, mistakes, CONFIGURATION) if isinstance(config, str) else node_of(config)
-    return converted(node, Mix, mistakes)  # type: ignore[no-any-return]
+    read: Mix = converted(node, Mix, mistakes)
+    check_expressions(read, node, mistakes)
+    return read
+
+
+def check_expressions(read: Mix, node: Node, mistakes: Mistakes) -> None:
+    """Refuse filters and replacements that cannot be read, each where it stands.
+
+    Raises `UsageError`: with the list that each is in, the character, and its text.
+    """
+    for number, stream in enumerate(read.streams):
+        for name, check in _checks(stream):
+            full = f"streams[{number}].{name}"
+            try:
+                check()
+            except UsageError as error:
+                at = error.details.get("position")  # of jq the beginning: it tells in its own words
+                place = f", character {at + 1}" if isinstance(at, int) and at > 0 else ""
+                mistakes.add(place_of(node, full), f"{full}{place}: {error}")
+    mistakes.check()
+
+
+def _checks(stream: StreamConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what has to be readable in a stream: the name of each option, and a call that refuses its value."""
+    given = stream.filter
+    yield "filter.syntax", partial(check_syntax, given.syntax)
+    lists = (("include", given.include), ("exclude", given.exclude)) if given.syntax in SYNTAXES else ()
+    for name, texts in lists:
+        for number, text in enumerate(texts):
+            yield f"filter.{name}[{number}]", partial(check_expression, text, check_syntax(given.syntax))
+    for number, span in enumerate(stream.span_replacement):
+        name, syntax = f"span_replacement[{number}]", span.syntax or "jsonpath"
+        if syntax not in SYNTAXES:
+            yield f"{name}.syntax", partial(check_syntax, syntax)
+            continue
+        yield f"{name}.span", partial(check_expression, span.span, check_syntax(syntax))
+        made = partial(Replacement, "$.attributes.a", replacement=span.replacement or "")
+        yield f"{name}.replacement", made
 
 
 # ------------------------------------------------------------------------------------------------ the work

@@ -17,7 +17,7 @@ from dolma_dask.pipelines.dolma_rows import Row, find_leaf, idle
 _Documents = Annotated[
     list[str],
     Row(
-        "the datasets in which the files lie, each the folder above `documents`; some of their files become `--only`; a pattern without files is refused"
+        "the datasets in which the files lie, each the folder above `documents`, which there has to be, since attributes lie in `attributes/NAME` in its place; some of their files become `--only`; a pattern without files is refused"
     ),
 ]
 _Processes = Annotated[int | None, Row("`--workers`; by default one per processor", "workers")]
@@ -153,6 +153,10 @@ class DedupeGroup(Struct, forbid_unknown_fields=True):
     """How documents are compared."""
 
     name: Annotated[str | None, Row("`--name`, the attribute set; by default `attribute_name`")] = None
+    dedupe_method: Annotated[
+        str | None,
+        Row("has to be the group that is there, `documents` or `paragraphs`, which says it already"),
+    ] = None
     documents: DedupeDocuments = msgspec.field(default_factory=DedupeDocuments)
     paragraphs: DedupeParagraphs = msgspec.field(default_factory=DedupeParagraphs)
     skip_empty: Annotated[bool, Row("`--skip-empty`", "skip_empty")] = False
@@ -187,6 +191,9 @@ class BloomFilter(Struct, forbid_unknown_fields=True):
     desired_false_positive_rate: Annotated[
         float, Row("`--bloom-rate`, of the filter: flags are exact; below 1e-12 it is that")
     ] = 0
+    sysram_limit: Annotated[
+        float | None, idle("a filter is made piece by piece, and no worker holds all of it")
+    ] = None
 
 
 class Dedupe(Struct, forbid_unknown_fields=True):
@@ -307,11 +314,16 @@ class Fields(Struct, forbid_unknown_fields=True):
 class Tokens(Struct, forbid_unknown_fields=True):
     """Options of `tokens`."""
 
-    documents: _Documents = []
+    documents: Annotated[
+        list[str],
+        Row(
+            "any files of documents: of those below a folder `documents` the dataset above it, some of its files become `--only`; of others all that a pattern matches is one dataset; a pattern without files is refused"
+        ),
+    ] = []
     destination: Annotated[
         str | None,
         Row(
-            "the folder; with several datasets, one below it for each. Its `.csv.gz` name files as seen from their dataset, `documents/...`"
+            "the folder; with several datasets, one below it for each. Its `.csv.gz` name files as seen from their dataset, `documents/...`, or from where their pattern begins"
         ),
     ] = None
     tokenizer_name_or_path: Annotated[
@@ -338,7 +350,10 @@ class Stat(Struct, forbid_unknown_fields=True):
     """Options of `stat`."""
 
     attributes: Annotated[
-        list[str], Row("the datasets in which the files lie, and `--attributes` with their sets")
+        list[str],
+        Row(
+            "any files of attributes: of those below a folder `attributes` the datasets, and `--attributes` with their sets; others by themselves"
+        ),
     ] = []
     report: Annotated[str | None, Row("`--report`; with several datasets, a folder below it for each")] = None
     bins: Annotated[int, Row("`--bins`", "bins")] = 1000
@@ -353,16 +368,24 @@ class Stat(Struct, forbid_unknown_fields=True):
 # ------------------------------------------------------------------------------------------------ warc
 
 
-class InlineTaggers(Struct, forbid_unknown_fields=True):
-    """Taggers that run while documents are made."""
+class PreTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers of pages, before their text is found."""
 
     taggers: Annotated[
         list[str],
         Row(
-            "refused: tag the new dataset, `dolma-dask tag`; licences are found in the HTML that store_html_in_metadata keeps"
+            "`--pre-taggers`: they see the page and its address, and their numbers are of the text that is found; those that look at the text alone are refused",
+            "pre_taggers",
         ),
     ] = []
-    skip: Annotated[bool, Row("refused: drop documents by a filter of the mix")] = False
+    skip: Annotated[bool, Row("`--pre-skip`: leaves out pages without a finding", "pre_skip")] = False
+
+
+class PostTaggers(Struct, forbid_unknown_fields=True):
+    """Taggers of texts."""
+
+    taggers: Annotated[list[str], Row("`--post-taggers`", "post_taggers")] = []
+    skip: Annotated[bool, Row("`--post-skip`: leaves out documents without a finding", "post_skip")] = False
 
 
 class Warc(Struct, forbid_unknown_fields=True):
@@ -379,8 +402,8 @@ class Warc(Struct, forbid_unknown_fields=True):
     ignore_existing: _Overwrite = False
     debug: _Debug = False
     linearizer: Annotated[str, Row("`--extractor`", "extractor")] = "resiliparse"
-    pre: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
-    post: InlineTaggers = msgspec.field(default_factory=InlineTaggers)
+    pre: PreTaggers = msgspec.field(default_factory=PreTaggers)
+    post: PostTaggers = msgspec.field(default_factory=PostTaggers)
     store_html_in_metadata: Annotated[bool, Row("`--store-html`", "store_html")] = False
     work_dir: WorkDir = msgspec.field(default_factory=WorkDir)
     dryrun: _DryRun = False

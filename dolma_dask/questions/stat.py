@@ -8,6 +8,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -25,12 +26,14 @@ from dolma_dask.figures.toolkit_bins import ToolkitBins
 from dolma_dask.formats.json.attributes import AttributeKind, value_kind
 from dolma_dask.formats.layout import format_of
 from dolma_dask.io import files
+from dolma_dask.io.attributes import AttributeFile, sample_keys
+from dolma_dask.io.files import FileInfo, Input
 from dolma_dask.io.publish import publish
 from dolma_dask.options.base import OUTPUT, WHAT, Opt
 from dolma_dask.options.command import command
-from dolma_dask.options.groups import DatasetOptions, ShardOptions, WithAttributes, check_outside
+from dolma_dask.options.groups import DatasetOptions, ShardOptions, WithAttributes, check_outside, same
 from dolma_dask.ownership import dataset_notes
-from dolma_dask.reading.catalog import open_attributes
+from dolma_dask.reading.catalog import agree, open_attributes
 from dolma_dask.reading.columns import Columns
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.reading.sets import AttributeSets
@@ -131,6 +134,34 @@ class Sums(Struct, frozen=True):
         return Sums(added(self.by_name, other.by_name))
 
 
+class LoneFile(Struct, frozen=True):
+    """An attribute file that lies in no dataset; small, goes to workers."""
+
+    root: str
+    info: FileInfo  # relative to it
+    kinds: Mapping[str, AttributeKind]  # of all keys that are looked at
+    ids_as_text: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its path, for progress and failures."""
+        return self.info.path
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The file."""
+        return files.inputs_of(self.root, [self.info])
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of documents that could be read."""
+        with closing(
+            iter(AttributeFile(self.inputs[0].url, self.kinds, ids_as_text=self.ids_as_text))
+        ) as blocks:
+            for block in blocks:
+                batch = pa.RecordBatch.from_arrays(list(block.columns.values()), names=list(block.columns))
+                yield batch.filter(block.ids.is_valid())
+
+
 class CountValues(Struct, frozen=True):
     """Counts the values of shards; see `dolma_dask.engine.fold.Fold`."""
 
@@ -142,10 +173,10 @@ class CountValues(Struct, frozen=True):
         """Return the sums of no shards."""
         return Sums()
 
-    def count(self, shard: AlignedShard) -> Sums:
+    def count(self, shard: AlignedShard | LoneFile) -> Sums:
         """Count the values of one shard."""
         sums, waiting = Sums(), dict[str, list[Numbers]]()
-        for rows in readable_rows(shard):
+        for rows in shard.rows() if isinstance(shard, LoneFile) else readable_rows(shard):
             for column in self.names:
                 for name, values in _series(column, rows.column(column)):
                     waiting.setdefault(name, []).append(values)
@@ -257,10 +288,49 @@ def stat(dataset: WithAttributes, /, *, options: StatOptions) -> Stat:
     sets, names, left_out = _keys(open_attributes(part, options.attributes or part.attributes), options.regex)
     columns = Columns(part, names, {}, {}, sets)
     counted = fold(CountValues(names, options.bins), shards_of(columns, exact=False), options)
+    return _told(last_name(part.root), counted, known, (*left_out, *dataset_notes(part)), options)
+
+
+@command
+def stat_files(
+    root: Annotated[str, Opt("Folder or URL.")],
+    infos: Annotated[Sequence[FileInfo], Opt("Attribute files below it.", kind="list", convert=same)],
+    /,
+    *,
+    options: StatOptions,
+) -> Stat:
+    """Count the values of attribute files that lie in no dataset; see `stat`.
+
+    Returns
+    -------
+    Stat
+
+    Raises
+    ------
+    UsageError
+        As for `stat`.
+    StageError
+        Some files could not be read.
+    """
+    known = None if options.report is None or options.overwrite else _known(options.report)
+    name, kinds = last_name(root), dict[str, AttributeKind]()
+    for info in infos:
+        sampled = sample_keys(files.join(root, info.path), ids_as_text=options.ids_as_text)
+        for key, kind in sampled.kinds.items():
+            kinds[key] = agree(info.path, key, kinds.get(key, kind), kind)
+    files_of = {name: {info.path: info for info in infos}}
+    sets, names, left_out = _keys(AttributeSets(files_of, {name: kinds}, {}), options.regex)
+    wanted = {key: sets.kinds[name][key] for key in names}
+    pieces = [LoneFile(root, info, wanted, options.ids_as_text) for info in infos]
+    return _told(name, fold(CountValues(names, options.bins), pieces, options), known, left_out, options)
+
+
+def _told(name: str, counted: Sums, known: bytes | None, notes: Sequence[str], options: StatOptions) -> Stat:
+    """Return the answer, and write the report if one is asked for; `known` is what is there."""
     series = tuple(Series(name, *one.told(options.bins)) for name, one in counted.by_name.items())
     if options.report is not None and not options.dry_run:
         _write(options.report, series, known)
-    return Stat(last_name(part.root), series, (*left_out, *dataset_notes(part)))
+    return Stat(name, series, tuple(notes))
 
 
 def _keys(sets: AttributeSets, regex: str | None) -> tuple[AttributeSets, tuple[str, ...], tuple[str, ...]]:

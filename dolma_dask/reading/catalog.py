@@ -449,7 +449,7 @@ class Catalog(Struct, frozen=True, dict=True):
                 continue
             if kinds is not last:  # files of one run say the same
                 for key, kind in kinds.items():
-                    merged[key] = _agree(info.path, key, merged.get(key, kind), kind)
+                    merged[key] = agree(info.path, key, merged.get(key, kind), kind)
             last = kinds
         if unread and not merged:
             raise unread[0]
@@ -523,7 +523,8 @@ def _inside(name: str, info: FileInfo) -> FileInfo:
     return FileInfo(f"{layout.ATTRIBUTES}/{name}/{info.path}", info.bytes, info.stamp)
 
 
-def _agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:
+def agree(path: str, key: str, one: AttributeKind, other: AttributeKind) -> AttributeKind:
+    """Return the kind of a key that is `one` in files before, and `other` in that at `path`; refuse two that no column can hold."""
     if one == other:
         return one
     if {one, other} == {"document", "spans"}:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.display import counted
 from dolma_dask.errors import DataError, ExpressionError, SchemaError, UsageError
-from dolma_dask.formats import layout
 from dolma_dask.formats.documents import METADATA, STRINGS
 from dolma_dask.formats.json.attributes import AttributeKind, called, value_kind
 from dolma_dask.formats.metadata import (
@@ -315,7 +314,7 @@ def _search(dataset: Dataset, names: Sequence[str], shapes: dict[str, set[str]])
 
 def _look_for(dataset: Dataset, left: set[str], shard: Shard) -> dict[str, set[str]]:
     """Return the shapes of the fields `left` in the first rows of a shard that have them; take out what was found, for all who look."""
-    url = files.join(dataset.root, layout.document_path(shard.path))
+    url = files.join(dataset.root, shard.document)
     shapes: dict[str, set[str]] = {}
     with suppress(DataError):
         for block in DocumentFile(url, (METADATA,), source=dataset.source):
@@ -333,7 +332,7 @@ def _look_for(dataset: Dataset, left: set[str], shard: Shard) -> dict[str, set[s
 
 def _sample(dataset: Dataset, shard: Shard) -> dict[str, set[str]] | DataError:
     """Return the fields of the metadata and their shapes in the first rows of a shard; what is wrong with the file, its reader says too."""
-    url = files.join(dataset.root, layout.document_path(shard.path))
+    url = files.join(dataset.root, shard.document)
     try:
         block = next(iter(DocumentFile(url, (METADATA,), source=dataset.source)), None)
     except DataError as error:

@@ -47,7 +47,7 @@ class EntryPoints:
 
     def documents(self, shard: Shard, largest: int | None) -> Extent:
         """Return the extent of a document file; one with more than `largest` bytes of lines is searched for points to cut it at if no journal knows them."""
-        path = layout.document_path(shard.path)
+        path = shard.document
         kind = layout.format_of(path)
         rows, members, checksum = self._recorded(path, shard.bytes, shard.stamp)
         end = members[-1] if members else START

@@ -24,6 +24,7 @@ from msgspec import Struct
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.formats.digests import keys128
 from dolma_dask.io.publish import publish
+from dolma_dask.text import compute as pc
 from dolma_dask.text.kernels import Words
 
 ROW_BITS = 40
@@ -53,7 +54,7 @@ class Places(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, ids: pa.LargeStringArray, file: int, rows: npt.NDArray[np.int64]) -> "Places":
         """Return the records of rows (n,) of a file, in no order; those without an id have none."""
-        valid = np.asarray(pa.compute.is_valid(ids))
+        valid = np.asarray(pc.is_valid(ids))
         places = (np.uint64(file) << np.uint64(ROW_BITS)) | rows.astype(np.uint64)
         return cls(keys128(ids)[1][valid], places[valid])
 

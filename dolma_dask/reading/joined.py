@@ -64,7 +64,7 @@ def read_joined(
         raise NotJoinedError("other columns are read of some shards")
     reader = first.open(max_record_bytes=max_record_bytes)
     columns = dict.fromkeys((*(IDENTITY if first.sources else ()), *reader.requested))
-    paths = [layout.document_path(shard.shard.path) for shard in shards]
+    paths = [shard.shard.document for shard in shards]
     lines, documents = read_joined_lines(first.root, paths)
     block = reader.documents(tuple(columns)).rows_of(lines.rows)
     if block.bad:

@@ -107,7 +107,7 @@ class AlignedShard(Struct, frozen=True, gc=False):
     @property
     def url(self) -> str:
         """The document file."""
-        return files.join(self.root, layout.document_path(self.shard.path))
+        return files.join(self.root, self.shard.document)
 
     @property
     def depends_on(self) -> frozenset[str]:
@@ -287,7 +287,7 @@ class AlignedReader(Struct):
                 state.ids_digest = digests.ids if {*IDENTITY} <= {*columns} else ""
                 state.content_digest = digests.content if {*_DIGESTED} <= {*columns} else ""
             proved = [follower.finish(state.ids_digest, state.content_digest) for follower in followers]
-        path = layout.document_path(self.work.shard.path)
+        path = self.work.shard.document
         read = self._known_input() if documents is None else documents.stored.record(path)
         state.inputs = (read, *proved)
         state.unproved = tuple(follower.source.name for follower in followers if not follower.proved)

@@ -17,7 +17,7 @@ import xxhash
 from msgspec import Struct
 
 from dolma_dask.dataset import DEPTH
-from dolma_dask.errors import CorruptFileError
+from dolma_dask.errors import CorruptFileError, StoreAccessError
 from dolma_dask.formats import layout
 from dolma_dask.formats.digests import keys128
 from dolma_dask.formats.json import NOT_JSON
@@ -108,7 +108,12 @@ def tombstones_above(*roots: str) -> Tombstones:
 def tombstones_at(root: str) -> Tombstones:
     """Return the tombstones of a root."""
     folder = files.join(root, layout.TOMBSTONES)
-    names = files.list_level(folder)[1]
+    try:
+        names = files.list_level(folder)[1]
+    except StoreAccessError:
+        if not files.is_web(root):
+            raise
+        names = []  # where nothing can be listed, buckets refuse what is not there
     stems = [name.removesuffix(_ENTRIES) for name in names if name.endswith(_ENTRIES)]
     pending = (stem for stem in stems if stem + _DONE not in names)
     return Tombstones(tuple(files.join(folder, stem + _ENTRIES) for stem in stems), tuple(pending))

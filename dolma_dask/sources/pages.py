@@ -2,11 +2,14 @@
 
 import re
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from dolma_dask.extras import require
+from dolma_dask.io.artifacts import Artifacts
+from dolma_dask.taggers.base import Tagger
+from dolma_dask.taggers.scoring import identity_of
 
 Extractor = Literal["resiliparse", "trafilatura"]
 """Packages that find the main text of a page."""
@@ -25,11 +28,46 @@ class Page(NamedTuple):
     title: str
 
 
+class InlineTaggers(Struct, frozen=True):
+    """Taggers before and after the text of a page is found, and whether a page is left out in which they find nothing."""
+
+    pre: tuple[Tagger, ...] = ()
+    post: tuple[Tagger, ...] = ()
+    pre_skip: bool = False
+    post_skip: bool = False
+    artifacts: Artifacts = Artifacts()
+
+    def __bool__(self) -> bool:
+        return bool(self.pre or self.post)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What decides attributes and documents, for keys."""
+        if not self:
+            return {}
+        params: dict[str, Any] = {}
+        for name, taggers, skips in (
+            ("pre", self.pre, self.pre_skip),
+            ("post", self.post, self.post_skip),
+        ):
+            used = [self.artifacts.used_by(tagger) for tagger in taggers]
+            params[name] = [list(map(identity_of, taggers)), used, skips]
+        return {"taggers": params}
+
+
 class Pages(Struct, frozen=True):
-    """How text is made of web pages."""
+    """How documents are made of web pages."""
 
     extractor: Extractor = "resiliparse"
     keeps_html: bool = False  # each document holds its page, too
+    taggers: InlineTaggers = InlineTaggers()  # of pages in archives of the web alone
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What decides documents, for keys."""
+        if self == Pages():
+            return {}
+        return {"extractor": self.extractor, "keeps_html": self.keeps_html, **self.taggers.params}
 
     def read(self, html: str, *, alt_texts: bool = True) -> Page:
         """Return the main text and the title of a page; `alt_texts`: with the words that stand for pictures, which trafilatura leaves out.

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -23,14 +23,15 @@ from dolma_dask.errors import UsageError
 from dolma_dask.formats.http_messages import PayloadError, payload_of, split_response
 from dolma_dask.formats.json.exact import LineError
 from dolma_dask.io.gzip_members import find_member
-from dolma_dask.io.records import Block, InputRecord
+from dolma_dask.io.records import TOO_LARGE, Block, InputRecord, too_large
 from dolma_dask.io.stream import Compression, Member, Section, StoredFile, compression_of, read_pieces
 from dolma_dask.io.warc import VERSION_LINE, WarcRecord, parse_head, read_records
 from dolma_dask.sources.base import BlockBuilder, Cut, RawFile, finish
-from dolma_dask.sources.documents import Record
+from dolma_dask.sources.documents import Document, Record, RecordConverter, join_members
 from dolma_dask.sources.encoding import decode_page
-from dolma_dask.sources.functions import converter_of
+from dolma_dask.sources.functions import FunctionConverter, converter_of
 from dolma_dask.sources.html import declared_encoding
+from dolma_dask.sources.inline import Page, Passed, Refusal, tagged
 from dolma_dask.sources.rows import add_row
 from dolma_dask.text.urls import normalized_url
 
@@ -95,24 +96,95 @@ def read_warc(
     converter = converter_of(raw.function, raw.mapping, raw.path, raw.url)
     builder = BlockBuilder(stored.section.start.row, converter.schema)
     documents, most = _Documents(raw, stored.section.start.offset), raw.max_record_bytes
+    rows = _Rows(raw, stored.url, builder, converter, documents)
     if first is not None:
         documents.told(first)
     for record in read_records(partial(_pieces, stored, compression), stored.url, most):
         try:
             fetched = documents.fetched(record)
             if record.size > most:
-                builder.refuse_size(stored.url, record.offset, record.size, most, record.block)
+                rows.refuse(record, TOO_LARGE, too_large(record.size, most))
             else:
-                fields = documents.fields(record, fetched)
-                add_row(builder, raw, converter, fields, stored.url, record.offset)
+                rows.add(record, documents.found(record, fetched))
         except _NoDocument as passed:
             builder.passed[str(passed)] += 1
         except LineError as error:
-            builder.refuse(stored.url, record.offset, error.reason, error.expected, record.block)
+            rows.refuse(record, error.reason, error.expected)
         if builder.size >= raw.block_bytes:
             yield builder.take()
+    rows.flush()
     if builder:
         yield builder.take()
+
+
+class _Rows:
+    """Makes rows of records: at once, or where taggers look at them, of many records at a time."""
+
+    def __init__(
+        self,
+        raw: RawFile,
+        url: str,
+        builder: BlockBuilder,
+        converter: RecordConverter | FunctionConverter,
+        documents: "_Documents",
+    ) -> None:
+        self._raw, self._url, self._builder = raw, url, builder
+        self._converter, self._documents = converter, documents
+        self._waiting: list[tuple[WarcRecord, _Found | Refusal]] = []
+        self._size = 0
+
+    def add(self, record: WarcRecord, found: "_Found") -> None:
+        """Append the document of a record."""
+        if self._raw.pages.taggers:
+            self._wait(record, found, len(found.content))
+        else:
+            fields = self._documents.fields(found)
+            add_row(self._builder, self._raw, self._converter, fields, self._url, record.offset)
+
+    def refuse(self, record: WarcRecord, reason: str, expected: str) -> None:
+        """Append a record that is bad."""
+        self._wait(record, Refusal(reason, expected), 0)
+
+    def _wait(self, record: WarcRecord, what: "_Found | Refusal", size: int) -> None:
+        self._waiting.append((record, what))
+        self._size += size + len(record.block)
+        if not self._raw.pages.taggers or self._size >= self._raw.block_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what waits, in order."""
+        found = [what for _, what in self._waiting if isinstance(what, _Found)]
+        source = self._raw.mapping.source_name or ""
+        made: Iterator[Document | Refusal | Passed] = iter(())
+        if found:
+            pages = list(map(self._page, found))
+            made = tagged(pages, self._raw.pages.taggers, source, self._raw.max_record_bytes)
+        for record, what in self._waiting:
+            one = what if isinstance(what, Refusal) else next(made)
+            if isinstance(one, Document):
+                self._builder.add(one)
+            elif isinstance(one, Passed):
+                self._builder.passed[one.by] += 1
+            else:
+                kept = record.block if one.raw is None else one.raw
+                self._builder.refuse(self._url, record.offset, one.reason, one.expected, kept)
+        self._waiting, self._size = [], 0
+
+    def _page(self, found: "_Found") -> Page:
+        """Return a record as taggers take it."""
+        values = self._documents.encoded(found.values | found.about | self._documents.html(found))
+        identity = found.values.get(self._raw.mapping.id or "id", "")
+        metadata = join_members({name: value for name, value in values.items() if name not in _TOP})
+        return Page(str(identity), found.values["created"], metadata or b"{}", partial(self._document, found))
+
+    def _document(self, found: "_Found") -> Document | Refusal:
+        assert isinstance(self._converter, RecordConverter)
+        record = self._documents.fields(found)
+        values = dict(record)  # which the converter uses up
+        try:
+            return self._converter.convert(record, self._builder.row)
+        except LineError as error:
+            return Refusal(error.reason, error.expected, join_members(values) or b"{}")
 
 
 def _pieces(stored: StoredFile, compression: Compression | None) -> Iterator[bytes]:
@@ -136,6 +208,15 @@ class _Fetched(Struct, frozen=True):
     kind: str  # the same, as far as anybody knows: of a page, or of plain text
     charset: str
     fields: Mapping[str, str]  # of the response
+
+
+class _Found(NamedTuple):
+    """A page or text, before a document is made of it."""
+
+    values: dict[str, Any]  # what is known of it, and its id
+    about: dict[str, Any]  # how it was decoded
+    content: str
+    is_page: bool
 
 
 class _Documents:
@@ -167,8 +248,8 @@ class _Documents:
             raise _NoDocument("empty")
         return _fetched(record)
 
-    def fields(self, record: WarcRecord, fetched: _Fetched) -> Record:
-        """Return the fields of a document.
+    def found(self, record: WarcRecord, fetched: _Fetched) -> "_Found":
+        """Return the page or text of a record.
 
         Raises `LineError`: the payload is damaged, or its text in an encoding that nobody knows. Raises `_NoDocument`: it is empty.
         """
@@ -183,14 +264,25 @@ class _Documents:
         names = [fetched.charset, declared_encoding(data) if is_page else ""]
         found = decode_page(data, names, self._raw.encoding, is_cut=is_cut)
         values = self._values(record, fetched)
-        if is_page:
-            page = self._raw.pages.read(found.text, alt_texts=False)  # as the Dolma toolkit does
-            values |= {"text": page.text, "title": page.title}
-        else:
-            values |= {"text": _plain(found.text)}
-        values |= {"encoding": found.encoding, "replaced_characters": found.replaced}
-        values |= {"html": found.text} if is_page and self._raw.pages.keeps_html else {}
-        values["id"] = self._id(record, fetched)
+        content = found.text if is_page else _plain(found.text)
+        about = {"encoding": found.encoding, "replaced_characters": found.replaced}
+        return _Found(values | {"id": self._id(record, fetched)}, about, content, is_page)
+
+    def fields(self, found: "_Found") -> Record:
+        """Return the fields of a document."""
+        text = {"text": found.content}
+        if found.is_page:
+            page = self._raw.pages.read(found.content, alt_texts=False)  # as the Dolma toolkit does
+            text = {"text": page.text, "title": page.title}
+        html = self.html(found) if self._raw.pages.keeps_html else {}
+        return self.encoded({**found.values, **text, **found.about, **html})
+
+    def html(self, found: "_Found") -> dict[str, str]:
+        """Return the page of a record, if it has one."""
+        return {"html": found.content} if found.is_page else {}
+
+    def encoded(self, values: Mapping[str, Any]) -> Record:
+        """Return those of some values that a document has, in JSON."""
         return {name: _encode(value) for name, value in values.items() if value or name in _ALWAYS}
 
     def _values(self, record: WarcRecord, fetched: _Fetched) -> dict[str, Any]:
@@ -226,6 +318,9 @@ class _Documents:
 
 _ALWAYS = ("text", "uncompressed_offset")
 """Fields that are there with any value."""
+
+_TOP = ("id", "created", "text")
+"""Fields of a document that are not in its metadata."""
 
 
 def _fetched(record: WarcRecord) -> _Fetched:

@@ -89,8 +89,13 @@ def ragged(
         The tokenizer cannot be read, or lacks a special token; or an argument is unknown, or has a value that it cannot have.
     """
     beside = () if options.id_key is None else (options.id_key,)
-    documents = options.documents(options.open(dataset), to, beside)
-    return by_definition_if_engines_differ([options], lambda: _make(options.output(to), documents, options))
+    opened = options.open(dataset)
+    documents = options.documents(opened, to, beside)
+
+    def make() -> Summary:
+        return _make(replace(options.output(to), folder=opened.folder), documents, options)
+
+    return by_definition_if_engines_differ([options], make)
 
 
 def _make(output: RaggedOutput, documents: DocumentList, options: RaggedOptions) -> Summary:

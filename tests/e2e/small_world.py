@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import shutil
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 
 from dolma_dask import cli
 from dolma_dask.testing import Case, VerbLaws
+from dolma_dask.testing.archives import response, warc_file
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.download.selection import COMPONENTS
 
@@ -105,6 +107,22 @@ def make_raw(root: Path, seed: int) -> None:
         store(root / f"dump/{number}.jsonl{('.gz', '.zst', '')[number % 3]}", lines, 2)
 
 
+def make_crawl(root: Path, seed: int) -> None:
+    """Write archives of pages, some with a licence."""
+    root.mkdir()
+    draw = random.Random(seed)
+    licence = '<a href="https://creativecommons.org/licenses/by/4.0/">CC BY</a>'
+    for number in range(6):
+        texts = [escape(make_text(draw).replace("\x00", "")) + " the end " for _ in range(30)]
+        records = [
+            response(
+                f"<p>{text}</p>{licence if draw.random() < 0.5 else ''}".encode(), f"https://a.org/{row}"
+            )
+            for row, text in enumerate(texts)
+        ]
+        (root / f"{number}.warc.gz").write_bytes(warc_file(records))
+
+
 def make_served(root: Path, seed: int) -> None:
     """Write a tree as RedPajama-V2 is published, with listings."""
     draw = random.Random(seed)
@@ -150,6 +168,10 @@ class Verbs(VerbLaws):
         "convert": Case(
             "convert WORLD/raw --to WORLD/converted --id key --text body --source web --shard-bytes 24000",
             ["converted"], others=["--source other"], asks=True, redone=1,
+        ),
+        "archives": Case(
+            "convert WORLD/crawl --to WORLD/crawled --source cc --pre-taggers cc_re --post-taggers char_length_v1 gopher_v2",
+            ["crawled"], others=["--pre-skip", "--post-taggers char_length_v1"], asks=True, redone=1,
         ),
         "combined": Case("convert WORLD/served/documents --to WORLD/combined --mapping redpajama_v2 --text text --combine bucket --shard-bytes 1", ["combined"], others=["--source other"], asks=True, redone=2, repeats=True),
         "download": Case("download WORLD/served --to WORLD/fetched --snapshots 2023-06 --languages en de --refresh", ["fetched"], redone=2),
@@ -209,6 +231,7 @@ class Verbs(VerbLaws):
         """Raw files, twelve shards, one that repeats rows of the others, and a large one of which no rule keeps a row: its size makes a shuffle use two buckets."""
         make_raw(world / "raw", 7)
         make_served(world / "served", 6)
+        make_crawl(world / "crawl", 4)
         make_documents(world / "untagged", 8)
         make_documents(world / "compared", 8)
         make_documents(world / "v0", 8)
@@ -288,6 +311,7 @@ class Verbs(VerbLaws):
             change_same_size(world / root / "documents/plain.jsonl")
             change(world / root / "documents/2019-03/part_3.jsonl.gz")
         change(world / "raw/dump/3.jsonl.gz")
+        change(world / "crawl/2.warc.gz")
         for shard in ("0000/en_head", "0001/de_middle"):
             change(world / f"served/documents/2023-06/{shard}.json.gz")
         cls.tag(world)

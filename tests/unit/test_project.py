@@ -164,6 +164,19 @@ def test_commands_load_what_their_work_needs(tmp_path):
 
 
 @pytest.mark.slow
+def test_functions_of_arrow_are_found_in_every_process():
+    """``pa.compute`` is there only once something has imported it: in a process that reads ids alone nothing has."""
+    sources = sorted(Path(dolma_dask.__path__[0]).rglob("*.py"))
+    nodes = [(path.name, node) for path in sources for node in ast.walk(ast.parse(path.read_text()))]
+    found = [
+        name
+        for name, node in nodes
+        if isinstance(node, ast.Attribute) and node.attr == "compute"
+        if isinstance(node.value, ast.Name) and node.value.id == "pa"
+    ]
+    assert found == []
+
+
 def test_modules_say_what_they_are_and_no_bare_errors_reach_users():
     for path in (ROOT / "dolma_dask").rglob("*.py"):
         tree = ast.parse(path.read_text())

@@ -11,7 +11,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from dolma_dask.errors import SchemaError
-from dolma_dask.formats import layout
 from dolma_dask.formats.attribute_columns import column_texts
 from dolma_dask.formats.documents import METADATA, RAW, STRINGS
 from dolma_dask.formats.exact_numbers import inexact, integers, nearest
@@ -109,7 +108,7 @@ class MixBlock(Struct, dict=True):
         """Return an error about a row of this block."""
         row = int(self.numbers[at])
         return SchemaError(
-            f"{layout.document_path(self.shard.shard.path)}, row {row}: {what}.",
+            f"{self.shard.shard.document}, row {row}: {what}.",
             shard=self.shard.shard.path,
             row=row,
         )

@@ -304,7 +304,7 @@ _SAMPLE_BYTES = 1 << 20
 
 def own_attributes(dataset: Dataset) -> dict[str, AttributeKind]:
     """Return the attributes that stand in the documents themselves, as the first rows of some shards show them."""
-    urls = (dataset.url(layout.document_path(shard.path)) for shard in _spread(dataset.shards))
+    urls = (dataset.url(shard.document) for shard in _spread(dataset.shards))
     return sample_kinds([line for url in urls for line in _first_lines(url, b'"attributes"')], "nested")
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from dolma_dask.engine import Input, Unit, inputs_of
 from dolma_dask.formats import layout
@@ -24,6 +23,7 @@ from dolma_dask.sinks.documents import open_writer
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.sources import CONVERTER_VERSION, FieldMapping, RawShard, open_sources
 from dolma_dask.sources.functions import FUNCTION_VERSION, documents_of
+from dolma_dask.sources.inline import POST_SKIPPED, PRE_SKIPPED
 from dolma_dask.sources.mapping import place_of
 from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.pages import Pages
@@ -54,8 +54,8 @@ class Conversion(Struct, frozen=True):
             params |= {"function": self.function.version, "function_version": FUNCTION_VERSION}
         if self.encoding is not None:
             params["encoding"] = self.encoding
-        if self.pages != Pages():
-            params["pages"] = asdict(self.pages)
+        if self.pages.params:
+            params["pages"] = self.pages.params
         return params | self.removed.params
 
 
@@ -115,12 +115,14 @@ class RawDocuments(Struct, frozen=True):
             counts["text_bytes_out"] += text_bytes(batch.column("text"))
             yield DocumentRows(batch, block_lines=batch.column(RAW))
         skipped = quarantine.skipped
+        left_out = {name: passed.pop(name) for name in (PRE_SKIPPED, POST_SKIPPED) if name in passed}
         facts.inputs = tuple(inputs)
         facts.counts = {
             **counts,
             "bad_records": quarantine.count,
             **({"skipped_members": skipped} if skipped else {}),
             **({"records_passed_over": passed.total()} if passed else {}),
+            **{f"left_out_by_{name}": count for name, count in left_out.items()},
             "bytes_in": self.shard.bytes,
         }
         facts.info = {

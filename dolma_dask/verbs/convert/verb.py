@@ -30,16 +30,20 @@ from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import RecordOptions, skipped_notes
+from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset, with_parts
 from dolma_dask.sources.encoding import known_encoding
+from dolma_dask.sources.inline import POST_SKIPPED, PRE_SKIPPED
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw, sorted_out, unread
 from dolma_dask.sources.pages import Extractor, Pages
 from dolma_dask.sources.plan import combined
+from dolma_dask.taggers.scoring import locked_seconds
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.convert.documents import Conversion, PartsOutput, RawDocuments
+from dolma_dask.verbs.convert.inline import InlineOptions, check_archives
 
 COMBINED_BYTES = 1_000_000_000
 """Stored bytes of the raw files of a shard in which they are combined, by default."""
@@ -69,7 +73,7 @@ _OF_ATTRIBUTES = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(RecordOptions, SkipOptions):
+class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
     """Options of `convert`."""
 
     to: Annotated[str, Opt("Root of the dataset; its documents/ is written.", group=OUTPUT)]
@@ -185,6 +189,10 @@ class ConvertOptions(RecordOptions, SkipOptions):
             )
         if self.function is not None:
             _check_alone([name for name in _OF_MAPPING if name in self.given()])
+            if self.pre_taggers or self.post_taggers:
+                raise UsageError(
+                    "pre_taggers and post_taggers look at pages and their texts, and a function may make anything of them; expected one of both. Tag its documents afterwards: dolma-dask tag."
+                )
 
     def field_mapping(self, folder: str) -> FieldMapping:
         """Return which field is what; generated ids begin with a folder, since they differ between sources."""
@@ -203,6 +211,18 @@ class ConvertOptions(RecordOptions, SkipOptions):
         if "{place}" in fields.generated_id:  # a place differs between sources by itself
             return fields
         return replace(fields, generated_id=folder + fields.generated_id)
+
+
+@dataclass(frozen=True)
+class ConvertStage(DocumentStage):
+    """Makes the documents of a shard; `slow` are CPU-seconds per MB of text of taggers that hold the interpreter lock."""
+
+    slow: float = 0.0
+
+    @property
+    def cost(self) -> str | Cost:
+        """See `dolma_dask.engine.map.Map.cost`."""
+        return dearer(super().cost, self.slow) if self.slow else super().cost
 
 
 @command
@@ -240,9 +260,12 @@ def convert(
     function = None if options.function is None else user_function(options.function, ("record",))
     folder = _folder(options.under)
     fields = options.field_mapping(folder)
+    taggers = options.inline()
     base, raw_files, odd, left_out = _raw_files(inputs, options)
     target = layout.dataset_root(files.normalize(options.to))
     _check_outside(inputs, target)
+    if taggers:
+        check_archives(raw_files)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
     how = Conversion(
@@ -252,7 +275,7 @@ def convert(
         is_combined,
         options.encoding,
         tuple(options.skip or ()),
-        Pages(options.extractor, options.store_html),
+        Pages(options.extractor, options.store_html, taggers),
         tombstones_above(base).beside(tombstones_above(target)),
     )
     plan = _plan(target, how, shards, options)
@@ -265,6 +288,7 @@ def convert(
         notes.append(f"{counted(int(bad), 'record')} set aside in {place}/")
     records = ran.records.values()
     notes += [*skipped_notes(records), *_encoding_notes(records), *_passed_notes(records)]
+    notes += [*_left_out_notes(ran.summary), *taggers.artifacts.notes([*taggers.pre, *taggers.post])]
     return replace(ran.summary, notes=tuple(notes))
 
 
@@ -290,10 +314,19 @@ def _passed_notes(records: Iterable[Record]) -> Iterator[str]:
         yield f"{counted(passed.total(), 'record')} of WARC files passed over, which hold no page or text: {names}{more}"
 
 
+def _left_out_notes(summary: Summary) -> Iterator[str]:
+    """Say how many pages taggers have left out."""
+    for name in (PRE_SKIPPED, POST_SKIPPED):
+        if count := summary.counts.get(f"left_out_by_{name}"):
+            yield f"{counted(int(count), 'page')} left out by {name}: its taggers found nothing there"
+
+
 def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: ConvertOptions) -> Plan:
     """Return the plan of a run over the shards that are selected of all."""
     part_bytes = None if how.is_combined else options.shard_bytes
-    stage = DocumentStage((PartsOutput(target, part_bytes),), options.policy, "convert")
+    taggers = how.pages.taggers
+    slow = locked_seconds([*taggers.pre, *taggers.post])
+    stage = ConvertStage((PartsOutput(target, part_bytes),), options.policy, "convert", slow)
 
     def key(params: Mapping[str, Any]) -> str:
         return work_key("convert", VERSION, {"shard_bytes": part_bytes, **options.policy.params(), **params})
@@ -311,6 +344,11 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
         "store_html": options.store_html or None,
         "extractor": None if options.extractor == "resiliparse" else options.extractor,
         "format": options.format,
+        "pre_taggers": [tagger.name for tagger in taggers.pre],
+        "pre_skip": taggers.pre_skip or None,
+        "post_taggers": [tagger.name for tagger in taggers.post],
+        "post_skip": taggers.post_skip or None,
+        "artifacts": taggers.artifacts.folder or None,
     }
     plan = document_plan(
         stage,

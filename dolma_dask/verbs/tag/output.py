@@ -9,13 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dolma_dask.dataset import Dataset, Shard
 from dolma_dask.engine import Task, Unit
 from dolma_dask.engine.map import Map, Source
-from dolma_dask.errors import DataError, DolmaDaskError
-from dolma_dask.extras import version_of
+from dolma_dask.errors import DataError
 from dolma_dask.formats import layout
 from dolma_dask.formats.attributes import (
     AttributeColumn,
@@ -25,7 +23,6 @@ from dolma_dask.formats.attributes import (
     without_values,
 )
 from dolma_dask.formats.documents import encode_value, text_bytes
-from dolma_dask.formats.json.write import DECIMALS
 from dolma_dask.formats.layout import FileFormat
 from dolma_dask.io import files
 from dolma_dask.io.artifacts import Artifacts
@@ -40,17 +37,13 @@ from dolma_dask.reading.joined import is_joinable, read_joined_documents
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
-from dolma_dask.taggers.labels import by_label
-from dolma_dask.taggers.registry import speeds
+from dolma_dask.taggers.scoring import cannot_do, identity_of, known_labels, locked_seconds, score, score_each
 from dolma_dask.text import compute as pc
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.tag.recorded import FOUND
 
 VERSION = 3
 """Raised whenever the bytes of an attribute file change for the same tagger output."""
-
-UNMEASURED_SPEED = 1.0
-"""MB of text per CPU-second taken for a tagger that calls another package and was not measured."""
 
 MEMBER_BYTES = 2 << 20
 """Text of a gzip member of attributes: each set of a pass holds as much until it is deflated."""
@@ -130,7 +123,7 @@ class TagOutput(Struct, frozen=True):
         """
         columns, kinds = list[AttributeColumn](), dict[str, str | None]()
         for tagger in self.artifacts.all_loaded(self.taggers):
-            own = _columns(self.name, tagger, rows.batch, rows.view, {})
+            own = score(self.name, tagger, rows.batch, rows.view)
             columns += own
             kinds.update(pair for column in own for pair in _read_kinds(tagger, column))
         ids, sources, lengths = *(rows.batch.column(name) for name in ("id", "source")), rows.view.lengths
@@ -148,16 +141,13 @@ class TagOutput(Struct, frozen=True):
 
     def key(self, dataset: Dataset, policy: RecordPolicy) -> str:
         """Return the key of the set: taggers, their versions and parameters, and what reading depends on."""
-        taggers = [
-            [tagger.name, _version_of(tagger), tagger.params, list(tagger.types)] for tagger in self.taggers
-        ]
         has_spans = any("spans" in tagger.types.values() for tagger in self.taggers)
         used = {tagger.name: self.artifacts.used_by(tagger) for tagger in self.taggers}
         params = {
             **without_empty({"artifacts": {tagger: found for tagger, found in used.items() if found}}),
             **({"span_groups": ROW_GROUP_SPANS} if has_spans else {}),
             "set": self.name,
-            "taggers": taggers,
+            "taggers": list(map(identity_of, self.taggers)),
             **dataset.params,
             "max_record_bytes": policy.max_record_bytes,
         }
@@ -171,7 +161,7 @@ class TagStage(Map[TagRows | JoinedRows]):
     @property
     def cost(self) -> str | Cost:
         """See `dolma_dask.engine.map.Map.cost`; what slow taggers add to that of `tag`."""
-        slow = sum(map(_locked_seconds, self._taggers))
+        slow = locked_seconds(self._taggers)
         return dearer(super().cost, slow) if slow else super().cost
 
     def rows(
@@ -241,7 +231,7 @@ class TagSink(AttributeSink):
         self._taggers = output.artifacts.all_loaded(output.taggers)
         # a table has the same columns for all documents
         self._known = {
-            tagger.name: _known_labels(tagger) if self._is_table else {} for tagger in self._taggers
+            tagger.name: known_labels(tagger) if self._is_table else {} for tagger in self._taggers
         }
         self._kinds: dict[str, str | None] = {}
         self._tallies: dict[str, Tally] = {
@@ -291,36 +281,15 @@ class TagSink(AttributeSink):
 
     def _tag(self, tagger: Tagger, rows: TagRows) -> tuple[list[AttributeColumn], dict[int, str]]:
         """Return the attributes of a tagger, and why it could not do some rows, which have none."""
+        make = score_each if self._keeps_failed else _score_all
+        first = rows.block.first_row
         try:
-            return self._columns(tagger, rows.batch, rows.view), {}
+            columns, failed = make(self._name, tagger, rows.batch, rows.view, self._known[tagger.name])
         except DataError as error:
-            failed = self._failing_rows(tagger, rows) if self._keeps_failed else {}
-            if not failed:
-                raise _located(error, rows.block.first_row) from error
-            first = error
-        kept = np.isin(np.arange(rows.batch.num_rows), list(failed), invert=True)
-        batch = rows.batch.filter(pa.array(kept))
-        try:
-            columns = self._columns(tagger, batch, TextView(batch.column("text")))
-        except DataError:  # not even without documents: the types of its columns cannot be known
-            raise _located(first, rows.block.first_row) from first
-        places = pa.array(np.cumsum(kept) - 1, mask=~kept)
-        return [replace(column, values=column.values.take(places)) for column in columns], failed
-
-    def _columns(self, tagger: Tagger, batch: pa.RecordBatch, view: TextView) -> list[AttributeColumn]:
-        return _columns(self._name, tagger, batch, view, self._known[tagger.name])
-
-    def _failing_rows(self, tagger: Tagger, rows: TagRows) -> dict[int, str]:
-        """Return the rows that a tagger cannot do, and why; a document's attributes do not depend on its neighbours, so each is tried alone."""
-        failed = {}
-        for row in range(rows.batch.num_rows):
-            one = rows.batch.slice(row, 1)
-            try:
-                self._columns(tagger, one, TextView(one.column("text")))
-            except DataError as error:
-                located = _located(error, rows.block.first_row + row)
-                failed[row] = f"a document that the tagger {tagger.name} can do: {located}"
-        return failed
+            raise _located(error, first) from error
+        return columns, {
+            row: f"{cannot_do(tagger)}: {_located(error, first)}" for row, error in failed.items()
+        }
 
     def _too_large(self, size: int) -> str:
         return (
@@ -373,16 +342,8 @@ def _tokenizer_of(tagger: Tagger) -> dict[str, Any]:
     return {name: value for name, value in json.loads(tagger.params).items() if name != DISTRUSTS}
 
 
-def _locked_seconds(tagger: Tagger) -> float:
-    """Return the CPU-seconds per MB of text of a tagger that calls another package, which holds the interpreter lock; kernels do not, and are quick."""
-    calls_out = isinstance(tagger, ViewTagger) and tagger.extra
-    return 1 / speeds().get(tagger.name, UNMEASURED_SPEED) if calls_out else 0.0
-
-
-def _version_of(tagger: Tagger) -> str:
-    """Return the version of a tagger, and that of the package that answers for it."""
-    package = tagger.extra if isinstance(tagger, ViewTagger) else ""
-    return f"{tagger.version} {version_of(package)}" if package else str(tagger.version)
+def _score_all(*given: Any) -> tuple[list[AttributeColumn], dict[int, DataError]]:
+    return score(*given), {}
 
 
 def _located(error: DataError, first_row: int) -> DataError:
@@ -392,40 +353,6 @@ def _located(error: DataError, first_row: int) -> DataError:
         return error
     message = str(error).replace(f"row {row} of the batch", f"row {first_row + row}")
     return DataError(message, **{**error.details, "row": first_row + row})
-
-
-def _known_labels(tagger: Tagger) -> Mapping[str, Sequence[str]]:
-    """Return all labels that columns of a tagger may have, by their type; of others nobody knows before."""
-    labels = tagger.labels if isinstance(tagger, ViewTagger) else None
-    return {type: labels(type) for type, kind in tagger.types.items() if labels and kind == "labels"}
-
-
-def _columns(
-    name: str, tagger: Tagger, batch: pa.RecordBatch, view: TextView, known: Mapping[str, Sequence[str]]
-) -> list[AttributeColumn]:
-    """Return the attributes that a tagger makes; of labels those that are `known`, by their type, and those that are there."""
-    decimals = tagger.decimals if isinstance(tagger, ViewTagger) else DECIMALS
-    try:
-        if isinstance(tagger, ViewTagger):
-            result = tagger.of_view(view, batch)
-        else:
-            result = tagger(batch.select(list(tagger.reads)))
-    except (DolmaDaskError, MemoryError):
-        raise
-    except Exception as error:
-        raise DataError(
-            f"the tagger {tagger.name} failed on {batch.num_rows} documents: {type(error).__name__}: {error}",
-            tagger=tagger.name,
-        ) from error
-    columns = []
-    for output, kind in tagger.types.items():
-        column = result.column(output)
-        named = by_label(column, known.get(output, ())) if kind == "labels" else {output: (kind, column)}
-        columns += [
-            AttributeColumn(attribute_key(name, tagger.name, type), own, values, decimals=decimals)
-            for type, (own, values) in named.items()
-        ]
-    return columns
 
 
 def _read_kinds(tagger: Tagger, column: AttributeColumn) -> list[tuple[str, str | None]]:

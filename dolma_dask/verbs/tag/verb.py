@@ -5,9 +5,9 @@ proves which documents it belongs to. A document that cannot be read keeps its r
 reader, spans of millions of lines, has a row without them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from dolma_dask import engine
 from dolma_dask.dataset import Dataset, Shard, shard_info
@@ -25,17 +25,14 @@ from dolma_dask.options.records import RecordOptions
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.lifting import as_tagger
-from dolma_dask.taggers.registry import get_tagger, register_toolkit
+from dolma_dask.taggers.registry import register_toolkit
+from dolma_dask.taggers.scoring import TaggerLike, taggers_of
 from dolma_dask.verbs.tag.against import AgainstOptions
 from dolma_dask.verbs.tag.output import TagOutput, TagStage
 from dolma_dask.verbs.tag.recorded import summarize
 
 ALWAYS_READ = ("id", "text", "source")
 """Columns that the digests of a record are of."""
-
-TaggerLike = str | Tagger | Callable[..., Any]
-"""A tagger, a function that becomes one, or the name or place of either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +104,8 @@ def tag(
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
-    given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
     register_toolkit(options.tagger_modules)
-    objects = [_tagger(item) for item in given]
+    objects = taggers_of(taggers)
     _check_tokenizer(objects, options.tokenizer)
     comparison = options.comparison(objects)
     if comparison is not None:
@@ -148,7 +144,7 @@ def _tag(
     opened = options.open(dataset)
     sets = _sets(objects, options.experiment)
     used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
-    _check_needs(objects, used)
+    used.check_needs(objects)
     longest = max(options.max_record_bytes, MAX_RECORD_BYTES)  # as readers have it
     keeps_failed = options.policy.on_bad_record == "quarantine"
     outputs = tuple(
@@ -176,7 +172,7 @@ def _tag(
     own = every if is_whole else [output.path(shard) for shard in selected for output in outputs]
     tasks = LazyTasks(selected, task, outline)
     params = options.params(taggers=[tagger.name for tagger in objects], artifacts=used.folder or None)
-    told = (*notes, *_notes(objects, used))
+    told = (*notes, *used.notes(objects))
     plan = attribute_plan(stage, opened, list(sets), tasks, every, params, own=own, notes=told)
     lost = {} if options.overwrite else _lost(opened, sets)
     if lost:
@@ -208,30 +204,6 @@ def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, l
 def _stem_in_set(path: str) -> str:
     """Return the stem of an attribute file below its set: that of its shard."""
     return layout.stem_of(path.split("/", 2)[-1])
-
-
-def _tagger(item: TaggerLike) -> Tagger:
-    return get_tagger(item) if isinstance(item, str) else as_tagger(item)
-
-
-def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
-    """Refuse taggers whose package or files are not there, or whose files are of no use."""
-    for tagger in taggers:
-        if isinstance(tagger, ViewTagger):
-            message = tagger.lacks(has_files=bool(artifacts.used_by(tagger)))
-            if message is not None:
-                raise UsageError(message)
-            if tagger.loads_first:
-                artifacts.loaded(tagger)
-
-
-def _notes(taggers: Sequence[Tagger], artifacts: Artifacts) -> Iterator[str]:
-    """Yield what people should know of files that taggers use."""
-    for tagger in taggers:
-        if isinstance(tagger, ViewTagger) and tagger.note is not None:
-            note = tagger.note(artifacts.loaded(tagger).function)
-            if note:
-                yield f"{tagger.name}: {note}"
 
 
 def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:

@@ -1,6 +1,7 @@
 """Commands of the Dolma toolkit run here by their own words and files, and what cannot be done is refused with its place."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,25 @@ def test_tokens_and_stat(corpus: Path, capsys: pytest.CaptureFixture[str]) -> No
     totals = {series["name"].rpartition("__")[2]: series["total"] for series in told["series"]}
     assert totals == {"length/score": 6, "length/length": 6}
     assert files_in(corpus / "r") == ["summaries.jsonl.gz"]
+
+
+@pytest.mark.slow
+def test_stat_of_files_elsewhere(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They have the values and the report of the same files in a dataset."""
+    assert main(["tag", "v0", "--taggers", "char_length_v1", "gopher_v2", "--experiment", "e", *QUIET]) == 0
+    shutil.copytree("v0/attributes/e", "elsewhere/of/e")
+    (corpus / "elsewhere/of/e/_SUCCESS").touch()
+    capsys.readouterr()
+    more = ["--regex", "length|word", *QUIET]
+    told = called(capsys, "stat", "--attributes", "v0/attributes/e/**", "--report", "r", *more)
+    alone = called(capsys, "stat", "--attributes", "elsewhere/of/**", "--report", "s", *more)
+    assert alone["series"] == told["series"]
+    assert len(told["series"]) > 4
+    assert "in no folder `attributes`" in alone["notes"][0]
+    assert (corpus / "r/summaries.jsonl.gz").read_bytes() == (corpus / "s/summaries.jsonl.gz").read_bytes()
+    (corpus / "elsewhere/of/e/b.jsonl").write_text('{"id": "1", "attributes": {"a": [[0, 1')
+    assert main(["stat", "--attributes", "elsewhere/of/**", *more]) == 1
+    assert "b.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -228,10 +248,14 @@ FILES = {
     "dedupe {dedupe: {documents: {attribute_name: a}, num_partitions: 0}}": "dedupe.partition_index: 0 of 0; expected",
     "tokens {documents: [v0/documents/**], destination: out}": "tokenizer.name_or_path: it is missing",
     "tokens {documents: [v0/documents/**], destination: out, tokenizer: {name_or_path: t.json}}": "tokenizer.eos_token_id: it is missing",
-    "stat {attributes: [v0/documents/**]}": "does not lie below a folder 'attributes'",
+    "stat {attributes: [v0/documents/**]}": "text: no numbers or spans; expected a key of such",
     "warc {documents: [a.warc.gz], destination: [b]}": "needs `source_name`, which is missing",
-    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [d]}}": "pre: taggers do not run here",
+    "warc {documents: [a.warc.gz], destination: [b], source_name: c, pre: {taggers: [cc_er]}}": "column 75: pre.taggers: there is no tagger 'cc_er'; did you mean 'cc_re'",
     "mix {streams: [{name: x, documents: [a], output: {pth: b}}]}": "streams[0].output.pth: there is no such key; did you mean 'path'?",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {exclude: [$.a, '$.b[?(@.c >> 2)]']}}]}": "line 1, column 81: streams[0].filter.exclude[1], character 12: cannot read this JSONPath",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {syntax: jqq, include: [$.a]}}]}": "column 74: streams[0].filter.syntax: syntax='jqq'; expected one of",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, span_replacement: [{span: $.a, min_score: 1}, {span: $.a, min_score: 1, replacement: '$.b['}]}]}": "column 142: streams[0].span_replacement[1].replacement",
+    "mix {streams: [{name: x, documents: [a], output: {path: b}, filter: {include: ['$.', 'a'], exclude: ['$['], }}]}": "has 3 mistakes",
     "mix {processes: 3}": "has no streams",
 }
 

@@ -6,8 +6,10 @@ import struct
 from collections import namedtuple
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
+import xxhash
 
 import dolma_dask as dk
 from dolma_dask.errors import CorruptFileError, DiskFullError, SourceChangedError, UsageError
@@ -57,7 +59,8 @@ def test_all_keys_are_found_and_others_as_rarely_as_is_said(wanted, tmp_path):
         assert expected <= wanted.rate
     else:
         assert shape.bytes == max(wanted.size // (1 << 19), 1) << 19
-    head = FilterHead({}, shape.blocks, shape.hashes, count, measured, "")
+    digest = xxhash.xxh3_128_hexdigest(bits.tobytes())
+    head = FilterHead({}, shape.blocks, shape.hashes, count, measured, digest)
     (tmp_path / "filter").write_bytes(head.encode() + bits.tobytes())
     made = BloomFilter(str(tmp_path / "filter"), head, len(head.encode()))
     others = keys(2, 400_000)
@@ -125,7 +128,9 @@ def test_the_filter_is_made_again_where_it_is_not_and_replaces_nothing_else(tmp_
     call = {"bloom": str(file), **HERE}
     dk.dedupe(old, **call)
     before = file.read_bytes()
-    for spoil in (file.unlink, lambda: file.write_bytes(before[:-1]), lambda: file.write_bytes(b"")):
+    flipped = before[:-9] + bytes([before[-9] ^ 4]) + before[-8:]
+    spoiled = (lambda: file.write_bytes(before[:-1]), lambda: file.write_bytes(b""))
+    for spoil in (file.unlink, *spoiled, lambda: file.write_bytes(flipped)):
         spoil()
         dk.dedupe(old, **call)
         assert file.read_bytes() == before
@@ -160,6 +165,24 @@ def test_one_run_at_a_time_writes_a_filter(tmp_path):
     dk.dedupe(old, bloom=str(file), bloom_rate=0.1, **HERE)
     with pytest.raises(SourceChangedError, match="while dedupe read it"):
         begun.contains((np.zeros(1, np.uint64), np.zeros(1, np.uint64)))
+
+
+@pytest.mark.parametrize("place", ["here", "a store"])
+def test_a_worker_that_reads_other_bits_finds_it(tmp_path, monkeypatch, place):
+    """The call has looked at the file, and the machine of a worker has another copy."""
+    file = tmp_path / "seen.bloom"
+    dk.dedupe(make(tmp_path / "old", OLD), bloom=str(file), **HERE)
+    opened, stored = read_head(str(file)), file.read_bytes()
+    opened.check()
+    if place == "here":
+        file.write_bytes(stored[:-9] + bytes([stored[-9] ^ 1]) + stored[-8:])
+    else:
+        fsspec.filesystem("memory").pipe(
+            "/seen.bloom", stored[:5000] + bytes([stored[5000] ^ 1]) + stored[5001:]
+        )
+        opened = read_head("memory://seen.bloom")
+    with pytest.raises(CorruptFileError, match=r"blocks with checksum .*Copy it again"):
+        opened.contains((np.zeros(1, np.uint64), np.zeros(1, np.uint64)))
 
 
 def test_values_of_other_kinds_are_refused(tmp_path):

@@ -164,8 +164,14 @@ def test_mistakes_are_told_with_their_places(tmp_path: Path, text: str, message:
         ({"compression": {"input": "zst"}}, r"is said to be jsonl\.zst"),
         ({"compression": {"output": "bz2"}}, "expected gz, zst"),
         ({"filter": {"include": ["$.attributes.nope"]}}, "no row has the attribute 'nope'"),
-        ({"filter": {"include": ["$.a["]}}, "^stream 'm': cannot read this JSONPath"),
-        ({"filter": {"include": ["$.a"], "syntax": "jqq"}}, "^stream 'm': syntax='jqq'"),
+        (
+            {"filter": {"include": ["$.a["]}},
+            r"^the configuration, streams\[0\].filter.include\[0\], character 5: cannot read this JSONPath",
+        ),
+        (
+            {"filter": {"include": ["$.a"], "syntax": "jqq"}},
+            r"^the configuration, streams\[0\].filter.syntax: syntax='jqq'",
+        ),
         ({"attributes": ["absent"]}, "has no attribute set 'absent'"),
         ({"output": {"path": "one"}, "filter": INCLUDE}, "would write over its own input"),
     ],

@@ -7,7 +7,7 @@ as JSON, with what the keys are of, the shape and the xxh3-128 of the blocks; th
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -206,24 +206,32 @@ class BloomFilter(Struct, frozen=True):
 
     def check(self) -> None:
         """Raise `CorruptFileError` if the blocks are not those that were written."""
-        digest = xxhash.xxh3_128()
-        for part in _parts(self.url, self.offset):
-            digest.update(part)
-        if digest.hexdigest() != self.head.digest:
-            raise _damaged(self.url, f"blocks with checksum {digest.hexdigest()}, not {self.head.digest}")
+        _check_blocks(self.url, _parts(self.url, self.offset), self.head.digest)
 
 
 @cache
 def _opened(url: str, offset: int, digest: str) -> Words:
     """Return the blocks: a local file as it lies, shared by processes, another one in memory.
 
-    Raises `SourceChangedError`: another filter is there by now.
+    Raises `SourceChangedError`: another filter is there by now. Raises `CorruptFileError`: the blocks are not those that were written.
     """
     if read_head(url).head.digest != digest:
         raise replaced(url)
     if files.is_local(url):
-        return for_kernel(np.asarray(np.memmap(files.local_path(url), np.uint64, "r", offset)))
-    return for_kernel(np.frombuffer(files.read_bytes(url), np.uint64, offset=offset))
+        bits = np.asarray(np.memmap(files.local_path(url), np.uint64, "r", offset))
+    else:
+        bits = np.frombuffer(files.read_bytes(url), np.uint64, offset=offset)
+    # what this machine reads, which may be another than the one that has looked before
+    _check_blocks(url, (bits[at : at + _READ] for at in range(0, len(bits), _READ)), digest)
+    return for_kernel(bits)
+
+
+def _check_blocks(url: str, parts: Iterable[Any], expected: str) -> None:
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != expected:
+        raise _damaged(url, f"blocks with checksum {digest.hexdigest()}, not {expected}")
 
 
 def _parts(url: str, offset: int) -> Iterator[bytes]:

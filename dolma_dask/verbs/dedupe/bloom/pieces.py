@@ -228,7 +228,17 @@ class Ordered(Struct, frozen=True):
                 "it with --read-only, or replace it with --overwrite."
             )
         head = head_in(known.info if known else {})
-        return head is not None and there.head == head
+        return head is not None and there.head == head and _is_whole(self.url)
+
+
+def _is_whole(url: str) -> bool:
+    """Tell whether the blocks of a filter are those that were written; stores look at their own."""
+    if files.is_local(url):
+        try:
+            read_head(url).check()
+        except CorruptFileError:
+            return False
+    return True
 
 
 BLOOM = "bloom"
