@@ -140,7 +140,7 @@ def _surest(detector: Detector, view: TextView) -> Iterator[pa.Array]:
     yield _chosen(detector.answers(view), most=1)
 
 
-def _surest_apart(detector: Detector, view: TextView) -> Iterator[pa.Array]:
+def surest_apart(detector: Detector, view: TextView) -> Iterator[pa.Array]:
     """Yield the surest language as a text, and how sure it is."""
     answers = detector.answers(view)
     offsets = np.asarray(answers.offsets)
@@ -280,7 +280,7 @@ SUREST = Shape(
     "Languages of the text, and the surest one of them.",
     (
         (_labels, _LABELS, "document"),
-        (_surest_apart, {"language": "scalar", "confidence": "document"}, "document"),
+        (surest_apart, {"language": "scalar", "confidence": "document"}, "document"),
     ),
     {
         **_meanings("languages"),
@@ -336,7 +336,7 @@ def _no_detector() -> Detect:
 
 
 _BLANKED = "Characters that CLD2 refuses become spaces; the original first tries the text in ASCII letters, which may be of another language."
-_CLD2_PLAIN = Detector.of_package(
+CLD2 = Detector.of_package(
     "pycld2",
     "CLD2 on plain text",
     partial(_cld2, is_plain=True),
@@ -380,7 +380,7 @@ _LID = Detector(
 
 TAGGERS = (
     *_rows(
-        _CLD2_PLAIN,
+        CLD2,
         {
             "language_cld2_v1": SUREST,
             "language_cld2_paragraphs_v1": SUREST_PARAGRAPHS,

@@ -109,14 +109,14 @@ def tag(
     """
     given = [taggers] if isinstance(taggers, str) or callable(taggers) else taggers
     register_toolkit(options.tagger_modules)
-    objects = [_tagger(item) for item in given]
+    objects, notes = _without_missing([_tagger(item) for item in given])
     _check_tokenizer(objects, options.tokenizer)
     comparison = options.comparison(objects)
     if comparison is not None:
         objects = [
             item.with_against(comparison) if isinstance(item, ViewTagger) else item for item in objects
         ]
-    notes = tuple(comparison.notes()) if comparison else ()
+    notes += tuple(comparison.notes()) if comparison else ()
     if options.tokenizer is None:
         return _tag(dataset, objects, options, notes)
     from dolma_dask.outputs.tokenizing import CountingOptions, by_definition_if_engines_differ
@@ -212,6 +212,19 @@ def _stem_in_set(path: str) -> str:
 
 def _tagger(item: TaggerLike) -> Tagger:
     return get_tagger(item) if isinstance(item, str) else as_tagger(item)
+
+
+def _without_missing(taggers: Sequence[Tagger]) -> tuple[list[Tagger], tuple[str, ...]]:
+    """Leave out optional taggers whose package is missing, unless nothing is left; return what is said of them."""
+    lacking = {
+        tagger.name: message
+        for tagger in taggers
+        if isinstance(tagger, ViewTagger) and tagger.is_optional and (message := tagger.lacks())
+    }
+    kept = [tagger for tagger in taggers if tagger.name not in lacking]
+    return (
+        (kept, tuple(f"left out: {message}" for message in lacking.values())) if kept else (list(taggers), ())
+    )
 
 
 def _check_needs(taggers: Sequence[Tagger], artifacts: Artifacts) -> None:
