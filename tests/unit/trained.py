@@ -1,41 +1,61 @@
-"""Small real models for tests, written by hand: training by the package fasttext-numpy2 ends in `Encountered NaN` now and then."""
+"""Small real models for tests, trained on the spot: fastText by its own trainer in a tenth of a second, a language model by counting pairs of words, since the package kenlm brings no trainer.
+
+The trainer of fasttext-numpy2 sets a tenth of the vectors for each of its threads, up to ten, and leaves the others as the memory was: with fewer threads most trainings end in
+`Encountered NaN`, and with more than one no two models are equal. Vectors to begin with, for all words, and one thread give the same model each time.
+"""
 
 import math
-import struct
+import random
+import tempfile
 from collections import Counter
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 WORDS = {
     "en": "the of and to in is that for it was on as are with this by be at",
     "de": "der die und das in zu den nicht von sie ist des sich mit dem auf",
 }
+DIMENSIONS = 4
+OTHER_WORDS = 300  # as many as quantization asks for
 
 
-def write_fast_text(path, labels, quantized=False, kind=3):
-    """Write a classifier that tells English from German; `labels` are what it says of them. `kind` 1 has word vectors alone."""
-    vectors = {"</s>": (0.0, 0.1)}
-    for language, sign in (("en", 1.0), ("de", -1.0)):
-        vectors |= {word: (sign, 0.1) for word in WORDS[language].split() if word not in vectors}
-    vectors |= {
-        f"w{number}": (0.0, number / 300) for number in range(300)
-    }  # as many as quantization asks for
-    names = [*((word, 0) for word in vectors), *((f"__label__{label}", 1) for label in labels)]
-    data = struct.pack("<ii12id", 793712314, 12, 2, 5, 5, 1, 5, 1, 3, kind, 0, 0, 0, 100, 1e-4)
-    data += struct.pack("<iiiqq", len(names), len(vectors), len(labels), 1000, -1)
-    for name, type in names:
-        data += name.encode() + b"\0" + struct.pack("<qb", 5, type)
-    for matrix in (list(vectors.values()), [(3.0, 0.0), (-3.0, 0.0)]):
-        data += struct.pack("<?qq", False, len(matrix), 2) + b"".join(
-            struct.pack("<ff", *row) for row in matrix
-        )
+def write_fast_text(path, labels, quantized=False, has_labels=True):
+    """Write a classifier that tells English from German; `labels` are what it says of them. Without labels it has word vectors alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    if quantized:
-        from fasttext.FastText import _FastText
+    path.write_bytes(_trained(tuple(labels), quantized, has_labels))
 
-        model = _FastText(str(path))
-        model.quantize()
-        model.save_model(str(path))
+
+@cache
+def _trained(labels, quantized, has_labels):
+    import fasttext
+
+    draw = random.Random(0)
+    names = sorted({word for listed in WORDS.values() for word in listed.split()})
+    names += ["</s>", *(f"w{number}" for number in range(OTHER_WORDS))]
+    with tempfile.TemporaryDirectory() as folder:
+        texts, vectors, model = (Path(folder) / name for name in ("texts", "vectors", "model.bin"))
+        vectors.write_text(
+            f"{len(names)} {DIMENSIONS}\n"
+            + "".join(
+                f"{name} {' '.join(f'{draw.uniform(-0.2, 0.2):.6f}' for _ in range(DIMENSIONS))}\n"
+                for name in names
+            )
+        )
+        texts.write_text(
+            "".join(
+                f"__label__{label} {' '.join(draw.choices(WORDS[language].split(), k=6))}\n"
+                for _ in range(200)
+                for language, label in zip(WORDS, labels, strict=True)
+            )
+        )
+        train = fasttext.train_supervised if has_labels else fasttext.train_unsupervised
+        options = {"lr": 0.5, "epoch": 5, "thread": 1, "minCount": 1, "minn": 0, "maxn": 0, "verbose": 0}
+        trained = train(str(texts), dim=DIMENSIONS, pretrainedVectors=str(vectors), **options)
+        if quantized:
+            trained.quantize()
+        trained.save_model(str(model))
+        return model.read_bytes()
 
 
 def write_language_model(path, lines):
