@@ -39,7 +39,7 @@ def fuzzed_texts(seed=0):
         pieces = [draw.choice(LOOKED_FOR) for _ in range(draw.randrange(1, 6))]
         pieces += [character(draw) for _ in range(draw.randrange(4))]
         pieces += draw.choices(" \n", k=draw.randrange(3))
-        texts.append("".join(draw.choices(pieces, k=draw.randrange(1, 13))))
+        texts.append("".join(draw.choices(pieces, k=draw.randrange(13))))
     return texts[:COUNT]
 
 

@@ -256,3 +256,37 @@ def test_lists_of_one_name_are_refused():
     files = {"url_lists/my-list.txt": b"a.example", "url_lists/my_list.txt": b"b.example"}
     with pytest.raises(UsageError, match="would both be written as"):
         tagged("url_list_v1", files, "a.example")
+
+
+@pytest.mark.parametrize(
+    "url, has",
+    {
+        " http://a.org/ ": True,
+        "\nhttp://a.org./x\t": True,
+        "a.org.": True,
+        "http://a.org../": False,
+        "http://a .org/": False,
+        "http://a.org /": False,
+    }.items(),
+)
+def test_white_space_around_a_url_and_a_dot_behind_its_host_do_not_count(url, has):
+    places = places_of(pa.array([url], pa.large_string()))
+    for listed in (domain_list(lines_of(b"a.org"), deep=False), adblock_list(lines_of(b"||a.org^"))):
+        assert listed.find(places).tolist() == [has]
+
+
+@pytest.mark.parametrize(
+    "rule, host, has",
+    [
+        ("||ad*le.com^", "ads.example.com", True),
+        ("||ad*le.com^", "adle.com", True),
+        ("||ad*le.com^", "my-ads.example.com", False),
+        ("||www.*.org^", "www.a.org", True),
+        ("||www.*.org^", "a.org", False),
+        ("||example.*^", "my.example.co.uk", True),
+        ("||example.*^", "myexample.co.uk", False),
+    ],
+)
+def test_a_star_inside_of_a_host_stands_for_anything(rule, host, has):
+    places = places_of(pa.array([f"http://{host}/"], pa.large_string()))
+    assert adblock_list(lines_of(rule.encode())).find(places).tolist() == [has]
