@@ -17,7 +17,7 @@ LOOKED_FOR = (
     # personal data
     "a.b@example.org", "x@y", "@", " (206) 555-0123", "206.555.0123", " 2065550123", "10.0.0.1", "256.1.2.255", "isbn", "doi", "#", "4111 1111 1111 1111",
     # prose and its rules
-    "the", "The", "be", "to", "of", "lorem ipsum", "javascript", "{", "}", "...", "\u2026", "- ", "* ", "\u2022 ", "terms of use", "cookie policy", "read more", ".", "!", "?", '"',
+    "the", "The", "der die", "be", "to", "of", "lorem ipsum", "javascript", "{", "}", "...", "\u2026", "- ", "* ", "\u2022 ", "terms of use", "cookie policy", "read more", ".", "!", "?", '"',
     "\u201c", "\u201d", ".\u201d", "It ends.", "a", "ab", "aba", "abab", " ", "  ", "\n", "\n\n", "\r\n", "\t", "\u2028", "\x85", "\u3000", "\x00", "\x1c",
     # markup, broken encodings, data
     "<p>", "</div>", "<a href=x>", "&amp;", "&#160;", "[[a]]", "{{b|c}}", "== d ==", "\\section{e}", "\\alpha", ".SH", ".\\\" ", "\\fB", "\\(bu", "function() {", "};", '"k": "v"',

@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -9,8 +10,10 @@ import tagger_oracles as oracles
 from fuzzed import fuzzed_texts, metadata_of
 from oracles.tokens import JSON
 from test_units import UNITS
+from trained import WORDS, perplexity_of, write_fast_text, write_language_model
 
 import dolma_dask as dk
+from dolma_dask.taggers.perplexity import normalise_line
 from dolma_dask.taggers.registry import built_in, get_tagger
 from dolma_dask.testing.taggers import can_be_called
 from dolma_dask.text.units import cut
@@ -62,3 +65,57 @@ def test_pieces_are_those_of_plain_python_on_fuzzed_texts(unit, batches):
         places = list(zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True))
         for row, text in enumerate(batch.column("text").to_pylist()):
             assert places[pieces.bounds[row] : pieces.bounds[row + 1]] == UNITS[unit](text), text
+
+
+@pytest.mark.parametrize(
+    "name, column, unit",
+    [
+        ("fasttext_document_v1", "labels", "document"),
+        ("fasttext_paragraph_v1", "labels", "paragraph"),
+        ("ft_lang_id_doc_v1", "languages", "document"),
+    ],
+)
+def test_classifiers_answer_as_the_package_on_fuzzed_texts(name, column, unit, batches, tmp_path):
+    fasttext = pytest.importorskip("fasttext", reason="the packages of the extra models are not installed")
+    path = tmp_path / "m.bin"
+    write_fast_text(path, ("en", "de"))
+    tagger, model = (
+        get_tagger(name).with_files({"fasttext/m.bin": partial(open, path, "rb")}),
+        fasttext.load_model(str(path)),
+    )
+    prefix = "m__" if column == "labels" else ""
+
+    def answers(text):
+        line = (text if prefix else text.lower()).replace("\n", " ").strip()
+        return [
+            (prefix + label.removeprefix("__label__"), score)
+            for label, score in zip(*model.predict(line, k=-1), strict=True)
+        ]
+
+    for batch in batches:
+        texts = batch.column("text").to_pylist()
+        for text, found in zip(texts, tagger(batch).column(column).to_pylist(), strict=True):
+            if unit == "document":
+                assert found == answers(text), text
+            else:
+                spans = [
+                    (label, start, end, score)
+                    for start, end in UNITS[unit](text)
+                    for label, score in answers(text[start:end])
+                ]
+                assert [tuple(span.values()) for span in found or ()] == spans, text
+
+
+def test_perplexity_is_that_of_the_probabilities_on_fuzzed_texts(batches, tmp_path):
+    pytest.importorskip("kenlm", reason="the package of the extra kenlm is not installed")
+    path = tmp_path / "en.arpa"
+    ones, twos = write_language_model(path, [WORDS["en"], "the of and to in is", "be the to of ."])
+    tagger = get_tagger("perplexity_ccnet_v1").with_files({"kenlm/en.arpa": partial(open, path, "rb")})
+    for batch in batches:
+        texts = batch.column("text").to_pylist()
+        for text, found in zip(texts, tagger(batch).column(0).to_pylist(), strict=True):
+            lines = [normalise_line(line) for line in text.split("\n")]
+            if any(map(str.split, lines)):
+                assert found == [("en", pytest.approx(perplexity_of(lines, ones, twos), rel=1e-4))], text
+            else:
+                assert found == [], text

@@ -77,3 +77,17 @@ def write_language_model(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(text))
     return ones, twos
+
+
+def perplexity_of(lines, ones, twos):
+    """Return the perplexity of lines by the logarithms that such a model has."""
+    score = tokens = 0
+    for line in lines:
+        tokens += len(line.split()) + 1
+        # the package cuts bytes, which other white space of Unicode is not to it
+        words = [word if word in ones else "<unk>" for word in line.split(" ") if word]
+        for pair in pairwise(["<s>", *words, "</s>"]):
+            # a word that is unknown has no weight for what follows it
+            back = 0 if pair[0] == "<unk>" else -0.3
+            score += twos[pair] if pair in twos else back + ones.get(pair[1], -6)
+    return 10 ** (-score / tokens)
