@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 .DEFAULT_GOAL := help
 
-.PHONY: help demo collected compiled test test-thorough test-services test-torch test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
+.PHONY: help demo collected compiled test test-thorough test-services test-torch test-models test-cluster test-fast report-preview same-content conformance lint types notebooks lab bench docs wheel lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -32,6 +32,9 @@ test-services: .venv/dev.stamp  ## every verb on a real S3 server, all notebooks
 
 test-torch: .venv/torch.stamp  ## rows for training in torch's DataLoader, which is installed for it (900 MB)
 	.venv/torch/bin/python -m pytest -q tests/unit/loaders/test_torch.py tests/e2e/test_docs.py -k torch
+
+test-models: .venv/models.stamp  ## taggers of the packages lingua, langdetect, presidio and KenLM, which are installed for it (900 MB, with a C++ compiler)
+	.venv/models/bin/python -m pytest -q tests/unit/test_extras.py tests/unit/taggers tests/property/test_taggers.py tests/property/test_fuzzed_texts.py -k "extras or perplexity or presidio or langdetect or lingua or language"
 
 test-cluster: .venv/dev.stamp  ## tests on a real SLURM of their own (needs slurmctld slurmd slurm-client munge, and for several nodes root and python3-fuse; skipped without them)
 	$(BIN)/pytest -n 2 --dist worksteal tests/cluster
@@ -96,6 +99,12 @@ clean:  ## remove what the targets made
 	$(PYTHON) -m venv .venv/torch
 	.venv/torch/bin/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0'
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > "$$(.venv/torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	@touch $@
+
+.venv/models.stamp: | .venv/dev.stamp
+	$(PYTHON) -m venv .venv/models
+	$(UV) pip install --quiet --python .venv/models/bin/python -c requirements-dev.lock -r pyproject.toml --extra kenlm --extra langdetect --extra lingua --extra presidio
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > "$$(.venv/models/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock pyproject.toml | .venv/bin/uv

@@ -181,7 +181,8 @@ def dataset_content(
     origin = find_origin(listed, history, options.source)
     if is_compared and origin.dataset.root != listed.root:
         origin = _own(listed, history, origin)
-    view = make_view(origin, options.selected(origin.dataset), examples)
+    dedupe = history.step(origin.dataset.root, "dedupe")
+    view = make_view(origin, options.selected(origin.dataset), examples, dedupe)
     history = with_own_tokens(history, listed, origin, view.dataset.shards)
     recorded = recorded_content(title, public_name(name), history, origin, view)
     if is_compared:

@@ -30,8 +30,8 @@ from dolma_dask.io import files
 from dolma_dask.io.joined import NotJoinedError
 from dolma_dask.io.records import InputRecord
 from dolma_dask.io.stream import MAX_RECORD_BYTES
-from dolma_dask.pages.history import Origin
-from dolma_dask.pages.junk import Limit, limits_of
+from dolma_dask.pages.history import Origin, Step
+from dolma_dask.pages.junk import Limit, boilerplate_shares, limits_of
 from dolma_dask.pages.model import Example, Side
 from dolma_dask.pages.words import dropped_by
 from dolma_dask.reading.catalog import Catalog, check_clash
@@ -391,8 +391,8 @@ class View(Struct, frozen=True):
         )
 
 
-def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
-    """Decide what is read of the selected shards, showing `examples` documents on each side of a bound.
+def make_view(origin: Origin, shown: Dataset, examples: int, dedupe: Step | None = None) -> View:
+    """Decide what is read of the selected shards, showing `examples` documents on each side of a bound; `dedupe` is what that verb did there.
 
     Raises `UsageError` if there is no such number of examples, or if the rule names what is not there any more, and `MissingAttributesError`
     if a shard lacks an attribute file that the rule needs.
@@ -416,7 +416,10 @@ def make_view(origin: Origin, shown: Dataset, examples: int) -> View:
     keys = list(dict.fromkeys([*(bound.key for bound in bounds), *read, *keys]))  # what decides comes first
     spelled = spelled_conjuncts(selection.rule, written)  # with the short names that the user gave
     plain = tuple(dropped_by(part, flags) for part in parts)
-    limits = limits_of((key for key in keys if key in sets.columns), sets.columns) if sets else ()
+    limits: tuple[Limit, ...] = ()
+    if sets:
+        boilerplate = boilerplate_shares(sets.files, dedupe)
+        limits = limits_of((key for key in keys if key in sets.columns), sets.columns, boilerplate)
     survey = Survey(tuple(keys), parts, spelled, plain, bounds, limits, examples, frozenset(needed))
     return View(shown, sets, selection.fields, survey, notes)
 

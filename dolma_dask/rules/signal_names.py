@@ -12,8 +12,9 @@ MAX_LISTED = 20
 
 
 def short_name(signal: str) -> str:
-    """Return the last part of an attribute key or of a field of the metadata."""
-    return signal.removeprefix("metadata.").rpartition("__")[2]
+    """Return the last part of an attribute key or of a field of the metadata; of a share of flagged paragraphs also what they are flagged as."""
+    before, mark, last = signal.removeprefix("metadata.").rpartition("__")
+    return f"{before.rpartition('__')[2]}{mark}{last}" if last == "share" else last
 
 
 def short_names(signals: list[str]) -> dict[str, str]:

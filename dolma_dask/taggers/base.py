@@ -251,6 +251,7 @@ class ViewTagger:
     parts: tuple[Part, ...] = ()  # what `function` is made of: `of`
     differs: str = ""  # from the published tagger of this name, if it does
     extra: str = ""  # package that it needs, of `dolma_dask.extras`
+    is_optional: bool = False  # left out, with a note, where that package is missing and others are asked for
     source: str = ""  # where to get the files that it needs; empty: it works without
     labels: Callable[[str], Sequence[str]] | None = (
         None  # all that a column of kind ``labels`` may have, by its type; none: nobody knows before

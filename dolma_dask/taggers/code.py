@@ -101,7 +101,10 @@ def _starcoder(
         text, extension = view.texts[row].as_py(), extensions[row].as_py()
         if extension in counted:
             comments[row] = count_comments(text, extension) / len(text) if text else -1.0
-        pages[row] = -1.0 if not text else page_share(text) if extension in HTML else 1.0
+        if extension in HTML:
+            pages[row] = page_share(text) if text else -1.0
+        elif text:
+            pages[row] = 1.0
     yield comments
     yield pages
 
@@ -112,7 +115,7 @@ _STARCODER_DIFFERS = "Comments are found by their signs, also in code that canno
 
 
 def _code_tagger(
-    name: str, what: str, comments: str, counted: frozenset[str], otherwise: float
+    name: str, what: str, comments: str, counted: frozenset[str], otherwise: float, version: int = 1
 ) -> ViewTagger:
     types = {
         "has_xml_template_doc": "1 if an XML declaration stands in the first 100 characters, else 0",
@@ -122,7 +125,13 @@ def _code_tagger(
     }
     part = Part(partial(_starcoder, counted, otherwise), dict.fromkeys(types, "document"))
     return ViewTagger.of(
-        name, what, part, meanings=types, reads=("text", "metadata"), differs=_STARCODER_DIFFERS
+        name,
+        what,
+        part,
+        meanings=types,
+        reads=("text", "metadata"),
+        differs=_STARCODER_DIFFERS,
+        version=version,
     )
 
 
@@ -171,5 +180,6 @@ TAGGERS = (
         "code_to_comment_ratio_doc",
         _V2,
         0.5,
+        version=2,
     ),
 )

@@ -8,10 +8,13 @@
   ``'\\"``), or hold an escape of a font, a string or one of the commonest signs.
 - ``foreign_letters``: letters outside of the script that most letters have (`dolma_dask.text.scripts`), by all letters. ``mixed_words``: words in which a letter of Latin,
   Greek or Cyrillic stands beside one of another of the three.
-- ``repeated_lines``: lines that occur more than once in the text. Lines that occur in many documents are no matter of one document, and not looked for.
+- ``repeated_lines``: lines that occur more than once in the text.
 - ``cut_off``: 1 where the text ends with an ellipsis or "[more]", 0.5 where it ends with no mark that ends a sentence (closing quotes, brackets and asterisks left out), else 0.
 - ``encoded``: code points in runs of 40 or more ASCII letters, digits, ``+``, ``/``, ``=`` with a digit among them: base64 and hexadecimal. ``longest_word``: code points of the
   longest run without white space.
+
+`health_language_v1`, beside them, tells the language and how far it is in doubt (`dolma_dask.taggers.health_languages`). Lines that many documents have are looked for in all of
+them together: ``dedupe --unit paragraph --min-copies``, whose share has a limit too (`dolma_dask.pages.junk`).
 
 The limits are measured on planted messes, by ``benchmarks/bench_health.py``.
 """
@@ -21,6 +24,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dolma_dask.taggers.base import Part, ViewTagger
+from dolma_dask.taggers.health_languages import DOUBT, Languages, score_language
 from dolma_dask.text.bits import ONE, count_bits, first_bit, load8, low_bits, range_bits
 from dolma_dask.text.kernels import Bools, Bytes, Counts, Floats, Int, Positions, Words, kernel
 from dolma_dask.text.markup import HTML, LATEX, WIKI, count_markup, is_letter, load_tags
@@ -394,5 +398,18 @@ TAGGERS = (
         meanings=MEANINGS,
         limits=LIMITS,
         decimals=8,
+    ),
+    ViewTagger.of(
+        "health_language_v1",
+        "Language of the text, and how far that is in doubt.",
+        Part(score_language, {"language": "scalar", "doubt": "document"}),
+        meanings={
+            "language": "the surest one, by CLD2; left out where none can be told",
+            "doubt": "1 less the confidence, the share of the text that is in that language; 1 where none can be told",
+        },
+        limits={"doubt": DOUBT},
+        extra="pycld2",
+        is_optional=True,
+        tally=Languages,
     ),
 )

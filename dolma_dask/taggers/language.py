@@ -27,6 +27,7 @@ Detect = Callable[[Any], list[tuple[str, float]]]
 
 _LEAST = 0.05  # of the probability that `language_langid_v1` says: a text that tells nothing has 0.01 of each language
 _LOWEST, _DECIMALS = 0.01, 2  # of the rows ``1e2``
+_SAME_DIGITS = 10  # of what lingua answers
 
 
 class Detector(Struct, frozen=True):
@@ -38,6 +39,7 @@ class Detector(Struct, frozen=True):
     accepts: Callable[[TextView], TextView] | None = None  # makes texts that it does not refuse
     codes: Callable[[], Iterable[str]] | None = None  # of all languages that it may answer
     differs: str = ""
+    version: int = 1
     files: tuple[str, ...] = ()
     source: str = ""
     takes_bytes: bool = False  # texts in UTF-8, as they are
@@ -122,7 +124,9 @@ def _lingua() -> Detect:
 
     def detect(text: str) -> list[tuple[str, float]]:
         found = detector.compute_language_confidence_values(text)
-        return [(one.language.iso_code_639_1.name.lower(), one.value) for one in found]
+        # the package adds up in another order each time, which decides the last digits
+        sure = [(one.language.iso_code_639_1.name.lower(), round(one.value, _SAME_DIGITS)) for one in found]
+        return sorted(sure, key=_by_size)
 
     return detect
 
@@ -140,7 +144,7 @@ def _surest(detector: Detector, view: TextView) -> Iterator[pa.Array]:
     yield _chosen(detector.answers(view), most=1)
 
 
-def _surest_apart(detector: Detector, view: TextView) -> Iterator[pa.Array]:
+def surest_apart(detector: Detector, view: TextView) -> Iterator[pa.Array]:
     """Yield the surest language as a text, and how sure it is."""
     answers = detector.answers(view)
     offsets = np.asarray(answers.offsets)
@@ -222,7 +226,7 @@ def _share_of_each(detector: Detector, view: TextView) -> Iterator[pa.Array]:
     yield pa.array(rows, NUMBERS_BY_NAME)
 
 
-def _by_size(item: tuple[str, int]) -> tuple[int, str]:
+def _by_size(item: tuple[str, float]) -> tuple[float, str]:
     return -item[1], item[0]
 
 
@@ -280,7 +284,7 @@ SUREST = Shape(
     "Languages of the text, and the surest one of them.",
     (
         (_labels, _LABELS, "document"),
-        (_surest_apart, {"language": "scalar", "confidence": "document"}, "document"),
+        (surest_apart, {"language": "scalar", "confidence": "document"}, "document"),
     ),
     {
         **_meanings("languages"),
@@ -308,6 +312,7 @@ def _rows(detector: Detector, shapes: Mapping[str, Shape]) -> Iterator[ViewTagge
             f"{shape.description[:-1]}, by {detector.name}.",
             *shape.of(detector),
             meanings=shape.meanings,
+            version=detector.version,
             differs=detector.differs,
             extra=detector.package,
             files=detector.files,
@@ -336,7 +341,7 @@ def _no_detector() -> Detect:
 
 
 _BLANKED = "Characters that CLD2 refuses become spaces; the original first tries the text in ASCII letters, which may be of another language."
-_CLD2_PLAIN = Detector.of_package(
+CLD2 = Detector.of_package(
     "pycld2",
     "CLD2 on plain text",
     partial(_cld2, is_plain=True),
@@ -362,7 +367,7 @@ _LANGID = Detector.of_package("py3langid", "langid.py", _langid, codes=_langid_c
 _LANGDETECT = Detector.of_package("langdetect", "langdetect", _langdetect)
 # Han characters of either language are Chinese or Japanese by chance: the package itself answers now so, now so
 _LINGUA = Detector.of_package(
-    "lingua", "lingua, which may answer otherwise next time where languages tie", _lingua
+    "lingua", "lingua, which may answer otherwise next time where languages tie", _lingua, version=2
 )
 _CLD3 = Detector(
     "CLD3",
@@ -380,7 +385,7 @@ _LID = Detector(
 
 TAGGERS = (
     *_rows(
-        _CLD2_PLAIN,
+        CLD2,
         {
             "language_cld2_v1": SUREST,
             "language_cld2_paragraphs_v1": SUREST_PARAGRAPHS,

@@ -131,10 +131,26 @@ def _load_own(files: Mapping[str, Open]) -> Scorer:
     return partial(_labels, lists)
 
 
-_WWW = "Of a host only www. itself is taken away, not every w and dot that it begins with; addresses of the own machine in files of hosts are not in the list, and a URL that cannot be read has no value, where the toolkit fails."
-_ADDRESSES = "Schemes, queries and slashes at the end do not count, neither in a URL nor in a line of the list; a URL that cannot be read has no value, where the toolkit fails."
-_ABP = "Rules that are expressions are left out; a URL that cannot be read has no value, where the toolkit fails."
-_WIKIDATA = "What lies in a listed domain is in the list, where the toolkit compares the last two labels, so that one entry of co.uk lets all of co.uk in."
+_SPELLING = (
+    "White space around a URL and a dot behind its host do not count, with which the toolkit finds nothing."
+)
+_WWW = (
+    "Of a host only www. itself is taken away, not every w and dot that it begins with; addresses of the own machine in files of hosts are not in the list, and a URL that cannot be read has no value, where the toolkit fails. "
+    + _SPELLING
+)
+_ADDRESSES = (
+    "Schemes, queries and slashes at the end do not count, neither in a URL nor in a line of the list; a URL that cannot be read has no value, where the toolkit fails. A space inside stays, the toolkit makes %20 of it. "
+    + _SPELLING
+)
+_ABP = (
+    "Rules that are expressions are left out; a URL that cannot be read has no value, where the toolkit fails. A star inside of a host stands for anything, as the format says; "
+    "the engine of the toolkit takes what is before it for whole labels of the host, and www. before it for nothing. "
+    + _SPELLING
+)
+_WIKIDATA = (
+    "What lies in a listed domain is in the list, where the toolkit compares the last two labels, so that one entry of co.uk lets all of co.uk in. "
+    + _SPELLING
+)
 _READERS = {
     "hosts": (_hosts, _WWW),
     "rules": (_rules, _ABP),

@@ -9,13 +9,17 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.taggers.registry import get_tagger
 from dolma_dask.taggers.url_lists import adblock_list, address_list, domain_list, lines_of, places_of
 from dolma_dask.text.hosts import split_url
+
+MANY = settings(max_examples=17_000 if THOROUGH else 40)
+"""Three URLs an example."""
 
 labels = st.sampled_from(
     ["a", "ads", "www", "wwf", "b-c", "x_1", "bücher", "BÜCHER", "xn--bcher-kva", "例え", "co"]
@@ -100,6 +104,7 @@ entries = st.lists(
 )
 
 
+@MANY
 @given(listed=entries, given_urls=st.lists(urls, max_size=6), deep=st.booleans())
 def test_a_list_of_domains_has_its_lines(listed, given_urls, deep):
     lines = ["# comment", "", "127.0.0.1 localhost", *(form.format(host).lower() for host, form in listed)]
@@ -111,6 +116,7 @@ def test_a_list_of_domains_has_its_lines(listed, given_urls, deep):
     assert found(domain_list(column(lines), deep=deep), given_urls) == expected
 
 
+@MANY
 @given(listed=st.lists(st.tuples(hosts, paths), max_size=4), given_urls=st.lists(urls, max_size=6))
 def test_a_list_of_addresses_has_its_lines(listed, given_urls):
     def address(url):
@@ -162,6 +168,7 @@ rules = st.tuples(
 )
 
 
+@MANY
 @given(listed=st.lists(rules, max_size=5), given_urls=st.lists(urls, max_size=6))
 def test_a_list_of_rules_is_what_its_expressions_match(listed, given_urls):
     lines = ["! comment", "a.org##.ad", *("".join(rule) for rule in listed)]
@@ -256,3 +263,37 @@ def test_lists_of_one_name_are_refused():
     files = {"url_lists/my-list.txt": b"a.example", "url_lists/my_list.txt": b"b.example"}
     with pytest.raises(UsageError, match="would both be written as"):
         tagged("url_list_v1", files, "a.example")
+
+
+@pytest.mark.parametrize(
+    "url, has",
+    {
+        " http://a.org/ ": True,
+        "\nhttp://a.org./x\t": True,
+        "a.org.": True,
+        "http://a.org../": False,
+        "http://a .org/": False,
+        "http://a.org /": False,
+    }.items(),
+)
+def test_white_space_around_a_url_and_a_dot_behind_its_host_do_not_count(url, has):
+    places = places_of(pa.array([url], pa.large_string()))
+    for listed in (domain_list(lines_of(b"a.org"), deep=False), adblock_list(lines_of(b"||a.org^"))):
+        assert listed.find(places).tolist() == [has]
+
+
+@pytest.mark.parametrize(
+    "rule, host, has",
+    [
+        ("||ad*le.com^", "ads.example.com", True),
+        ("||ad*le.com^", "adle.com", True),
+        ("||ad*le.com^", "my-ads.example.com", False),
+        ("||www.*.org^", "www.a.org", True),
+        ("||www.*.org^", "a.org", False),
+        ("||example.*^", "my.example.co.uk", True),
+        ("||example.*^", "myexample.co.uk", False),
+    ],
+)
+def test_a_star_inside_of_a_host_stands_for_anything(rule, host, has):
+    places = places_of(pa.array([f"http://{host}/"], pa.large_string()))
+    assert adblock_list(lines_of(rule.encode())).find(places).tolist() == [has]

@@ -105,14 +105,14 @@ def tag(
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
     register_toolkit(options.tagger_modules)
-    objects = taggers_of(taggers)
+    objects, notes = _without_missing(taggers_of(taggers))
     _check_tokenizer(objects, options.tokenizer)
     comparison = options.comparison(objects)
     if comparison is not None:
         objects = [
             item.with_against(comparison) if isinstance(item, ViewTagger) else item for item in objects
         ]
-    notes = tuple(comparison.notes()) if comparison else ()
+    notes += tuple(comparison.notes()) if comparison else ()
     if options.tokenizer is None:
         return _tag(dataset, objects, options, notes)
     from dolma_dask.outputs.tokenizing import CountingOptions, by_definition_if_engines_differ
@@ -204,6 +204,19 @@ def _lost(dataset: Dataset, sets: Mapping[str, Sequence[Tagger]]) -> dict[str, l
 def _stem_in_set(path: str) -> str:
     """Return the stem of an attribute file below its set: that of its shard."""
     return layout.stem_of(path.split("/", 2)[-1])
+
+
+def _without_missing(taggers: Sequence[Tagger]) -> tuple[list[Tagger], tuple[str, ...]]:
+    """Leave out optional taggers whose package is missing, unless nothing is left; return what is said of them."""
+    lacking = {
+        tagger.name: message
+        for tagger in taggers
+        if isinstance(tagger, ViewTagger) and tagger.is_optional and (message := tagger.lacks())
+    }
+    kept = [tagger for tagger in taggers if tagger.name not in lacking]
+    return (
+        (kept, tuple(f"left out: {message}" for message in lacking.values())) if kept else (list(taggers), ())
+    )
 
 
 def _check_tables(dataset: Dataset, outputs: Sequence["TagOutput"]) -> None:

@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 
 from dolma_dask.text.markup import TAGS
+from oracles.language import cld2_plain
 
 MARKUP = re.compile(
     rf"(?P<html><(?:![-Dd]|/?(?i:{'|'.join(sorted(TAGS, reverse=True))})(?=[ \t-\r/>]))[^<>]*>|&(?:[A-Za-z]{{2,8}}|#[0-9]{{2,7}}|#[xX][0-9A-Fa-f]{{2,7}});)"
@@ -142,4 +143,9 @@ def script(char):
     return next((name for first, last, name in BLOCKS if first <= ord(char) <= last), "other")
 
 
-ORACLES = {"health_v1": health}
+def language(text):
+    name, sure = (cld2_plain(text) or [(None, 0)])[0]
+    return {"language": name, "doubt": 1.0 - sure}
+
+
+ORACLES = {"health_v1": health, "health_language_v1": language}

@@ -31,7 +31,7 @@ def words(text):
         before, after = names[place - 1], names[place]
         if before in LINE_ENDS or after in LINE_ENDS:
             ends = (before, after) != ("CR", "LF")  # 3, 3a, 3b
-        elif after in IGNORED or (before == "ZWJ" and known[place][2]):
+        elif after in IGNORED or (before == "ZWJ" and known[place][2] == "pictographic"):
             ends = False  # 4, 3c
         elif before == after == "WSegSpace":
             ends = False  # 3d

@@ -53,7 +53,7 @@ def test_what_is_no_classifier_is_refused(tmp_path):
     foreign.write_bytes(b"a text that is long enough" * 20)
     with pytest.raises(CorruptFileError, match="does not begin as a model of fastText"):
         open_fast_text("m.bin", partial(open, foreign, "rb"))
-    write_fast_text(foreign, ("en", "de"), kind=1)
+    write_fast_text(foreign, ("en", "de"), has_labels=False)
     with pytest.raises(CorruptFileError, match="word vectors, not of labels"):
         open_fast_text("m.bin", partial(open, foreign, "rb"))
 

@@ -1,10 +1,16 @@
-"""The limits of health find what they are for, and the page says so."""
+"""The limits of health find what they are for, and the page says so; languages are told where the package for them is."""
+
+import json
+import random
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dolma_dask.taggers.health import LIMITS, MEANINGS
+import dolma_dask as dk
+from dolma_dask.errors import UsageError
+from dolma_dask.taggers.health import LIMITS, MEANINGS, TAGGERS
 from dolma_dask.taggers.registry import get_tagger
 
 PROSE = (
@@ -82,3 +88,60 @@ def test_long_texts_take_linear_time(piece):
     text = piece * (200_000 // len(piece))
     (found,) = health(text)
     assert all(np.isfinite(list(found.values())))
+
+
+ENGLISH = "It was late when the train came in, and nobody had slept. "
+GERMAN = "Es war schon sp\u00e4t, als der Zug endlich ankam, und niemand hatte geschlafen. "
+TEXTS = {
+    "en": ENGLISH * 3,
+    "de": GERMAN * 3,
+    "both": ENGLISH * 3 + GERMAN * 3,
+    "noise": " ".join(
+        "".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=6)) for n in range(40)
+    ),
+    "empty": "",
+}
+HERE = {"scheduler": "synchronous", "progress": False}
+
+
+def write_texts(folder):
+    (folder / "v0/documents").mkdir(parents=True)
+    for shard, names in (("a", ("en", "de")), ("b", ("both", "noise", "empty"))):
+        rows = [json.dumps({"id": name, "text": TEXTS[name], "source": "s"}) + "\n" for name in names]
+        (folder / f"v0/documents/{shard}.jsonl").write_text("".join(rows))
+    return str(folder / "v0")
+
+
+@pytest.mark.skipif(find_spec("pycld2") is None, reason="needs pycld2")
+def test_the_language_of_each_document_is_told_and_counted(tmp_path):
+    root = write_texts(tmp_path)
+    summary = dk.tag(root, ["health_language_v1"], **HERE)
+    key = "health_language_v1__health_language_v1__"
+    table = dk.read_table(root, ["id"], ["health_language_v1"])
+    found = {row["id"]: (row[f"{key}language"], row[f"{key}doubt"]) for row in table.to_pylist()}
+    limit = TAGGERS[1].limits["doubt"]
+    assert found["en"][0] == "en"
+    assert found["de"][0] == "de"
+    assert {name for name, (_, doubt) in found.items() if doubt > limit} == {"both", "noise", "empty"}
+    assert found["noise"] == found["empty"] == (None, 1.0)
+    (rows,) = summary.found.values()
+    counts = {row.language: (row.documents, row.in_doubt) for row in rows}
+    assert counts["none told"] == (2, 2)
+    assert sum(documents for documents, _ in counts.values()) == len(TEXTS)
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    content = tmp_path / "page.json"
+    dk.report(root, to=str(tmp_path / "page.html"), **HERE)
+    assert f"{key}doubt" in {row["key"] for row in json.loads(content.read_text())["junk"]}
+
+
+def test_health_goes_on_without_the_package_for_languages(tmp_path, monkeypatch):
+    root = write_texts(tmp_path)
+    monkeypatch.setattr("dolma_dask.extras.find_spec", lambda package: None)
+    summary = dk.tag(root, ["health_v1", "health_language_v1"], **HERE)
+    (note,) = summary.notes
+    assert note.startswith("left out: the tagger health_language_v1 needs the package pycld2")
+    assert sorted(path.name for path in (tmp_path / "v0/attributes").iterdir()) == ["health_v1"]
+    with pytest.raises(
+        UsageError, match=r"health_language_v1 needs the package pycld2.*dolma-dask\[language\]"
+    ):
+        dk.tag(root, ["health_language_v1"], **HERE)

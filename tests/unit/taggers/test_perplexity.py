@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trained import WORDS, write_language_model
+from trained import WORDS, perplexity_of, write_language_model
 
 from dolma_dask.errors import CorruptFileError, UsageError
 from dolma_dask.taggers.perplexity import TAGGERS, normalise_line
@@ -40,15 +40,7 @@ class TestWithModel(TaggerTests):
 
 
 def perplexity(text, ones, twos):
-    score = tokens = 0
-    for line in text.split("\n"):
-        words = [word if word in ones else "<unk>" for word in normalise_line(line).split()]
-        for pair in pairwise(["<s>", *words, "</s>"]):
-            # a word that is unknown has no weight for what follows it
-            back = 0 if pair[0] == "<unk>" else -0.3
-            score += twos[pair] if pair in twos else back + ones.get(pair[1], -6)
-            tokens += 1
-    return 10 ** (-score / tokens)
+    return perplexity_of(map(normalise_line, text.split("\n")), ones, twos)
 
 
 def scores(tagger, *texts):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import dolma_dask as dk
 from dolma_dask.pages import page
 from dolma_dask.pages.highlights import highlights
+from dolma_dask.pages.junk import BOILERPLATE
 from dolma_dask.pages.model import Example, Junk, ReportData, RuleRow, SourceRow
 from dolma_dask.taggers.health import LIMITS
 
@@ -61,6 +62,30 @@ def test_a_page_counts_kept_documents_above_the_limits_and_shows_the_worst(messy
     everything = " and ".join(f"{name} <= {limit}" for name, limit in LIMITS.items())
     dk.mix(str(messy / "v0"), to=str(messy / "v2"), where=everything, **HERE)
     assert junk_of(messy, "v2") == ({}, 0)
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("key", [None, "common"])
+def test_lines_of_many_documents_are_junk_and_copies_are_none(tmp_path, key):
+    """Half of the documents have a menu in common; all have a line twice, which is no line of many."""
+    (tmp_path / "v0/documents").mkdir(parents=True)
+    texts = [
+        f"{'Home | News | About us' if number % 2 else f'Chapter {number}'}\n{CLEAN.format(number)}\n" * 2
+        for number in range(20)
+    ]
+    rows = [
+        json.dumps({"id": str(number), "text": text, "source": "web"}) + "\n"
+        for number, text in enumerate(texts)
+    ]
+    (tmp_path / "v0/documents/a.jsonl").write_text("".join(rows))
+    dk.dedupe(str(tmp_path / "v0"), unit="paragraph", name="copies", **HERE)
+    dk.dedupe(str(tmp_path / "v0"), unit="paragraph", min_copies=10, name="boilerplate", key=key, **HERE)
+    dk.report(str(tmp_path / "v0"), to=str(tmp_path / "v0.html"), **HERE)
+    content = json.loads((tmp_path / "v0.json").read_text("utf-8"))
+    ((name, row),) = ((row["key"], row) for row in content["junk"])
+    assert name == f"{key or 'boilerplate'}__share"
+    assert (row["documents"], row["limit"]) == (10, BOILERPLATE[0])
+    assert {int(one["id"]) % 2 for one in row["examples"]} == {1}
 
 
 def test_junk_is_told_first_with_the_rule_that_drops_it():
