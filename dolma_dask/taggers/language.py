@@ -27,7 +27,7 @@ Detect = Callable[[Any], list[tuple[str, float]]]
 
 _LEAST = 0.05  # of the probability that `language_langid_v1` says: a text that tells nothing has 0.01 of each language
 _LOWEST, _DECIMALS = 0.01, 2  # of the rows ``1e2``
-_SAME_DIGITS = 10  # of what lingua answers
+_SAME_DIGITS = 10  # of what langid.py and lingua answer, whatever the order of their sums
 
 
 class Detector(Struct, frozen=True):
@@ -90,8 +90,20 @@ def _langid_codes() -> Iterable[str]:
 def _langid() -> Detect:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    return lambda text: [(code, found) for code, found in identifier.rank(text) if found >= _LEAST]
+    class InDouble(LanguageIdentifier):  # type: ignore[misc]
+        """Adds up in double precision; in single, as the package does, other processors give other digits."""
+
+        __slots__ = ()
+
+        def _sparse_score(self, visits: Mapping[int, int], table: Floats) -> Floats:
+            features, counts = list(visits), np.fromiter(visits.values(), np.float64, len(visits))
+            found: Floats = np.log1p(counts) @ table[features] + self.nb_pc
+            return found
+
+    identifier = InDouble.from_model_file(MODEL_FILE, norm_probs=True)
+    return lambda text: [
+        (code, round(found, _SAME_DIGITS)) for code, found in identifier.rank(text) if found >= _LEAST
+    ]
 
 
 def _langdetect() -> Detect:
@@ -363,7 +375,7 @@ _CLD2_BY_CODE = replace(
     differs="Languages have their codes; the original has two letters of English names, `ge` for German and Georgian, and `un` for what is unknown. "
     + _BLANKED,
 )
-_LANGID = Detector.of_package("py3langid", "langid.py", _langid, codes=_langid_codes)
+_LANGID = Detector.of_package("py3langid", "langid.py", _langid, codes=_langid_codes, version=2)
 _LANGDETECT = Detector.of_package("langdetect", "langdetect", _langdetect)
 # Han characters of either language are Chinese or Japanese by chance: the package itself answers now so, now so
 _LINGUA = Detector.of_package(

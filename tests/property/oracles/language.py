@@ -1,8 +1,12 @@
 """Languages: what the packages say of each text, in plain Python."""
 
+import math
 import unicodedata
+from collections import Counter
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from oracles.length import paragraphs, spans
 
@@ -33,7 +37,21 @@ def _langid():
 
 
 def langid(text):
-    return [(code, sure) for code, sure in _langid().rank(text) if sure >= 0.05]
+    model = _langid()
+    visits = Counter()
+    state, data = 0, model._encode(text)
+    for byte in data:
+        state = model.tk_nextmove[(model.tk_row[state] << 8) + byte]
+        if model.tk_output[state] >= 0:
+            visits[model.tk_output[state]] += 1
+    scores = model.nb_pc.astype(float) if visits else np.zeros(len(model.nb_classes))
+    for feature, count in visits.items():
+        scores += math.log1p(count) * model.nb_ptc[feature].astype(float)
+    weights = [math.exp((one - max(scores)) / math.sqrt(len(data) or 1)) for one in scores]
+    sure = Counter()
+    for code, weight in zip(model.nb_classes, weights, strict=True):
+        sure[code] += weight / math.fsum(weights)
+    return [(code, round(found, 10)) for code, found in sure.most_common() if found >= 0.05]
 
 
 @cache
