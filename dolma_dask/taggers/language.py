@@ -90,7 +90,7 @@ def _langid_codes() -> Iterable[str]:
 def _langid() -> Detect:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    class InDouble(LanguageIdentifier):  # type: ignore[misc]
+    class InDouble(LanguageIdentifier):
         """Adds up in double precision; in single, as the package does, other processors give other digits."""
 
         __slots__ = ()
