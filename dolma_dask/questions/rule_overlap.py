@@ -39,6 +39,7 @@ class OverlapOptions(PictureOptions, DatasetOptions, QuestionOptions):
 @command
 def rule_overlap(
     dataset: WithAttributes,
+    /,
     where: Annotated[
         RuleLike,
         Opt(
@@ -47,7 +48,6 @@ def rule_overlap(
             convert=rule_of,
         ),
     ],
-    /,
     *,
     options: OverlapOptions,
 ) -> Figure:

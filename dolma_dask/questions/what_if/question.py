@@ -92,7 +92,7 @@ class WhatIfOptions(DatasetOptions, QuestionOptions):
     length: Annotated[
         str | None,
         Opt(
-            "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
+            "Column that grows with the text, to estimate bytes from; by default a number of characters (ccnet_length, that of char_length_v1, character_count), else of words."
         ),
     ] = None
     tokens_per_byte: Annotated[
@@ -205,11 +205,10 @@ class PreparedQuestion(Struct, frozen=True, dict=True):
     @cached_property
     def shards(self) -> list[ShardToCount]:
         """What is read."""
-        has_rule = self.counting.given is not None
-        text = {} if has_rule else texts.text_bytes_of(self.dataset)  # which are of all documents
+        text = texts.text_bytes_of(self.dataset)
         return [
             ShardToCount(columns, number, text.get(columns.shard.path))
-            for number, columns in enumerate(shards_of(self.columns, exact=has_rule))
+            for number, columns in enumerate(shards_of(self.columns, exact=self.counting.given is not None))
         ]
 
     def answer(
