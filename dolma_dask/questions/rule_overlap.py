@@ -39,7 +39,6 @@ class OverlapOptions(PictureOptions, DatasetOptions, QuestionOptions):
 @command
 def rule_overlap(
     dataset: WithAttributes,
-    /,
     where: Annotated[
         RuleLike,
         Opt(
@@ -48,6 +47,7 @@ def rule_overlap(
             convert=rule_of,
         ),
     ],
+    /,
     *,
     options: OverlapOptions,
 ) -> Figure:
