@@ -327,7 +327,9 @@ def _named_argument(error: UnknownOptionError) -> str | None:
     """Return what to write in place of an option that is an argument without a name."""
     verb = COMMANDS.get(" ".join(error.command_chain or ()))
     option = (error.token.keyword or error.token.value).partition("=")[0]
-    arguments = [name for name in spellings(verb.load()).values() if not name.startswith("--")] if verb else []
+    arguments = (
+        [name for name in spellings(verb.load()).values() if not name.startswith("--")] if verb else []
+    )
     if verb is None or option.removeprefix("--").replace("-", "_").upper() not in arguments:
         return None
     return f"{option} is no option; write its value without a name: dolma-dask {' '.join([verb.name, *arguments])}."

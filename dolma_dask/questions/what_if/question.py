@@ -65,7 +65,7 @@ class WhatIfOptions(DatasetOptions, QuestionOptions):
     where: Annotated[
         RuleLike,
         Opt(
-            'In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just '
+            'A rule, as in mix, in place of thresholds: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just '
             "inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.",
             kind="str",
             convert=rule_of,
@@ -97,7 +97,12 @@ class WhatIfOptions(DatasetOptions, QuestionOptions):
     ] = None
     tokens_per_byte: Annotated[
         float | None,
-        Opt("By default 0.25.", min=ABOVE_0, max=float_info.max, expected="a number above 0, such as 0.25"),
+        Opt(
+            "Tokens per byte of text; by default 0.25.",
+            min=ABOVE_0,
+            max=float_info.max,
+            expected="a number above 0, such as 0.25",
+        ),
     ] = None
     tokenizer: Annotated[
         str | None,

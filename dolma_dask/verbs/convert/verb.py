@@ -125,7 +125,7 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
         str | None,
         Opt(
             "Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among ASCII are taken for "
-            "windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.",
+            "windows-1252). metadata.encoding names the encoding of what is not UTF-8. By default only UTF-8 is accepted.",
             kind="auto or an encoding",
             convert=known_encoding,
         ),
@@ -149,7 +149,7 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
     shard_bytes: Annotated[
         int | None,
         Opt(
-            "Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a "
+            "Approximate bytes of JSON per output shard; by default one shard per input file. With `combine`, stored bytes of the input files of a "
             "shard; by default 1,000,000,000.",
             min=1,
             expected="a number of bytes from 1 on, such as 1000000000",
@@ -236,7 +236,7 @@ def convert(
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
-    What a folder holds, and with which options to convert it: dolma-dask look raw
+    To see what a folder holds, and the command that converts it: dolma-dask look raw
 
     Returns
     -------
