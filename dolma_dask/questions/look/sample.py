@@ -153,8 +153,8 @@ def _first(usual: Sequence[str], fields: Sequence[str]) -> str | None:
     for name in usual:
         whole = [one for one in fields if one.rpartition(".")[2].lower() == name]
         ending = [one for one in fields if name in _ENDINGS and one.lower().endswith(f"_{name}")]
-        for field in sorted(whole, key=lambda one: one.count(".")) + ending:
-            return field
+        if found := sorted(whole, key=lambda one: one.count(".")) + ending:
+            return found[0]
     return None
 
 

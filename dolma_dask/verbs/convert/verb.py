@@ -30,7 +30,6 @@ from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import RecordOptions, skipped_notes
-from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset, with_parts
@@ -213,18 +212,6 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
         return replace(fields, generated_id=folder + fields.generated_id)
 
 
-@dataclass(frozen=True)
-class ConvertStage(DocumentStage):
-    """Makes the documents of a shard; `slow` are CPU-seconds per MB of text of taggers that hold the interpreter lock."""
-
-    slow: float = 0.0
-
-    @property
-    def cost(self) -> str | Cost:
-        """See `dolma_dask.engine.map.Map.cost`."""
-        return dearer(super().cost, self.slow) if self.slow else super().cost
-
-
 @command
 def convert(
     inputs: Annotated[Sequence[str] | str, Opt("Files, folders or globs, local or URLs.")],
@@ -325,8 +312,8 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
     """Return the plan of a run over the shards that are selected of all."""
     part_bytes = None if how.is_combined else options.shard_bytes
     taggers = how.pages.taggers
-    slow = locked_seconds([*taggers.pre, *taggers.post])
-    stage = ConvertStage((PartsOutput(target, part_bytes),), options.policy, "convert", slow)
+    locked = locked_seconds([*taggers.pre, *taggers.post])
+    stage = DocumentStage((PartsOutput(target, part_bytes),), options.policy, "convert", locked=locked)
 
     def key(params: Mapping[str, Any]) -> str:
         return work_key("convert", VERSION, {"shard_bytes": part_bytes, **options.policy.params(), **params})
