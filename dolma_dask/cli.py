@@ -319,8 +319,23 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         return (
             f"{shlex.join(extra)}: no option is named before it in {command}; {meant} Help: {command} --help"
         )
+    if isinstance(error, UnknownOptionError):
+        return f"{_unknown_option(error)} Help: {command} --help"
     number = " A whole number is digits alone." if getattr(error, "target_type", None) is int else ""
     return f"{str(error).strip()}{number} Help: {command} --help"
+
+
+def _unknown_option(error: UnknownOptionError) -> str:
+    """Name an unknown option, and the one that was meant if there is a similar one."""
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    verb = COMMANDS.get(" ".join(error.command_chain or ()))
+    known = [name for name in spellings(verb.load()).values() if name.startswith("--")] if verb else []
+    near = get_close_matches(option, known, n=1, cutoff=_SIMILAR)
+    return f"Unknown option: {option}." + (f" Did you mean {near[0]}?" if near else "")
+
+
+_SIMILAR = 0.75
+"""Similarity from which an option is proposed in place of another; `--where` and `--share` have 0.71."""
 
 
 def _named_argument(error: UnknownOptionError) -> str | None:

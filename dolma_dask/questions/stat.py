@@ -252,7 +252,7 @@ class Stat(Answer, frozen=True):
             (one.name, one.total, one.sum, one.min, *one.quantiles.values(), one.max) for one in self.series
         ]
         parts = (f"{100 * share:g} %" for share in QUANTILES)
-        columns = ("least", *parts, "greatest")
+        columns = ("min", *parts, "max")
         numbers = tuple(Column(name, "real") for name in ("sum", *columns))
         yield Table("values", (Column("series", "words"), Column("values"), *numbers), rows)
         yield from (one.table() for one in self.series)

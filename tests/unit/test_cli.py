@@ -112,6 +112,7 @@ def test_words_without_a_name_are_given_one(words, meant, capsys):
         (["dedupe", "x", "--fuzzy"], "unknown option --fuzzy; did you mean --how fuzzy?"),
         (["dedupe", "x", "--threshold=0.8"], "unknown option --threshold; did you mean --similarity?"),
         (["dedupe", "x", "--similarty", "0.8"], "Did you mean --similarity?"),
+        (["lengths", "x", "--tokenizer", "t"], "Unknown option: --tokenizer. Help"),
         (["tag", "x", "--taggers", "a", "--fuzzy"], "Unknown option: --fuzzy. Help"),
         (
             ["ragged", "x", "--to", "out", "--tokenizer", "t"],
