@@ -120,8 +120,7 @@ def attach(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -223,8 +222,7 @@ def block(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -376,7 +374,7 @@ def convert(
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
-    What a folder holds, and with which options to convert it: dolma-dask look raw
+    To see what a folder holds, and the command that converts it: dolma-dask look raw
 
     Parameters
     ----------
@@ -411,7 +409,7 @@ def convert(
         should hold, several in a list, or nothing. From the second document of a record on, generated ids end in -1, -2 and so on.
     encoding : auto or an encoding, optional
         Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among
-        ASCII are taken for windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.
+        ASCII are taken for windows-1252). metadata.encoding names the encoding of what is not UTF-8. By default only UTF-8 is accepted.
     store_html : bool, optional
         Keep the HTML of each web page in metadata.html, as taggers of licences (cc_re) read it.
     extractor : {"resiliparse", "trafilatura"}
@@ -420,8 +418,8 @@ def convert(
         Folder below documents/ to write to, so that several sources can be converted into one dataset; no other convert removes what lies
         there.
     shard_bytes : int, optional
-        Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a shard;
-        by default 1,000,000,000.
+        Approximate bytes of JSON per output shard; by default one shard per input file. With `combine`, stored bytes of the input files of a
+        shard; by default 1,000,000,000.
     combine : {"language", "bucket"}, optional
         Put the files of each language, or of each language and bucket, of redpajama_v2 together: shards such as en/00000.jsonl.gz or
         en_head/00000.jsonl.gz, each of neighbouring whole files. Few files are made of many, for file systems that count them.
@@ -434,13 +432,12 @@ def convert(
     rename : str, optional
         Name of the converted attribute set; default: the old name with the form behind it.
     pre_taggers : list of str, optional
-        Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. What they find
-        stands in attributes of the document.
+        Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. Their attributes
+        are written into the document.
     pre_skip : bool, optional
-        Leave out pages in which `pre_taggers` find nothing; their text is not looked for.
+        Leave out pages in which `pre_taggers` find nothing; their text is not extracted.
     post_taggers : list of str, optional
-        Taggers that look at the text of each record of a WARC or WET file, and at its page. What they find stands in attributes of the
-        document.
+        Taggers that look at the text of each record of a WARC or WET file, and at its page. Their attributes are written into the document.
     post_skip : bool, optional
         Leave out documents in which `post_taggers` find nothing.
     artifacts : str, optional
@@ -450,8 +447,7 @@ def convert(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -611,7 +607,7 @@ def dedupe(
     num_perm : int, optional
         Values of a signature (fuzzy); by default 128.
     seed : int, optional
-        Of the permutations (fuzzy); by default 42, with datasketch's schemes 1.
+        Seed of the permutations (fuzzy); by default 42, with datasketch's schemes 1.
     scheme : {"dolma_dask", "datasketch", "datasketch_legacy", "redpajama_v2"}, optional
         How signatures are made (fuzzy); by default the fastest. The others give the bytes of these projects.
     signatures : str, optional
@@ -687,8 +683,7 @@ def dedupe(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -1048,8 +1043,8 @@ def filter(
         Files of thresholds (quantiles --level), one for each level from the loosest to the strictest. From Python also thresholds, or what
         quantiles returned.
     quantiles : str, optional
-        In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular,
-        strict, even_stricter and strictest. By default "quantiles".
+        Quantiles in place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them:
+        regular, strict, even_stricter and strictest. By default "quantiles".
     tails : list of str, optional
         Ends of the distribution of a signal that are cut, as NAME=lower, NAME=upper or NAME=both, or {name: tail}; by default as for quantiles.
     nulls : {"drop", "keep", "fail"}, optional
@@ -1074,8 +1069,7 @@ def filter(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -1291,7 +1285,7 @@ def hdf5(
     chunk_len_to_split : int
         Characters after which the next space begins a piece.
     remove_bos_in_chunks : bool, optional
-        What the tokenizer adds stands around a document, not around each of its pieces.
+        Special tokens that the tokenizer adds stand around a document, not around each of its pieces.
     eos_after_prompt : bool, optional
         The token that ends a document stands behind each prompt too.
     completion_key : str, optional
@@ -1367,8 +1361,8 @@ def hdf5(
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
     engine : {"auto", "tokenizers", "fastokens"}
-        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
-        tokenizers.
+        Engine that makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer
+        (auto), or tokenizers.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -1386,8 +1380,7 @@ def hdf5(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -1473,7 +1466,7 @@ def histogram(
     by : list of str, optional
         Column with a value for each group, or several, as in quantiles: a panel for each of the largest groups, with the same bins.
     log : bool, optional
-        Whether bins are spaced by powers of ten; by default where most values would share a few bins.
+        Space bins by powers of ten; by default where most values would share a few bins.
     to : str, optional
         Picture to write, ending in .png, .svg or .html.
     source : str, optional
@@ -1707,10 +1700,10 @@ def mix(
         to write.
     budget : list of str, optional
         Shares of groups in the new version, which add up to 100 %, or a number of tokens for each, as words or as a map: web=40% code=30%
-        books=30%, or web=8B code=500M (K, M, B, T: 10^3 to 10^12). Of other groups nothing is taken. Tokens are counted by the attribute of the
-        tagger tokens, or see `unit`. Of a group with too little, documents are taken several times (`max_epochs`), all as often as that goes
-        and then once more those with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller
-        one. What cannot be had is refused, with the nearest that can.
+        books=30%, or web=8B code=500M (K, M, B, T: 10^3 to 10^12). Nothing is taken of other groups. Tokens are counted by the attribute of the
+        tagger tokens, or see `unit`. Documents of a group with too little are taken several times (`max_epochs`), all as often as that goes and
+        then once more those with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller one.
+        What cannot be had is refused, with the nearest that can.
     tokens : str, optional
         Tokens of all groups of `budget`: 20B; by default as many as its shares allow. Without `budget`, groups have the shares that they have.
     max_epochs : int
@@ -1762,8 +1755,7 @@ def mix(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -1886,8 +1878,7 @@ def quantiles(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -2010,8 +2001,8 @@ def ragged(
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
     engine : {"auto", "tokenizers", "fastokens"}
-        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
-        tokenizers.
+        Engine that makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer
+        (auto), or tokenizers.
     where : str, optional
         Keep only documents for which this holds, as in mix, without writing them first.
     attributes : list of str, optional
@@ -2029,8 +2020,7 @@ def ragged(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -2498,7 +2488,8 @@ def show_cluster(
     dataset : str or Dataset
         Folder or URL with documents/ in it.
     id : str
-        Of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.
+        Id of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all
+        members.
     name : str
         Attribute set that dedupe wrote, with how="fuzzy".
     of_source : str, optional
@@ -2609,8 +2600,7 @@ def sign(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -2706,8 +2696,7 @@ def signals(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -2943,8 +2932,7 @@ def tag(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -3078,8 +3066,7 @@ def transform(
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
-        Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it
-        is 1.
+        Share of rows that may be quarantined; with more of them the exit status is 1.
     max_record_bytes : int
         Longer lines are bad records, as are rows of Parquet with longer texts, and pages of it that need more are refused. This bounds the
         memory of a worker: up to 20 times as much for one record.
@@ -3178,7 +3165,7 @@ def validate(
     max_record_bytes : int
         Longer records are bad.
     shuffle : {"files", "dask"}
-        How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
+        How identities reach each other: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.
     version : str, optional
         With `source`: the dataset is <source>/<version> below sources/ of the root that is given, or below the root itself. On the command line
         the root may be left out if DOLMA_DASK_ROOT of the environment names it.
@@ -3319,7 +3306,7 @@ def what_if(
         A level of its quantiles (regular, strict, even_stricter or strictest), a file of thresholds, or what thresholds() or quantiles()
         returned; by default regular.
     where : str, optional
-        In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents
+        A rule, as in mix, in place of thresholds: its conditions such as "word_count >= 50" are the rules that are looked at, with documents
         just inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.
     to : str, optional
         Page to write, ending in .html, with sliders for all rules; it needs no network.
@@ -3327,9 +3314,10 @@ def what_if(
         Documents to show on each side of each bound, with the beginnings of their texts; by default 2 on a page and for a rule, and none
         elsewhere.
     length : str, optional
-        Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words.
+        Column that grows with the text, to estimate bytes from; by default a number of characters (ccnet_length, that of char_length_v1,
+        character_count), else of words.
     tokens_per_byte : float, optional
-        By default 0.25.
+        Tokens per byte of text; by default 0.25.
     tokenizer : str, optional
         Measure it with this tokenizer, on some documents: a JSON file, or a folder with tokenizer.json.
     name : str
@@ -3684,7 +3672,7 @@ def write_hdf5(
     chunk_len_to_split : int
         Characters after which the next space begins a piece.
     remove_bos_in_chunks : bool, optional
-        What the tokenizer adds stands around a document, not around each of its pieces.
+        Special tokens that the tokenizer adds stand around a document, not around each of its pieces.
     eos_after_prompt : bool, optional
         The token that ends a document stands behind each prompt too.
     completion_key : str, optional
@@ -3760,8 +3748,8 @@ def write_hdf5(
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
     engine : {"auto", "tokenizers", "fastokens"}
-        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
-        tokenizers.
+        Engine that makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer
+        (auto), or tokenizers.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float
@@ -3850,8 +3838,8 @@ def write_ragged(
         Special tokens that a text spells out, such as <|endoftext|>: become its characters (text), control tokens (encode), or make it a bad
         record (refuse). By default text.
     engine : {"auto", "tokenizers", "fastokens"}
-        What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or
-        tokenizers.
+        Engine that makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer
+        (auto), or tokenizers.
     source : str, optional
         Source of the rows that have none.
     max_bad_fraction : float

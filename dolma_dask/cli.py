@@ -288,6 +288,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         meant = _ELSEWHERE.get(error.token.keyword or "")
         if meant:
             return f"unknown option {error.token.keyword}; did you mean {meant}? Help: {command} --help"
+    if isinstance(error, UnknownOptionError) and (said := _named_argument(error)):
+        return f"{said} Help: {command} --help"
     if isinstance(error, MissingArgumentError) and argument is not None and not argument.tokens:
         verb = COMMANDS.get(" ".join(error.command_chain or ()))
         known = spellings(verb.load()).values() if verb else ()
@@ -319,6 +321,18 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         )
     number = " A whole number is digits alone." if getattr(error, "target_type", None) is int else ""
     return f"{str(error).strip()}{number} Help: {command} --help"
+
+
+def _named_argument(error: UnknownOptionError) -> str | None:
+    """Return what to write in place of an option that is an argument without a name."""
+    verb = COMMANDS.get(" ".join(error.command_chain or ()))
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    arguments = (
+        [name for name in spellings(verb.load()).values() if not name.startswith("--")] if verb else []
+    )
+    if verb is None or option.removeprefix("--").replace("-", "_").upper() not in arguments:
+        return None
+    return f"{option} is no option; write its value without a name: dolma-dask {' '.join([verb.name, *arguments])}."
 
 
 def _unnamed(error: CycloptsError, words: Sequence[str]) -> list[str]:

@@ -36,9 +36,8 @@ class Shard(Struct, frozen=True, gc=False):
     bytes: int  # stored size
     stamp: str  # see `dolma_dask.io.files.FileInfo`
     ids_as_text: bool = False  # see `Dataset`; who reads documents or attributes has their shard
-    folder: str = (
-        layout.DOCUMENTS
-    )  # that `path` is below; empty: the root, of files that lie in no ``documents/``
+    # that `path` is below; empty: the root, of files that lie in no ``documents/``
+    folder: str = layout.DOCUMENTS
 
     @property
     def document(self) -> str:

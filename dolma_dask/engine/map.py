@@ -7,7 +7,7 @@ Cost: none beyond reading and writing; rows are views of a block.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import BadRecord, FileRecord
 from dolma_dask.io.waiting import begin_task
 from dolma_dask.journal import Record, Unit
-from dolma_dask.placement import Cost, cost_of
+from dolma_dask.placement import Cost, cost_of, dearer
 from dolma_dask.sinks.sink import Output, ShardFacts, Sink
 
 Rows = TypeVar("Rows")
@@ -55,6 +55,9 @@ class Map(Generic[Rows]):
     outputs: tuple[Output[Rows], ...]
     policy: RecordPolicy
     verb: str
+    locked: float = field(
+        default=0.0, kw_only=True
+    )  # CPU-seconds per MB of text under the interpreter lock, besides the usual cost
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -63,9 +66,10 @@ class Map(Generic[Rows]):
 
     @property
     def cost(self) -> str | Cost:
-        """Name of what it costs, for `dolma_dask.placement`: that of the dearest output that has one, else the verb."""
+        """Name of what it costs, for `dolma_dask.placement`: that of the dearest output that has one, else the verb; with `locked`, the sum."""
         named = {cost for output in self.outputs if (cost := getattr(output, "cost", ""))}
-        return max(named, key=lambda name: cost_of(name).cpu, default=self.verb)
+        usual = max(named, key=lambda name: cost_of(name).cpu, default=self.verb)
+        return dearer(usual, self.locked) if self.locked else usual
 
     def task(self, source: Source[Any], *units: Unit) -> Task:
         """Return the work on a shard: a unit for each output."""

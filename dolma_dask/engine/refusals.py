@@ -4,9 +4,12 @@ Files that no run of the verb has made, files behind links, and what was made of
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
+
+import msgspec
 
 from dolma_dask.display import counted, listed
 from dolma_dask.engine.plan import Plan, outlines
@@ -116,13 +119,27 @@ def check_options(plan: Plan, journal: Journal, replaced: Sequence[str]) -> None
 
 
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the options that differ, each with both values in brief."""
+    """Name the options that differ, each with both values in brief; of objects those of their members that do."""
+    before, now = (dict(_flat(params)) for params in (before, now))
     values = [{name: canonical({"": value}) for name, value in params.items()} for params in (before, now)]
     return [
         "{} {}, now {}".format(name, *_brief(before.get(name), now.get(name)))
         for name in sorted(values[0] | values[1])
         if values[0].get(name) != values[1].get(name)
     ]
+
+
+def _flat(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the options, the members of objects, and of texts that are such, by a dotted name."""
+    for name, value in params.items():
+        members = value
+        if isinstance(value, str) and value.startswith("{"):
+            with suppress(msgspec.DecodeError):
+                members = msgspec.json.decode(value)
+        if isinstance(members, Mapping) and members:
+            yield from ((f"{name}.{own}", one) for own, one in members.items())
+        else:
+            yield name, value
 
 
 _PLACES = ("from", "inputs")

@@ -35,10 +35,11 @@ class Artifacts(Struct, frozen=True):
         root = files.normalize(folder)
         patterns = sorted({pattern for tagger in taggers for pattern in files_of(tagger)})
         if not patterns:
-            raise UsageError(
-                f"artifacts={folder!r}, but none of the taggers {', '.join(tagger.name for tagger in taggers)} uses files. "
-                "Leave artifacts out."
+            names = ", ".join(tagger.name for tagger in taggers)
+            why = (
+                f"none of the taggers {names} uses files" if names else "there are no taggers that use files"
             )
+            raise UsageError(f"artifacts={folder!r}, but {why}. Leave artifacts out.")
         found = [info.path for info in files.list_files(root) if _matches(info.path, patterns)]
         if not found:
             wanted = {tagger.name: " or ".join(files_of(tagger)) for tagger in taggers if files_of(tagger)}

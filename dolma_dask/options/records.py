@@ -30,7 +30,7 @@ class RecordOptions(ShardOptions):
     max_bad_fraction: Annotated[
         float,
         Opt(
-            "Share of all rows that may be quarantined. Up to it the exit status is 0, and the summary tells how many they are; with more of them it is 1.",
+            "Share of rows that may be quarantined; with more of them the exit status is 1.",
             min=0,
             max=1,
             expected="a share of rows, from 0 to 1 (0.01 is one in a hundred)",

@@ -29,7 +29,7 @@ class TokenizingOptions(Options):
     engine: Annotated[
         Engine,
         Opt(
-            "What makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or tokenizers."
+            "Engine that makes the ids, which are the same: fastokens where it is installed (extra fast) and has proved equal for the tokenizer (auto), or tokenizers."
         ),
     ] = "auto"
 

@@ -36,7 +36,6 @@ BOILERPLATE = 0.05, "characters of paragraphs that many documents have, by all c
 
 def boilerplate_shares(sets: Iterable[str], dedupe: Step | None) -> set[tuple[str, str]]:
     """Return the attribute sets and keys of shares of paragraphs that many documents have; of others a first copy stays, which is no junk."""
-
     if dedupe is None:
         return set()
     found = set()

@@ -121,7 +121,7 @@ def show_cluster(
     id: Annotated[
         str,
         Opt(
-            "Of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.",
+            "Id of any document of the cluster; the summary of dedupe and the report name survivors of the largest, clusters/<name>.parquet all members.",
             convert=_id,
         ),
     ],

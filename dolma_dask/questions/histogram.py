@@ -67,7 +67,7 @@ class HistogramOptions(PictureOptions, KeptOptions, QuestionOptions):
     log: Annotated[
         bool | None,
         Opt(
-            "Whether bins are spaced by powers of ten; by default where most values would share a few bins.",
+            "Space bins by powers of ten; by default where most values would share a few bins.",
             expected="True, False or None",
         ),
     ] = None

@@ -166,7 +166,7 @@ def _check(tagger: str) -> None:
     except UsageError as error:
         if tagger in ("exact", "fuzzy"):
             raise UsageError(
-                f"{tagger!r} is no tagger: dedupe makes these attributes. What they are says dolma-dask dedupe --help"
+                f"{tagger!r} is no tagger: dedupe makes these attributes. See dolma-dask dedupe --help"
             ) from error
         if not is_place(tagger) and model_of(
             tagger

@@ -7,7 +7,7 @@ from dolma_dask.reading.catalog import Catalog
 from dolma_dask.reading.columns import look_up
 from dolma_dask.rules.values import once_each
 
-LENGTHS = ("ccnet_length", "char_length_v1__length", "rps_doc_word_count", "word_count")
+LENGTHS = ("ccnet_length", "char_length_v1__length", "character_count", "rps_doc_word_count", "word_count")
 """Columns that grow with the text, best first: characters, then words."""
 
 

@@ -26,7 +26,7 @@ PRE_SKIPPED, POST_SKIPPED = "pre_skip", "post_skip"
 """Why a page was left out, among what `Block.passed` counts."""
 
 
-class Page(NamedTuple):
+class Candidate(NamedTuple):
     """A record of which a document may be made."""
 
     id: str
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
 
 
 def tagged(
-    pages: Sequence[Page], taggers: InlineTaggers, source: str, max_record_bytes: int
+    pages: Sequence[Candidate], taggers: InlineTaggers, source: str, max_record_bytes: int
 ) -> Iterator[Document | Refusal | Passed]:
     """Yield what becomes of each page: a document with its attributes, or why there is none."""
     made: dict[int, Document | Refusal | Passed] = {}
@@ -82,7 +82,7 @@ def tagged(
 
 def _with_attributes(
     documents: dict[int, Document],
-    pages: Sequence[Page],
+    pages: Sequence[Candidate],
     before: _Found,
     taggers: InlineTaggers,
     source: str,
@@ -119,7 +119,7 @@ def _find(
     ids: Sequence[str],
     source: str,
     texts: Sequence[str | bytes],
-    pages: Sequence[Page],
+    pages: Sequence[Candidate],
 ) -> _Found:
     """Return what taggers find in some pages."""
     found = _Found([], {}, np.zeros(len(pages), np.bool_))

@@ -31,7 +31,7 @@ from dolma_dask.sources.documents import Document, Record, RecordConverter, join
 from dolma_dask.sources.encoding import decode_page
 from dolma_dask.sources.functions import FunctionConverter, converter_of
 from dolma_dask.sources.html import declared_encoding
-from dolma_dask.sources.inline import Page, Passed, Refusal, tagged
+from dolma_dask.sources.inline import Candidate, Passed, Refusal, tagged
 from dolma_dask.sources.rows import add_row
 from dolma_dask.text.urls import normalized_url
 
@@ -157,7 +157,7 @@ class _Rows:
         source = self._raw.mapping.source_name or ""
         made: Iterator[Document | Refusal | Passed] = iter(())
         if found:
-            pages = list(map(self._page, found))
+            pages = list(map(self._candidate, found))
             made = tagged(pages, self._raw.pages.taggers, source, self._raw.max_record_bytes)
         for record, what in self._waiting:
             one = what if isinstance(what, Refusal) else next(made)
@@ -170,12 +170,14 @@ class _Rows:
                 self._builder.refuse(self._url, record.offset, one.reason, one.expected, kept)
         self._waiting, self._size = [], 0
 
-    def _page(self, found: "_Found") -> Page:
+    def _candidate(self, found: "_Found") -> Candidate:
         """Return a record as taggers take it."""
         values = self._documents.encoded(found.values | found.about | self._documents.html(found))
         identity = found.values.get(self._raw.mapping.id or "id", "")
         metadata = join_members({name: value for name, value in values.items() if name not in _TOP})
-        return Page(str(identity), found.values["created"], metadata or b"{}", partial(self._document, found))
+        return Candidate(
+            str(identity), found.values["created"], metadata or b"{}", partial(self._document, found)
+        )
 
     def _document(self, found: "_Found") -> Document | Refusal:
         assert isinstance(self._converter, RecordConverter)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.results.table import Column, Table
 from dolma_dask.taggers.base import Scorer
@@ -18,6 +19,9 @@ DOUBT = 0.2
 """Doubt above which a text is taken for junk."""
 
 UNKNOWN = "none told"
+
+_SHOWN = 20
+"""Languages that a terminal and a notebook show."""
 
 
 def score_language(view: TextView) -> Iterator[pa.Array | Floats]:
@@ -69,7 +73,8 @@ class Languages:
     @staticmethod
     def table(rows: Sequence[LanguageRow]) -> Table:
         """Return the table of the sums."""
-        return Table.of("languages", _COLUMNS, rows, f"Language of each document by CLD2, and how many are in doubt: above {DOUBT:g}.")  # fmt: skip
+        caption = f"Language of each document by CLD2, and how many are in doubt: above {DOUBT:g}."
+        return replace(Table.of("languages", _COLUMNS, rows, caption), max_rows=_SHOWN)
 
 
 _COLUMNS = (

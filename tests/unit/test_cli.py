@@ -113,6 +113,11 @@ def test_words_without_a_name_are_given_one(words, meant, capsys):
         (["dedupe", "x", "--threshold=0.8"], "unknown option --threshold; did you mean --similarity?"),
         (["dedupe", "x", "--similarty", "0.8"], "Did you mean --similarity?"),
         (["tag", "x", "--taggers", "a", "--fuzzy"], "Unknown option: --fuzzy. Help"),
+        (
+            ["ragged", "x", "--to", "out", "--tokenizer", "t"],
+            "--to is no option; write its value without a name: dolma-dask ragged DATASET TO.",
+        ),
+        (["rule-overlap", "x", "--where=a > 1"], "without a name: dolma-dask rule-overlap DATASET WHERE."),
         (["list", "fuzzy"], "'fuzzy' is no tagger: dedupe makes"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import html
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from dolma_dask.display import counted, percent
 from dolma_dask.errors import UsageError
+from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.options.base import OUTPUT, Opt, Options
 from dolma_dask.options.command import command
@@ -120,10 +122,23 @@ def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Seq
     notes = [naming.unread(listing.odd)] if listing.odd else []
     notes += [f"{counted(len(why), 'file')} with what cannot be read, the first: {why[0]}"] if why else []
     notes += [complaint for group in groups if (complaint := group.complaint())]
-    each = proposals(inputs, base, listing, groups)
-    notes += warnings(listing, each)
+    is_dataset = _is_dataset(seen)
+    each = [] if is_dataset else proposals(inputs, base, listing, groups)
+    notes += [_DATASET.format(base, shlex.quote(base))] if is_dataset else warnings(listing, each)
     commands = tuple(one.line(f"corpus/{name_of(base)}") for one in each)
     return Look(base, _facts(known, groups), tables, tuple(notes), commands)
+
+
+_DATASET = "{0} is a dataset already, there is nothing to convert; its fields: dolma-dask schema {1}, what is done: dolma-dask status {1}"
+
+
+def _is_dataset(seen: Sequence[Seen]) -> bool:
+    """Return whether a folder is a dataset: all records below its ``documents`` are documents."""
+    below = [one for one in seen if one.path.startswith(f"{layout.DOCUMENTS}/")]
+    records = [record for one in below for record in one.records]
+    return bool(records) and all(
+        isinstance(record.get(name), str) for record in records for name in ("id", "text", "source")
+    )
 
 
 def _facts(texts: Sequence[str], groups: Sequence[Group]) -> dict[str, str]:

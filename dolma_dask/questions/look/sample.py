@@ -21,8 +21,26 @@ FOLDERS = 24
 """Further files of a kind that are opened: one of each folder that has none among the others, since folders are sources of their own."""
 
 _LONGEST = 8_000_000
-_IDS = ("_id", "doc_id", "docid", "document_id", "uuid", "guid", "url", "uri", "link", "number")
+_IDS = (
+    "id",
+    "_id",
+    "doc_id",
+    "docid",
+    "document_id",
+    "page_id",
+    "article_id",
+    "record_id",
+    "uuid",
+    "guid",
+    "url",
+    "uri",
+    "link",
+    "number",
+)
 _TIMES = ("timestamp", "date", "published", "published_at", "created_at", "date_download", "time")
+_ENDINGS = ("uuid", "guid", "timestamp", "date")
+"""Names that are as good with words before them."""
+
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "truth value"}
 
 
@@ -130,6 +148,16 @@ def field_rows(kind: str, records: Sequence[dict[str, Any]]) -> Iterator[FieldRo
     yield from (FieldRow(kind, name, 0.0, "null", None, "", "") for name in empty if name not in values)
 
 
+def _first(usual: Sequence[str], fields: Sequence[str]) -> str | None:
+    """Return the field with the first of some usual names, with objects or words before it (``meta.id``, ``page_uuid``); None if there is none."""
+    for name in usual:
+        whole = [one for one in fields if one.rpartition(".")[2].lower() == name]
+        ending = [one for one in fields if name in _ENDINGS and one.lower().endswith(f"_{name}")]
+        if found := sorted(whole, key=lambda one: one.count(".")) + ending:
+            return found[0]
+    return None
+
+
 class Choice(NamedTuple):
     """Which field of the records of a kind is what, as `convert` asks for it."""
 
@@ -145,9 +173,9 @@ class Choice(NamedTuple):
         is_text = "text" in texts or not texts
         text = "text" if is_text else max(texts, key=lambda name: texts[name] * usual[name])
         short = {row.field: row for row in rows if row.type in ("text", "whole number") and row.field != text}
-        ids = [name for name in _IDS if name in short and short[name].unique and "id" not in short]
-        times = [name for name in _TIMES if name in short and "created" not in short]
-        return cls(text, next(iter(ids), None), next(iter(times), None))
+        unique = [name for name, row in short.items() if row.unique]
+        id = None if "id" in short else _first(_IDS, unique)
+        return cls(text, id, None if "created" in short else _first(_TIMES, list(short)))
 
     def words(self) -> list[str]:
         """Return the options that say so."""

@@ -65,7 +65,7 @@ class WhatIfOptions(DatasetOptions, QuestionOptions):
     where: Annotated[
         RuleLike,
         Opt(
-            'In place of thresholds a rule, as in mix: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just '
+            'A rule, as in mix, in place of thresholds: its conditions such as "word_count >= 50" are the rules that are looked at, with documents just '
             "inside and outside of each. Its other conditions are taken as given: only documents for which they hold are counted.",
             kind="str",
             convert=rule_of,
@@ -92,12 +92,17 @@ class WhatIfOptions(DatasetOptions, QuestionOptions):
     length: Annotated[
         str | None,
         Opt(
-            "Column that grows with the text, to estimate bytes from: by default ccnet_length, that of char_length_v1, or a number of words."
+            "Column that grows with the text, to estimate bytes from; by default a number of characters (ccnet_length, that of char_length_v1, character_count), else of words."
         ),
     ] = None
     tokens_per_byte: Annotated[
         float | None,
-        Opt("By default 0.25.", min=ABOVE_0, max=float_info.max, expected="a number above 0, such as 0.25"),
+        Opt(
+            "Tokens per byte of text; by default 0.25.",
+            min=ABOVE_0,
+            max=float_info.max,
+            expected="a number above 0, such as 0.25",
+        ),
     ] = None
     tokenizer: Annotated[
         str | None,
@@ -205,11 +210,10 @@ class PreparedQuestion(Struct, frozen=True, dict=True):
     @cached_property
     def shards(self) -> list[ShardToCount]:
         """What is read."""
-        has_rule = self.counting.given is not None
-        text = {} if has_rule else texts.text_bytes_of(self.dataset)  # which are of all documents
+        text = texts.text_bytes_of(self.dataset)
         return [
             ShardToCount(columns, number, text.get(columns.shard.path))
-            for number, columns in enumerate(shards_of(self.columns, exact=has_rule))
+            for number, columns in enumerate(shards_of(self.columns, exact=self.counting.given is not None))
         ]
 
     def answer(

@@ -263,6 +263,7 @@ class _Counter:
         self._counting, self._bounds, self._sums = counting, bounds, sums
         self._bins = np.zeros((*sums.bins.shape, BINS, 2), np.int64)
         self._sampled: list[Rows] = []
+        self._excluded_units = 0
         self._scratch = np.zeros(64, np.int64)
         self._of_rules = list(map(self._arrays, range(len(bounds.signals))))
         self._given = [np.ascontiguousarray(ends[..., GIVEN]) for ends in (bounds.lower, bounds.upper)]
@@ -280,7 +281,9 @@ class _Counter:
         self._sums.unreadable += len(counted) - int(counted.sum())
         if self._counting.given is not None:
             holds = mask_of(self._counting.given, batch).to_numpy(zero_copy_only=False)
-            self._sums.excluded += int((counted & ~holds).sum())
+            excluded = counted & ~holds
+            self._sums.excluded += int(excluded.sum())
+            self._excluded_units += int(self._sizes(batch.filter(pa.array(excluded))).sum())
             counted = counted & holds
         rows = batch if counted.all() else batch.filter(pa.array(counted))
         documents = self._documents(rows, first + np.flatnonzero(counted))
@@ -290,13 +293,17 @@ class _Counter:
         self._sample(documents)
 
     def _documents(self, batch: pa.RecordBatch, locations: Counts) -> _Documents:
-        bounds, size = self._bounds, self._counting.size
+        bounds = self._bounds
         codes = bounds.codes({name: batch.column(name) for name in bounds.by_columns}, len(locations))
-        sizes = np.ones(len(locations), np.int64)
-        if size is not None:
-            sizes = np.nan_to_num(floats(batch.column(size)), posinf=0, neginf=0).astype(np.int64)
         columns = [floats(batch.column(name)) for name in bounds.signals]
-        return _Documents(batch.column("id"), locations, codes, sizes, columns)
+        return _Documents(batch.column("id"), locations, codes, self._sizes(batch), columns)
+
+    def _sizes(self, batch: pa.RecordBatch) -> Counts:
+        """Return the units of text of documents (n,)."""
+        size = self._counting.size
+        if size is None:
+            return np.ones(batch.num_rows, np.int64)
+        return np.nan_to_num(floats(batch.column(size)), posinf=0, neginf=0).astype(np.int64)
 
     def _count(self, documents: _Documents) -> Words:
         """Count documents (n,) and return the rules that drop each."""
@@ -347,6 +354,6 @@ class _Counter:
         sums.bins, sums.nearest = Bins.of(self._bins), sums.nearest.pruned()
         if text_bytes is not None:
             groups = np.flatnonzero(sums.total[:, 0])
-            at = [-1, *groups] if len(groups) == 1 else [-1]
-            sums.text_bytes[at] = text_bytes, sums.total[:, 1].sum()
+            at = [-1, *groups] if len(groups) == 1 and not sums.excluded else [-1]
+            sums.text_bytes[at] = text_bytes, sums.total[:, 1].sum() + self._excluded_units
         return sums

@@ -25,6 +25,9 @@ from dolma_dask.text.kernels import Counts, Floats
 TOKENS_PER_BYTE = 0.25
 """Taken for every text: a vocabulary of 50,000 makes a token of some four bytes of English (the RedPajama-V2 tables: 4.3)."""
 
+BYTES_PER_WORD = 6.0
+"""Taken where no verb has counted the text: a word of English with the white space behind it."""
+
 ASSUMED = "taken for every text; --tokenizer measures it"
 """Origin of `TOKENS_PER_BYTE`, in words."""
 
@@ -81,9 +84,9 @@ def measure_of(length: str | None, text_bytes: Counts, ratio: float, ratio_from:
     if np.isnan(every):
         if length is None:
             return GroupSizes(own, ratio, "bytes and tokens are not known: no verb has counted the text")
-        return GroupSizes(
-            np.ones_like(own), ratio, f"bytes are estimated as the values of {short_name(length)}; {tokens}"
-        )
+        each = BYTES_PER_WORD if length.endswith("word_count") else 1.0
+        how = f"bytes are estimated from {short_name(length)} x {each:g}, since no verb has counted the text; {tokens}"
+        return GroupSizes(np.full_like(own, each), ratio, how)
     unit = "documents, all taken for equally long," if length is None else short_name(length)
     how = (
         f"bytes are estimated from {unit} x {every:.4g}, the bytes of text in the journal for each; {tokens}"

@@ -25,20 +25,20 @@ class InlineOptions(Options):
     pre_taggers: Annotated[
         Sequence[TaggerLike] | TaggerLike | None,
         Opt(
-            "Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. What they find stands in attributes of the document.",
+            "Taggers that look at each page of a WARC file before its text is found (metadata.html, metadata.url), such as cc_re. Their attributes are written into the document.",
             kind="list of str",
         ),
     ] = None
     pre_skip: Annotated[
         bool,
         Opt(
-            "Leave out pages in which `pre_taggers` find nothing; their text is not looked for.", is_flag=True
+            "Leave out pages in which `pre_taggers` find nothing; their text is not extracted.", is_flag=True
         ),
     ] = False
     post_taggers: Annotated[
         Sequence[TaggerLike] | TaggerLike | None,
         Opt(
-            "Taggers that look at the text of each record of a WARC or WET file, and at its page. What they find stands in attributes of the document.",
+            "Taggers that look at the text of each record of a WARC or WET file, and at its page. Their attributes are written into the document.",
             kind="list of str",
         ),
     ] = None

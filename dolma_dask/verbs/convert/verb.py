@@ -30,7 +30,6 @@ from dolma_dask.options.base import OUTPUT, Opt, fields_of, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import ShardOptions, SkipOptions, as_dataset, same
 from dolma_dask.options.records import RecordOptions, skipped_notes
-from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.tombstones import tombstones_above
 from dolma_dask.results.summary import Summary
 from dolma_dask.sources import FieldMapping, RawShard, plan_shards, preset, with_parts
@@ -125,7 +124,7 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
         str | None,
         Opt(
             "Encoding of text and JSON lines, such as latin-1 or utf-16; auto guesses it of each file that is not UTF-8 (names and accents among ASCII are taken for "
-            "windows-1252). Of what is not UTF-8, metadata.encoding tells what was found; the default takes UTF-8 alone.",
+            "windows-1252). metadata.encoding names the encoding of what is not UTF-8. By default only UTF-8 is accepted.",
             kind="auto or an encoding",
             convert=known_encoding,
         ),
@@ -149,7 +148,7 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
     shard_bytes: Annotated[
         int | None,
         Opt(
-            "Bytes of JSON per output shard, about; by default one shard per input file. With `combine`, stored bytes of the input files of a "
+            "Approximate bytes of JSON per output shard; by default one shard per input file. With `combine`, stored bytes of the input files of a "
             "shard; by default 1,000,000,000.",
             min=1,
             expected="a number of bytes from 1 on, such as 1000000000",
@@ -213,18 +212,6 @@ class ConvertOptions(InlineOptions, RecordOptions, SkipOptions):
         return replace(fields, generated_id=folder + fields.generated_id)
 
 
-@dataclass(frozen=True)
-class ConvertStage(DocumentStage):
-    """Makes the documents of a shard; `slow` are CPU-seconds per MB of text of taggers that hold the interpreter lock."""
-
-    slow: float = 0.0
-
-    @property
-    def cost(self) -> str | Cost:
-        """See `dolma_dask.engine.map.Map.cost`."""
-        return dearer(super().cost, self.slow) if self.slow else super().cost
-
-
 @command
 def convert(
     inputs: Annotated[Sequence[str] | str, Opt("Files, folders or globs, local or URLs.")],
@@ -236,7 +223,7 @@ def convert(
 
     Example: dolma-dask convert raw/c4 --to corpus/c4/v0 --mapping c4
 
-    What a folder holds, and with which options to convert it: dolma-dask look raw
+    To see what a folder holds, and the command that converts it: dolma-dask look raw
 
     Returns
     -------
@@ -325,8 +312,8 @@ def _plan(target: str, how: Conversion, shards: Sequence[RawShard], options: Con
     """Return the plan of a run over the shards that are selected of all."""
     part_bytes = None if how.is_combined else options.shard_bytes
     taggers = how.pages.taggers
-    slow = locked_seconds([*taggers.pre, *taggers.post])
-    stage = ConvertStage((PartsOutput(target, part_bytes),), options.policy, "convert", slow)
+    locked = locked_seconds([*taggers.pre, *taggers.post])
+    stage = DocumentStage((PartsOutput(target, part_bytes),), options.policy, "convert", locked=locked)
 
     def key(params: Mapping[str, Any]) -> str:
         return work_key("convert", VERSION, {"shard_bytes": part_bytes, **options.policy.params(), **params})

@@ -166,7 +166,7 @@ class DedupeOptions(ParagraphOptions, BloomOptions, DatasetOptions, RecordOption
     ] = None
     num_perm: Annotated[int | None, Opt("Values of a signature (fuzzy); by default 128.")] = None
     seed: Annotated[
-        int | None, Opt("Of the permutations (fuzzy); by default 42, with datasketch's schemes 1.")
+        int | None, Opt("Seed of the permutations (fuzzy); by default 42, with datasketch's schemes 1.")
     ] = None
     scheme: Annotated[
         Scheme | None,

@@ -48,7 +48,7 @@ class FilterOptions(DatasetOptions, RecordOptions):
     quantiles: Annotated[
         str | None,
         Opt(
-            "In place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular, "
+            "Quantiles in place of thresholds: the name of quantiles of the dataset, or a file of quantiles; all four levels are taken of them: regular, "
             'strict, even_stricter and strictest. By default "quantiles".'
         ),
     ] = None

@@ -72,8 +72,8 @@ class SelectionOptions(KeptOptions, ListedOptions):
         BudgetLike,
         Opt(
             "Shares of groups in the new version, which add up to 100 %, or a number of tokens for each, as words or as a map: web=40% code=30% books=30%, or "
-            "web=8B code=500M (K, M, B, T: 10^3 to 10^12). Of other groups nothing is taken. Tokens are counted by the attribute of the tagger tokens, or "
-            "see `unit`. Of a group with too little, documents are taken several times (`max_epochs`), all as often as that goes and then once more those "
+            "web=8B code=500M (K, M, B, T: 10^3 to 10^12). Nothing is taken of other groups. Tokens are counted by the attribute of the tagger tokens, or "
+            "see `unit`. Documents of a group with too little are taken several times (`max_epochs`), all as often as that goes and then once more those "
             "with the smallest hash, as in `downsample`: documents stay whole, and a larger budget holds those of a smaller one. What cannot be had is "
             "refused, with the nearest that can.",
             kind="list of str",

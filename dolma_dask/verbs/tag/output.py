@@ -31,13 +31,12 @@ from dolma_dask.io.quarantine import Quarantine, RecordPolicy
 from dolma_dask.io.records import QUARANTINE_HEAD, TAGGER_FAILED, TOO_LARGE, BadRecord, Block, FileRecord
 from dolma_dask.journal import Record, work_key
 from dolma_dask.options.base import without_empty
-from dolma_dask.placement import Cost, dearer
 from dolma_dask.reading.catalog import DISTRUSTS, TOKENIZERS
 from dolma_dask.reading.joined import is_joinable, read_joined_documents
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
-from dolma_dask.taggers.scoring import cannot_do, identity_of, known_labels, locked_seconds, score, score_each
+from dolma_dask.taggers.scoring import cannot_do, identity_of, known_labels, score, score_each
 from dolma_dask.text import compute as pc
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.tag.recorded import FOUND
@@ -157,12 +156,6 @@ class TagOutput(Struct, frozen=True):
 @dataclass(frozen=True)
 class TagStage(Map[TagRows | JoinedRows]):
     """Reads each shard once for all sets, which share one view of each block; see `dolma_dask.engine.map.Map`."""
-
-    @property
-    def cost(self) -> str | Cost:
-        """See `dolma_dask.engine.map.Map.cost`; what slow taggers add to that of `tag`."""
-        slow = locked_seconds(self._taggers)
-        return dearer(super().cost, slow) if slow else super().cost
 
     def rows(
         self, source: Source[Block], columns: frozenset[str], quarantine: Quarantine, facts: ShardFacts

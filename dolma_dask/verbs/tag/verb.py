@@ -26,7 +26,7 @@ from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
 from dolma_dask.taggers.registry import register_toolkit
-from dolma_dask.taggers.scoring import TaggerLike, taggers_of
+from dolma_dask.taggers.scoring import TaggerLike, locked_seconds, taggers_of
 from dolma_dask.verbs.tag.against import AgainstOptions
 from dolma_dask.verbs.tag.output import TagOutput, TagStage
 from dolma_dask.verbs.tag.recorded import summarize
@@ -151,7 +151,7 @@ def _tag(
         TagOutput(opened.root, name, own, options.format, used, longest, keeps_failed)
         for name, own in sets.items()
     )
-    stage = TagStage(outputs, options.policy, "tag")
+    stage = TagStage(outputs, options.policy, "tag", locked=locked_seconds(objects))
     layout.check_no_collision([layout.with_format(shard.path, options.format) for shard in opened.shards])
     _check_tables(opened, outputs)
     keys = [output.key(opened, options.policy) for output in outputs]

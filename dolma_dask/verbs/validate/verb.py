@@ -85,7 +85,7 @@ class ValidateOptions(DatasetOptions, ShardOptions):
     shuffle: Annotated[
         Shuffle,
         Opt(
-            "How identities meet: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.",
+            "How identities reach each other: through files in the dataset, or through Dask's dataframe shuffle, for slow shared storage.",
             convert=check_shuffle,
         ),
     ] = "files"

@@ -140,6 +140,37 @@ def test_ids_are_proposed_where_each_record_has_its_own(tmp_path):
     assert answer.facts["ids"] == "url: 3 different ones in 3 records"
 
 
+@pytest.mark.parametrize(
+    ("record", "option"),
+    [
+        ({"doc_uuid": "u{}", "url": "http://{}"}, "--id doc_uuid"),
+        ({"meta": {"id": "a{}"}, "url": "http://{}"}, "--id meta.id"),
+        ({"warc": {"url": "http://{}"}}, "--id warc.url"),
+        ({"crawl_date": "2024-01-0{}"}, "--created crawl_date"),
+        ({"author_id": "a{}"}, "--source raw"),
+        ({"meta": {"id": "the same"}}, "--source raw"),
+    ],
+)
+def test_ids_and_dates_are_found_by_the_end_of_a_name(tmp_path, record, option):
+    lines = "".join(
+        json.dumps({"text": f"text {n}"} | record).replace("{}", str(n)) + "\n" for n in range(1, 4)
+    )
+    (command,) = dk.look(written(tmp_path / "raw", {"a.jsonl": lines})).commands
+    assert option in command
+    assert command.count("--") == (3 if option != "--source raw" else 2)
+
+
+def test_a_dataset_is_not_converted(tmp_path):
+    raw = written(tmp_path / "raw", {"a.jsonl": LINES})
+    root = str(tmp_path / "v0")
+    dk.convert(raw, to=root, text="body", source="s", progress=False)
+    for _ in range(2):
+        answer = dk.look(root)
+        assert not answer.commands
+        assert "is a dataset already" in answer.notes[-1]
+        dk.tag(root, ["char_length_v1"], progress=False)
+
+
 def test_a_table_of_parquet_is_looked_at(tmp_path):
     (tmp_path / "raw").mkdir()
     pq.write_table(pa.table({"content": [TEXT], "meta": [{"url": "u"}]}), tmp_path / "raw/a.parquet")

@@ -24,7 +24,7 @@ from dolma_dask.rules.strictness import LEVELS
 from dolma_dask.rules.thresholds import Thresholds
 
 HERE: Any = {"scheduler": "synchronous", "progress": False}
-SIGNALS = ["words", "share", "mark"]
+SIGNALS = ["words", "ratio", "mark"]
 GROUPS = ["en", "de", "fr", None]
 
 
@@ -34,11 +34,11 @@ def row_of(number: int) -> dict[str, Any]:
     text = "wörd " * int(draw.integers(1, 60))
     signals = {
         "words": float(len(text.split())),
-        "share": round(float(draw.normal()), 3),
+        "ratio": round(float(draw.normal()), 3),
         "mark": float(draw.integers(0, 4)),
     }
     if number % 11 == 0:
-        del signals["share"]
+        del signals["ratio"]
     group = GROUPS[int(draw.integers(0, 40)) % 3 if number % 29 else 3]
     return {"id": f"d{number}", "text": text, "group": group, "signals": signals}
 
@@ -257,6 +257,28 @@ def test_documents_stay_closed_for_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert "length x 1.2," in answer.measure
 
 
+@pytest.mark.parametrize("taggers", [["gopher_v2"], ["gopher_v2", "char_length_v1"]])
+def test_a_rule_with_other_conditions_counts_bytes_of_text(tmp_path: Path, taggers: list[str]) -> None:
+    rows = [row_of(number) | {"text": "letters" * (number + 1)} for number in range(40)]
+    root = write(tmp_path, rows, 2)
+    dk.tag(root, taggers, **HERE)
+    answer = dk.what_if(root, where="character_count >= 30 and lang == 'de'", **HERE)
+    held = [row for row in rows if row["group"] == "de"]
+    assert 0 < len(held) < len(rows)
+    assert answer.groups[0].documents.bytes == sum(len(row["text"]) for row in held)
+
+
+def test_words_are_no_bytes_where_no_verb_has_counted_the_text(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(texts, "text_bytes_of", lambda dataset: {})
+    answer = dk.what_if(root, "regular", name="plain", length="words", **HERE)
+    words = sum(row["signals"]["words"] for row in ROWS)
+    assert answer.groups[0].documents.bytes == words  # a column of another name is taken as it is
+    per_word = texts.measure_of("own__word_count", np.zeros((2, 2), np.int64), 0.25, "").per_unit
+    assert per_word.tolist() == [texts.BYTES_PER_WORD]
+
+
 def test_documents_beside_the_bounds(root: str) -> None:
     answer = dk.what_if(root, "regular", examples=3, **HERE)
     cuts = dk.thresholds(root, "regular", tails=TAILS)
@@ -339,7 +361,7 @@ def test_hostile_thresholds_and_arguments(root: str, tmp_path: Path) -> None:
 
 
 def test_without_quantiles_stricter_levels_are_not_known(root: str, tmp_path: Path) -> None:
-    cuts = {"bounds": {"words": {"all": {"lower": 10}}, "share": {"all": {"upper": 1.5}}}}
+    cuts = {"bounds": {"words": {"all": {"lower": 10}}, "ratio": {"all": {"upper": 1.5}}}}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(cuts))
     answer = dk.what_if(root, str(path), name="none", tokens_per_byte=0.5, length="length", **HERE)
@@ -409,7 +431,7 @@ def test_tables_json_and_a_page_on_the_command_line(root: str, tmp_path: Path, c
 def test_bounds_of_a_group_that_no_document_has(root: str, tmp_path: Path) -> None:
     cuts = {
         "by": "lang",
-        "bounds": {"words": {"xx": {"lower": 10}}, "share": {"xx": {"upper": 1.5}, "yy": {}}},
+        "bounds": {"words": {"xx": {"lower": 10}}, "ratio": {"xx": {"upper": 1.5}, "yy": {}}},
     }
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(cuts))
@@ -453,9 +475,9 @@ def test_bounds_that_a_person_changed_count_and_not_the_level_that_they_are_call
 
 
 def test_some_signals_of_several_levels(root: str) -> None:
-    cuts = dk.thresholds(root, "strict words=regular de.share=regular").inside(["share", "mark"])
+    cuts = dk.thresholds(root, "strict words=regular de.ratio=regular").inside(["ratio", "mark"])
     answer = dk.what_if(root, cuts, **HERE)
-    following = {row.group: row.stricter_level for row in answer.rules if row.rule == "share"}
+    following = {row.group: row.stricter_level for row in answer.rules if row.rule == "ratio"}
     assert following == {
         "all": None,
         "(no thresholds)": None,
@@ -509,7 +531,7 @@ def test_of_some_shards_those_groups_are_shown_that_are_the_largest_of_all(
     assert shown["name"] == largest["name"] != sorted(filter(None, GROUPS))[0]
 
 
-RULE = "words >= 20 and words < 50 and 0.5 > share and lang != 'de'"
+RULE = "words >= 20 and words < 50 and 0.5 > ratio and lang != 'de'"
 
 
 def test_the_conditions_of_a_rule_are_looked_at_as_thresholds(root: str, tmp_path: Path) -> None:
@@ -517,7 +539,7 @@ def test_the_conditions_of_a_rule_are_looked_at_as_thresholds(root: str, tmp_pat
     counted = [row for row in ROWS if row["group"] not in ("de", None)]
     held = {
         "words": lambda row: 20 <= row["signals"]["words"] < 50,
-        "share": lambda row: row["signals"].get("share", math.inf) < 0.5,
+        "ratio": lambda row: row["signals"].get("ratio", math.inf) < 0.5,
     }
     drops = {name: {row["id"] for row in counted if not holds(row)} for name, holds in held.items()}
     assert {row.rule: row.alone.documents for row in answer.rules} == {n: len(d) for n, d in drops.items()}
@@ -546,12 +568,12 @@ def test_integers_that_no_double_holds_are_compared_as_mix_does(tmp_path: Path) 
 
 
 def test_examples_lie_just_inside_and_outside_of_a_rule(root: str) -> None:
-    answer = dk.what_if(root, where="share < 0.5", **HERE)
-    assert str(answer).startswith("what if: share < 0.5, ")
+    answer = dk.what_if(root, where="ratio < 0.5", **HERE)
+    assert str(answer).startswith("what if: ratio < 0.5, ")
     frame = answer.examples_frame()
     assert set(frame["side"]) == {"inside", "outside"}
     assert frame["excerpt"].str.startswith("wörd").all()
-    values = sorted(row["signals"]["share"] for row in ROWS if "share" in row["signals"])
+    values = sorted(row["signals"]["ratio"] for row in ROWS if "ratio" in row["signals"])
     below, above = [v for v in values if v < 0.5], [v for v in values if v >= 0.5]
     assert sorted(frame.loc[frame["side"] == "inside", "value"]) == below[-2:]
     assert sorted(frame.loc[frame["side"] == "outside", "value"]) == above[:2]
@@ -572,18 +594,18 @@ def test_rules_without_a_bound_are_refused(root: str, options: dict[str, Any], e
 
 def test_a_bound_that_differs_by_group_is_not_taken_for_none(root: str) -> None:
     groups = {label: {"lower": low, "upper": 2} for label, low in (("en", -1), ("de", 0), ("fr", 0.5))}
-    cuts = Thresholds.from_json({"by": "lang", "bounds": {"share": groups}})
+    cuts = Thresholds.from_json({"by": "lang", "bounds": {"ratio": groups}})
     assert ">= by lang and <= 2" in str(dk.what_if(root, cuts, **HERE))
 
 
 def test_sides_say_where_a_rule_cuts(root):
     answer = dk.what_if(root, "regular", length="own__length", **HERE)
     cuts = dk.thresholds(root, "regular", tails={"words": "lower", "mark": "upper"})
-    sides = answer.sides("share")
+    sides = answer.sides("ratio")
     for group in ("en", "de", "fr"):
         rows = [row for row in ROWS if row["group"] == group]
-        values = [row["signals"].get("share") for row in rows]
-        low, high = cuts.lower("share", group), cuts.upper("share", group)
+        values = [row["signals"].get("ratio") for row in rows]
+        low, high = cuts.lower("ratio", group), cuts.upper("ratio", group)
         below = [row for row, value in zip(rows, values, strict=True) if value is not None and value < low]
         above = [row for row, value in zip(rows, values, strict=True) if value is not None and value > high]
         found = sides.loc[group]
@@ -599,5 +621,5 @@ def test_sides_say_where_a_rule_cuts(root):
     assert sides.loc["all", "below"] == sides.loc[["en", "de", "fr"], "below"].sum()
     assert answer.sides().equals(answer.sides(answer.costliest.rule))
     assert f"Where {answer.costliest.rule} cuts" in str(answer)
-    with pytest.raises(UsageError, match="no rule 'shares'; did you mean 'share'"):
-        answer.sides("shares")
+    with pytest.raises(UsageError, match="no rule 'ratios'; did you mean 'ratio'"):
+        answer.sides("ratios")

@@ -46,6 +46,13 @@ def test_other_options_ask_before_they_replace(verbs, name):
         call(**one)
 
 
+def test_options_inside_of_a_mapping_are_named(tagged, tmp_path):
+    raw, out = str(shutil.copytree(tagged / "documents", tmp_path / "raw")), str(tmp_path / "out")
+    dk.convert(raw, to=out, created="date", **HERE)
+    with pytest.raises(UsageError, match=r"other options: mapping\.created 'date', now not given; first"):
+        dk.convert(raw, to=out, **HERE)
+
+
 def test_what_was_not_finished_is_replaced_without_a_question(verbs, monkeypatch):
     call, one, other = verbs["mix"]
     call(**one, only=["x/"])

@@ -12,6 +12,7 @@ from dolma_dask.io.quarantine import RecordPolicy
 from dolma_dask.journal import Journal
 from dolma_dask.placement import choose
 from dolma_dask.taggers.registry import get_tagger
+from dolma_dask.taggers.scoring import locked_seconds
 from dolma_dask.verbs.tag import verb as verbs_of_tag
 from dolma_dask.verbs.tag.output import FEW_TAGGERS, PIECE_BYTES, TagOutput, TagStage
 
@@ -285,8 +286,14 @@ def test_a_document_with_more_attributes_than_readers_take_is_refused(tmp_path, 
 )
 def test_slow_taggers_pay_for_processes_earlier(taggers, place):
     """Threads would not help: what they call holds the interpreter's lock."""
-    output = TagOutput("", "set", tuple(map(get_tagger, taggers)), None, Artifacts(), 1, False)
-    assert choose(TagStage((output,), RecordPolicy(), "tag").cost, [300_000] * 8, 4) == place
+    known = tuple(map(get_tagger, taggers))
+    stage = TagStage(
+        (TagOutput("", "set", known, None, Artifacts(), 1, False),),
+        RecordPolicy(),
+        "tag",
+        locked=locked_seconds(known),
+    )
+    assert choose(stage.cost, [300_000] * 8, 4) == place
 
 
 def test_many_taggers_of_a_large_shard_give_the_bytes_of_a_few(tmp_path):

@@ -222,7 +222,7 @@ class DocumentOptions(LossOptions):
     ] = 2000
     remove_bos_in_chunks: Annotated[
         bool,
-        Opt("What the tokenizer adds stands around a document, not around each of its pieces."),
+        Opt("Special tokens that the tokenizer adds stand around a document, not around each of its pieces."),
     ] = False
 
     def check(self) -> None:
