@@ -43,7 +43,6 @@ def entry() -> None:
         sys.stderr.write("interrupted; run the same command again\n")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.freeze()  # what is left ends with the process
     sys.exit(status)
 
 

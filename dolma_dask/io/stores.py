@@ -84,6 +84,9 @@ _NOT_THERE = (404, 410)
 _BUSY = (408, 429, *range(500, 600))
 """Answers of servers over http: one may not read it, there is none, and the next time may be another."""
 
+_NO_ANSWER = {"TooManyRedirects", "InvalidURL"}
+"""What the client of http says of addresses that a server names in place of a file."""
+
 _WRONG_CALL = {"ParamValidationError", "InvalidRegionError", "UnknownServiceError", "EndpointProviderError"}
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 """Errors of the system where no space is left."""
@@ -202,12 +205,22 @@ def patiently(url: str, call: Callable[[], Result]) -> Result:
 
 
 def _told_of(url: str, error: Exception) -> Exception:
-    """Return what an error is about: fsspec says of whatever fails over http that there is no such file."""
+    """Return what an error is about: fsspec says of some that fail over http that there is no such file, and of some that are gone only what the server answers."""
     cause = error.__cause__
-    is_told = isinstance(error, FileNotFoundError) and url.startswith(("http://", "https://"))
+    if not _is_http(url):
+        return error
+    if _status(error) in _NOT_THERE:
+        missing = FileNotFoundError(url)
+        missing.__cause__ = error
+        return missing
+    is_told = isinstance(error, FileNotFoundError)
     if not is_told or not isinstance(cause, Exception) or isinstance(cause, FileNotFoundError):
         return error
     return error if _status(cause) in _NOT_THERE else cause
+
+
+def _is_http(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
 
 
 def _status(error: BaseException) -> int:
@@ -257,6 +270,12 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
         return _not_found(url, error)
     if status := _status(error):
         return _answered(url, error, status)
+    if _is_http(url) and names & _NO_ANSWER:
+        return StoreError(
+            f"{url}: the server sends from address to address, to none that gives the file ({reason(error)}); expected the file. Correct the "
+            "address, or look at it in a browser.",
+            url=url,
+        )
     if names & _WRONG_CALL or (isinstance(error, ValueError) and "endpoint" in str(error)):
         return UsageError(
             f"{url}: not an address that the store can have ({reason(error)}); expected {protocol}://BUCKET/FOLDER and, in AWS_ENDPOINT_URL, an "
@@ -284,11 +303,9 @@ def explained(url: str, error: Exception, waited: float = 0.0) -> DolmaDaskError
     return None
 
 
-def _answered(url: str, error: Exception, status: int) -> StoreError | None:
-    """Explain an answer that is no file; None: there is none."""
+def _answered(url: str, error: Exception, status: int) -> StoreError:
+    """Explain an answer that is no file."""
     said = reason(f"{status} {getattr(error, 'message', '')}".rstrip())
-    if status in _NOT_THERE:
-        return None
     if status in _REFUSED:
         return StoreAccessError(
             f"{url}: access refused: the server answers {said}; expected that it gives the file. Correct the address, or fetch the file first: "

@@ -12,9 +12,9 @@ MAX_LISTED = 20
 
 
 def short_name(signal: str) -> str:
-    """Return the last part of an attribute key or of a field of the metadata; of a share of flagged paragraphs also what they are flagged as."""
-    before, mark, last = signal.removeprefix("metadata.").rpartition("__")
-    return f"{before.rpartition('__')[2]}{mark}{last}" if last == "share" else last
+    """Return the last part of an attribute key or of a field of the metadata; all of it if it is the share that `dedupe` flags, which sets have in common."""
+    before, _, last = signal.removeprefix("metadata.").rpartition("__")
+    return signal if last == "share" and before and "__" not in before else last
 
 
 def short_names(signals: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 import dolma_dask as dk
 from dolma_dask.cli import main
-from dolma_dask.errors import DolmaDaskError, StoreAccessError, StoreError
+from dolma_dask.errors import DolmaDaskError, StoreAccessError, StoreError, UsageError
 from dolma_dask.io import files, stores
 
 pytest.importorskip("aiohttp")
@@ -21,7 +21,7 @@ ROW = b'{"id": "a", "text": "b", "source": "c"}\n'
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers with the status in the path; 299 is a file whose size is not told, 5030 one that is there at the third request. All else is refused, as buckets do for what is not there."""
+    """Answers with the status in the path; 299 is a file whose size is not told, 5030 one that is there at the third request; 302 sends to itself. All else is refused, as buckets do for what is not there; below 410 all is gone."""
 
     asked: dict[str, int] = {}  # noqa: RUF012 - of all requests
 
@@ -33,11 +33,14 @@ class Answers(BaseHTTPRequestHandler):
 
     def answer(self, body: bytes) -> None:
         name = self.path.split("/")[1]
-        status = int(name) if name.isdecimal() and self.path.endswith("a.jsonl") else 403  # as buckets say
+        is_known = name.isdecimal() and (name == "410" or self.path.endswith("a.jsonl"))
+        status = int(name) if is_known else 403  # as buckets say
         self.asked[self.path] = self.asked.get(self.path, 0) + 1
         if status == 5030:
             status = 503 if self.asked[self.path] < 3 else 200
         self.send_response(200 if status == 299 else status)
+        if status == 302:
+            self.send_header("Location", self.path)
         if status != 299:
             self.send_header("Content-Length", str(len(ROW) if status == 200 else 0))
         self.end_headers()
@@ -69,6 +72,7 @@ TOLD: dict[str, tuple[type[DolmaDaskError], str]] = {
     ),
     "429": (StoreError, "the server answers 429 Too Many Requests again and again"),
     "400": (StoreError, "the server answers 400 Bad Request; expected the file"),
+    "302": (StoreError, "sends from address to address, .*TooManyRedirects.*; expected the file"),
     "299": (StoreError, "does not tell the size of the file; .*dolma-dask download"),
 }
 
@@ -89,7 +93,12 @@ def test_what_is_answered_is_told(status: str, address: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("status", ["404", "410"])
 def test_what_is_not_there_is_not_there(status: str, address: str) -> None:
-    assert files.stat(f"{address}/{status}/a.jsonl") is None
+    url = f"{address}/{status}/a.jsonl"
+    assert files.stat(url) is None
+    with pytest.raises(FileNotFoundError):
+        files.read_bytes(url)
+    with pytest.raises(UsageError, match="no files found"):
+        dk.convert(url, to="v0", source="a", progress=False, scheduler="synchronous")
 
 
 def test_a_busy_server_is_asked_again(address: str) -> None:
