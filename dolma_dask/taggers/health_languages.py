@@ -18,7 +18,7 @@ from dolma_dask.text.view import TextView
 DOUBT = 0.2
 """Doubt above which a text is taken for junk."""
 
-UNKNOWN = "none told"
+UNKNOWN = "unknown"
 
 _SHOWN = 20
 """Languages that a terminal and a notebook show."""

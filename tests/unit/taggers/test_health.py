@@ -126,7 +126,7 @@ def test_the_language_of_each_document_is_told_and_counted(tmp_path):
     assert found["noise"] == found["empty"] == (None, 1.0)
     (rows,) = summary.found.values()
     counts = {row.language: (row.documents, row.in_doubt) for row in rows}
-    assert counts["none told"] == (2, 2)
+    assert counts["unknown"] == (2, 2)
     assert sum(documents for documents, _ in counts.values()) == len(TEXTS)
     assert sum(row.share for row in rows) == pytest.approx(1)
     content = tmp_path / "page.json"
