@@ -104,11 +104,17 @@ def look(
     if not listing.known:
         what = naming.unread(listing.odd) if listing.odd else "markers alone"
         raise UsageError(f"{base} holds no file with documents: {what}.")
-    answer = _answer(given, base, listing, list(look_at(base, listing.known)))
+    seen = list(look_at(base, listing.known))
+    if is_dataset := _is_dataset(seen):
+        own = [info for info in listing.known if info.path.startswith(f"{layout.DOCUMENTS}/")]
+        listing, seen = naming.Listing(own, [], []), list(look_at(base, own))
+    answer = _answer(given, base, listing, seen, is_dataset)
     return answer if options.to is None else answer.written(options.to)
 
 
-def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Sequence[Seen]) -> Look:
+def _answer(
+    inputs: Sequence[str], base: str, listing: naming.Listing, seen: Sequence[Seen], is_dataset: bool
+) -> Look:
     groups = grouped(base, listing.known, seen)
     known = [text for group in groups for text in group.texts]
     junk = [(what, sum(map(bool, map(is_junk, known)))) for what, is_junk in _JUNK.items()]
@@ -122,7 +128,6 @@ def _answer(inputs: Sequence[str], base: str, listing: naming.Listing, seen: Seq
     notes = [naming.unread(listing.odd)] if listing.odd else []
     notes += [f"{counted(len(why), 'file')} with what cannot be read, the first: {why[0]}"] if why else []
     notes += [complaint for group in groups if (complaint := group.complaint())]
-    is_dataset = _is_dataset(seen)
     each = [] if is_dataset else proposals(inputs, base, listing, groups)
     notes += [_DATASET.format(base, shlex.quote(base))] if is_dataset else warnings(listing, each)
     commands = tuple(one.line(f"corpus/{name_of(base)}") for one in each)

@@ -41,7 +41,7 @@ _TIMES = ("timestamp", "date", "published", "published_at", "created_at", "date_
 _ENDINGS = ("uuid", "guid", "timestamp", "date")
 """Names that are as good with words before them."""
 
-_KINDS = {str: "text", int: "whole number", float: "number", bool: "truth value"}
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "truth value", dict: "object"}
 
 
 @dataclass

@@ -167,7 +167,9 @@ def test_a_dataset_is_not_converted(tmp_path):
     for _ in range(2):
         answer = dk.look(root)
         assert not answer.commands
-        assert "is a dataset already" in answer.notes[-1]
+        assert "is a dataset already" in answer.notes[0]
+        assert len(answer.notes) == 1
+        assert answer.facts["looked at"] == "3 documents"
         dk.tag(root, ["char_length_v1"], progress=False)
 
 
