@@ -226,12 +226,20 @@ def _junk(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     """Yield how many kept documents are above the limits of junk, and the rule that drops them."""
     if not data.junk:
         return
-    signals = [f"{isolated(names.get(one.key, one.key))} ({one.documents:,})" for one in data.junk]
+    own = [one for one in data.junk if not one.is_shared]
+    signals = [f"{isolated(names.get(one.key, one.key))} ({one.documents:,})" for one in own]
     whole = kept_documents(data)
-    text = (
+    told = [
         f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) "
         f"may be junk, above a limit of {_first(signals)}."
-    )
+    ] * bool(own)
+    told += [
+        f"{one.documents:,} of {counted(whole, 'document')} ({percent(one.share)}) have more than {percent(one.limit)} of their text in lines "
+        f"that many documents have ({isolated(names.get(one.key, one.key))})."
+        for one in data.junk
+        if one.is_shared
+    ]
+    text = " ".join(told)
     common = [one for one in data.junk if one.share > MAX_JUNK_SHARE]
     if common:
         them = _first([isolated(names.get(one.key, one.key)) for one in common])

@@ -24,6 +24,7 @@ class Limit(Struct, frozen=True):
     key: str
     value: float
     meaning: str  # of the signal
+    is_shared: bool = False  # what it tells of is in many documents, and no fault of one
 
     def rank(self, example: Example) -> tuple[float, str, int]:
         """Return how bad a document is, the worst first, then its shard and row, so that equal values have an order."""
@@ -53,7 +54,7 @@ def limits_of(
     found = []
     for key in keys:
         if places[key] in boilerplate:
-            found.append(Limit(key, *BOILERPLATE))
+            found.append(Limit(key, *BOILERPLATE, is_shared=True))
         tagger, _, name = places[key][1].rpartition("__")
         limits = _limits(tagger.rpartition("__")[2])
         if name in limits:
@@ -79,6 +80,7 @@ def junk_rows(limits: Sequence[Limit], findings: "Findings", values: Mapping[str
             findings.above[limit] / values[limit.key].n,
             limit.meaning,
             findings.worst.get(limit, []),
+            limit.is_shared,
         )
         for limit in limits
         if findings.above.get(limit)

@@ -97,6 +97,7 @@ class Junk(Struct, frozen=True):
     share: float  # of the kept documents with a value, 0..1
     meaning: str = ""  # of the signal
     examples: Sequence[Example] = ()  # the worst first
+    is_shared: bool = False  # lines of many documents, which are no fault of one
 
 
 class FailureRow(Struct, frozen=True):
@@ -170,7 +171,7 @@ class ReportData(Struct, frozen=True):
     unfinished: Sequence[str] = ()
     beyond: Sequence[Beyond] = ()  # those of most documents first
     junk: Sequence[Junk] = ()  # those of most documents first
-    junk_documents: int = 0  # kept documents above one of these limits or more
+    junk_documents: int = 0  # kept documents above one of these limits or more, but for what many share
     origin: str = ""  # what was selected from, if that is another dataset: all shares are of its documents
     thresholds: ThresholdsPart | None = None
 

@@ -238,8 +238,9 @@ def _junk(data: ReportData) -> Chapter | None:
         return None
     whole = kept_documents(data)
     are = "is" if data.junk_documents == 1 else "are"
+    shared = ", lines of many documents left aside" if any(one.is_shared for one in data.junk) else ""
     words = (
-        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) {are} above one limit or more.",
+        f"{data.junk_documents:,} of {counted(whole, 'document')} ({percent(data.junk_documents, whole)}) {are} above one limit or more{shared}.",
         "Limits are measured on prose: what a signal finds is no junk where it is wanted, such as code. Read some before you drop them.",
     )
     return Chapter("junk", "What may be junk", words)

@@ -115,7 +115,7 @@ class Findings(Struct):
     near: dict[tuple[Bound, Side], list[Example]] = {}
     above: dict[Limit, int] = {}  # kept documents above each limit
     worst: dict[Limit, list[Example]] = {}  # of these, in order
-    junk: int = 0  # kept documents above a limit or more
+    junk: int = 0  # kept documents above a limit or more, but for what many share
     # attribute sets that do not belong to some shard, and why; their signals are incomplete
     left_out: dict[str, str] = {}
     # files as they were read; those of sets that were left out have no checksum
@@ -297,6 +297,7 @@ def _survey_rows(
             ]
     # a comparison with NaN, which is no value, does not hold
     above = {limit: kept & (signals[limit.key] > limit.value) for limit in survey.limits}
+    own = [rows for limit, rows in above.items() if not limit.is_shared]
     worst = {
         limit: [
             example("above a limit", f"{limit.key} <= {limit.value:g}", limit.key, index)
@@ -314,7 +315,7 @@ def _survey_rows(
         near=near,
         above={limit: int(rows.sum()) for limit, rows in above.items()},
         worst=worst,
-        junk=int(np.any(list(above.values()), axis=0).sum()),
+        junk=int(np.any([np.zeros_like(kept), *own], axis=0).sum()),
     )
 
 

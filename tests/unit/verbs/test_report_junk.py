@@ -86,6 +86,7 @@ def test_lines_of_many_documents_are_junk_and_copies_are_none(tmp_path, key):
     assert name == f"{key or 'boilerplate'}__share"
     assert (row["documents"], row["limit"]) == (10, BOILERPLATE[0])
     assert {int(one["id"]) % 2 for one in row["examples"]} == {1}
+    assert content["junk_documents"] == 0, "what many have is no fault of one"
 
 
 def test_junk_is_told_first_with_the_rule_that_drops_it():
@@ -116,6 +117,14 @@ def test_junk_is_told_first_with_the_rule_that_drops_it():
     common = highlights(replace(data, junk=data.junk[:1]), names)[0]
     assert common.text.endswith("is proposed for it. Read some below.")
     assert common.where is None
+    menus = Junk("menus__share", 0.05, 200, 200 / 800, is_shared=True)
+    shared = highlights(replace(data, junk=[menus, data.junk[1]], junk_documents=80), names)[0]
+    assert shared.text.startswith(
+        "80 of 800 documents (10.0 %) may be junk, above a limit of roff (80). 200 of 800 documents (25.0 %) have more than 5.0 % of their text in "
+        "lines that many documents have (menus__share). More than a tenth are above that of menus__share, "
+    )
+    alone = highlights(replace(data, junk=[menus], junk_documents=0), names)[0]
+    assert alone.text.startswith("200 of 800 documents (25.0 %) have more than")
     whole = page.render(data)
     assert whole.index('id="findings"') < whole.index('id="junk"') < whole.index('id="rules"')
     assert "lines of manual pages" in whole
