@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dolma_dask.errors import DataError
 from dolma_dask.formats.hdf5 import DATASET, DEFLATE_LEVEL, GZIP_LEVEL, ROW_DTYPE, ROWS_ATTRIBUTE, RowShape
 from dolma_dask.metering import count_helper
-from dolma_dask.sinks.base import FileWriter
+from dolma_dask.sinks.base import FileWriter, in_scratch
 
 COPY_BYTES = 1 << 20
 
@@ -98,20 +98,16 @@ class Hdf5Writer(FileWriter):
     def _store(self, chunks: Iterable[bytes], first: int) -> float:
         """Store rows, which are deflated as they are asked for, from row `first` on; return the CPU-seconds of that."""
         begun = time.thread_time()
-        for number, chunk in enumerate(chunks, first):
-            try:
+        with in_scratch(self._path):
+            for number, chunk in enumerate(chunks, first):
                 self._chunks.write_direct_chunk((number, 0, 0), chunk)
-            except OSError as error:
-                error.add_note(
-                    f"while writing {self._path} in {tempfile.gettempdir()}; set TMPDIR to a folder with room for the file"
-                )
-                raise
         return time.thread_time() - begun
 
     def _finish(self) -> None:
         self._settle(0)
         if self._rows != self._shape.rows:
             raise DataError(f"{self._path}: {self._rows} rows were written; expected {self._shape.rows}.")
-        self._file.close()
-        self._scratch.seek(0)
+        with in_scratch(self._path):
+            self._file.close()
+            self._scratch.seek(0)
         shutil.copyfileobj(self._scratch, self._out, COPY_BYTES)
