@@ -53,12 +53,17 @@ class Hdf5Writer(FileWriter):
     def _begin(self, stack: ExitStack) -> None:
         import h5py  # type: ignore[import-untyped]
 
-        scratch = tempfile.TemporaryFile(prefix="dolma-dask-")  # noqa: SIM115
-        self._scratch = stack.enter_context(scratch)
-        self._file = stack.enter_context(h5py.File(self._scratch, "w", libver="earliest"))
+        self._scratch = tempfile.TemporaryFile(prefix="dolma-dask-")  # noqa: SIM115
+        stack.callback(self._close_one, self._scratch)
+        self._file = h5py.File(self._scratch, "w", libver="earliest")
+        stack.callback(self._close_one, self._file)
         self._chunks = self._make_array(self._file).id
         self._behind = stack.enter_context(ThreadPoolExecutor(1, "dolma-dask-rows"))
         self._storing = deque[Future[float]]()
+
+    def _close_one(self, file: Any) -> None:
+        with in_scratch(self._path):  # where a disk was full, it is full when the rest is written
+            file.close()
 
     def _make_array(self, file: Any) -> Any:
         array = file.create_dataset(
