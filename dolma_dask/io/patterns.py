@@ -39,6 +39,19 @@ def base_of(pattern: str) -> str:
     return url if files.stat(url) is None else files.parent(url)
 
 
+def looks_into(pattern: str, folder: str) -> bool:
+    """Tell whether a path or pattern stands for files of a folder, too, so that a second look would find what was written there."""
+    url, base = files.normalize(pattern), base_of(pattern)
+    place, above = f"{files.resolved(folder)}/", f"{files.resolved(base)}/"
+    if not place.startswith(above):
+        return False
+    if MAGIC.search(url) is None:
+        return base == url
+    inside, _, name = f"/{url[len(base) + 1 :]}".rpartition("/")
+    folders = f"{inside}/**/" if "**" in name else f"{inside}/"
+    return re.fullmatch(_regex(folders.lstrip("/")), place.removeprefix(above)) is not None
+
+
 def without_files(patterns: Sequence[str], folder: str) -> str:
     """Return an error text about patterns that match no file, or about none at all, where files of a `folder` of datasets are expected."""
     expected = f"expected paths or patterns such as corpus/{folder}/*.jsonl.gz."

@@ -19,6 +19,7 @@ from dolma_dask.display import listed
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
+from dolma_dask.io.patterns import looks_into
 from dolma_dask.io.tokenizer import open_tokenizer
 from dolma_dask.pipelines.dolma_config import Given, read
 from dolma_dask.pipelines.dolma_datasets import apart, common_part, find_anywhere, find_datasets
@@ -364,12 +365,24 @@ def _tokens(given: Given) -> Plan:
     found: list[tuple[Dataset | str, Mapping[str, Any]]] = [*datasets.items()]
     found += [(bare_dataset(root, infos), {}) for root, infos in elsewhere.items()]
     places = apart([to], [_root(one) for one, _ in found])
+    _check_beside(given, "documents", config.documents, [places[root] for root in elsewhere])
     calls = [Call("ragged", (one, places[_root(one)]), {**options, **only}) for one, only in found]
     return Plan(calls, _elsewhere(elsewhere, layout.DOCUMENTS))
 
 
 def _elsewhere(roots: Iterable[str], folder: str) -> list[str]:
     return [f"{root}: files in no folder `{folder}`, which are read where they are" for root in roots]
+
+
+def _check_beside(given: Given, option: str, patterns: Sequence[str], targets: Iterable[str]) -> None:
+    """Refuse to write where the next call would take what was written for files to read."""
+    for target in targets:
+        for pattern in patterns:
+            if looks_into(pattern, target):
+                given.wrong(
+                    option,
+                    f"{pattern} would find what is written to {target}, too; expected another folder to write to.",
+                )
 
 
 def _root(dataset: Dataset | str) -> str:
@@ -408,6 +421,7 @@ def _stat(given: Given) -> Plan:
     config: Stat = given.config
     found, elsewhere = find_anywhere(given, config.attributes, layout.ATTRIBUTES)
     reports = apart([config.report] if config.report else [], [*found, *elsewhere])
+    _check_beside(given, "attributes", config.attributes, [reports[root] for root in elsewhere if reports])
 
     def options(root: str) -> dict[str, Any]:
         return {**given.options(), **({"report": reports[root]} if reports else {})}

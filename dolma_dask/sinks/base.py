@@ -3,18 +3,20 @@
 A table is Parquet (zstd level 1, pages with checksums), straight into the file that will appear: no scratch space.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, DiskFullError
 from dolma_dask.formats import layout
 from dolma_dask.io.files import join
 from dolma_dask.io.publish import PublishedFile, publish_later, stamp_of
 from dolma_dask.io.records import FileRecord
+from dolma_dask.io.stores import FULL
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -23,6 +25,22 @@ COMPRESSION_LEVEL = 1
 
 Publish = Callable[[str], AbstractContextManager[PublishedFile]]
 """Opens a file that appears when it is whole: `publish_later`, or `dolma_dask.io.staging.stage`."""
+
+
+@contextmanager
+def in_scratch(what: str) -> Iterator[None]:
+    """Raise `DiskFullError` that names the temporary folder, in which `what` is put together: the disk of the output may have room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        folder = tempfile.gettempdir()
+        raise DiskFullError(
+            f"{folder}: {error.strerror}; expected room for {what}, which is put together there. Set TMPDIR to a folder with room and run the "
+            "same command again: what is finished is kept.",
+            url=folder,
+        ) from error
 
 
 class FileWriter:

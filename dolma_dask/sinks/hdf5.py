@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dolma_dask.errors import DataError
 from dolma_dask.formats.hdf5 import DATASET, DEFLATE_LEVEL, GZIP_LEVEL, ROW_DTYPE, ROWS_ATTRIBUTE, RowShape
 from dolma_dask.metering import count_helper
-from dolma_dask.sinks.base import FileWriter
+from dolma_dask.sinks.base import FileWriter, in_scratch
 
 COPY_BYTES = 1 << 20
 
@@ -53,12 +53,17 @@ class Hdf5Writer(FileWriter):
     def _begin(self, stack: ExitStack) -> None:
         import h5py  # type: ignore[import-untyped]
 
-        scratch = tempfile.TemporaryFile(prefix="dolma-dask-")  # noqa: SIM115
-        self._scratch = stack.enter_context(scratch)
-        self._file = stack.enter_context(h5py.File(self._scratch, "w", libver="earliest"))
+        self._scratch = tempfile.TemporaryFile(prefix="dolma-dask-")  # noqa: SIM115
+        stack.callback(self._close_one, self._scratch)
+        self._file = h5py.File(self._scratch, "w", libver="earliest")
+        stack.callback(self._close_one, self._file)
         self._chunks = self._make_array(self._file).id
         self._behind = stack.enter_context(ThreadPoolExecutor(1, "dolma-dask-rows"))
         self._storing = deque[Future[float]]()
+
+    def _close_one(self, file: Any) -> None:
+        with in_scratch(self._path):  # where a disk was full, it is full when the rest is written
+            file.close()
 
     def _make_array(self, file: Any) -> Any:
         array = file.create_dataset(
@@ -98,20 +103,16 @@ class Hdf5Writer(FileWriter):
     def _store(self, chunks: Iterable[bytes], first: int) -> float:
         """Store rows, which are deflated as they are asked for, from row `first` on; return the CPU-seconds of that."""
         begun = time.thread_time()
-        for number, chunk in enumerate(chunks, first):
-            try:
+        with in_scratch(self._path):
+            for number, chunk in enumerate(chunks, first):
                 self._chunks.write_direct_chunk((number, 0, 0), chunk)
-            except OSError as error:
-                error.add_note(
-                    f"while writing {self._path} in {tempfile.gettempdir()}; set TMPDIR to a folder with room for the file"
-                )
-                raise
         return time.thread_time() - begun
 
     def _finish(self) -> None:
         self._settle(0)
         if self._rows != self._shape.rows:
             raise DataError(f"{self._path}: {self._rows} rows were written; expected {self._shape.rows}.")
-        self._file.close()
-        self._scratch.seek(0)
+        with in_scratch(self._path):
+            self._file.close()
+            self._scratch.seek(0)
         shutil.copyfileobj(self._scratch, self._out, COPY_BYTES)

@@ -40,6 +40,7 @@ from dolma_dask.formats.token_files import FORMATS, SIDECAR, FormatName, part_of
 from dolma_dask.io.files import join, read_bytes, remove, stat
 from dolma_dask.io.publish import PublishedFile, publish_later
 from dolma_dask.io.records import FileRecord
+from dolma_dask.sinks.base import in_scratch
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.tokens.encoding import Tokens
 
@@ -233,19 +234,14 @@ class StagedItems:
         self._file = stack.enter_context(file)
 
     def append(self, items: NDArray[np.integer[Any]]) -> None:
-        try:
+        with in_scratch("a token shard"):
             self._file.write(np.ascontiguousarray(items, self.dtype).data)
-        except OSError as error:
-            error.add_note(
-                f"while staging a token shard in {tempfile.gettempdir()} ({self.count} items so far); set TMPDIR to a folder with room for a"
-                " whole shard"
-            )
-            raise
         self.count += items.size
 
     def copy_to(self, target: PublishedFile) -> None:
         """Append all items to a file."""
-        self._file.seek(0)
+        with in_scratch("a token shard"):
+            self._file.seek(0)
         shutil.copyfileobj(self._file, target, COPY_BYTES)
 
     def pieces(self, max_bytes: int = COPY_BYTES) -> Iterator[NDArray[Any]]:

@@ -220,3 +220,44 @@ def test_tokens_of_files_elsewhere(tree: Path, monkeypatch: pytest.MonkeyPatch) 
     }
     assert tables["other"].replace("documents/", "") == tables["one"] == tables["whole"]
     assert f",{name}," in tables["one"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "to", "is_refused"),
+    [
+        ("raw/*.gz", "raw", True),
+        ("raw", "raw/tokens", True),
+        ("raw/**/*.gz", "raw/deep/tokens", True),
+        ("raw/**.gz", "raw/tokens", True),
+        ("*/*.gz", "raw", True),
+        ("*/*.gz", "out", True),
+        ("raw/*.gz", "raw/tokens", False),
+        ("*/*.gz", "raw/tokens", False),
+        ("raw/a.json.gz", "raw", False),
+        ("raw/[ab]*.gz", "raws", False),
+    ],
+)
+def test_what_is_written_is_not_read_the_next_time(
+    pattern: str, to: str, is_refused: bool, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.json.gz").write_bytes((tree / "data/c4/v0_decon/c4-0000.json.gz").read_bytes())
+    words = f"--tokenizer.name_or_path {tree}/t.json --tokenizer.eos_token_id 0 --scheduler synchronous --no-progress"
+    call = ["tokens", *words.split(), "--destination", to, "--documents", pattern]
+    assert main(call) == (2 if is_refused else 0)
+    assert (len(list(tmp_path.rglob("*"))) == 2) == is_refused
+    if not is_refused:
+        assert main(call) == 0
+
+
+def test_a_report_of_files_elsewhere_is_not_read_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a.jsonl").write_text('{"id": "1", "attributes": {"a": [[0, 1, 2.5]]}}\n')
+    call = ["stat", "--attributes", "raw/*.jsonl*", "--scheduler", "synchronous", "--no-progress"]
+    assert main([*call, "--report", "raw"]) == 2
+    assert "raw/*.jsonl* would find what is written to raw" in capsys.readouterr().err
+    assert main([*call, "--report", "r"]) == 0

@@ -3,6 +3,7 @@
 import errno
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dolma_dask.errors import DataError
+from dolma_dask.errors import DataError, DiskFullError
 from dolma_dask.formats.hdf5 import RowShape
 from dolma_dask.io import files
 from dolma_dask.metering import thread_cpu
@@ -96,6 +97,23 @@ def test_what_cannot_be_stored_is_raised_by_a_later_call_or_on_leaving(root, mon
         with pytest.raises(OSError, match="Input/output error"):
             write(by_row)
     assert files.list_files(root) == []
+
+
+def test_a_full_disk_says_which(root, monkeypatch):
+    """It is that of the temporary folder, in which the file is made; the output may lie on another."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write() -> None:
+        with Hdf5Writer(root, "x.h5", RowShape(7, 3, 16)) as writer:
+            monkeypatch.setattr(writer, "_chunks", SimpleNamespace(write_direct_chunk=full))
+            writer.write(ROWS)
+
+    with pytest.raises(
+        DiskFullError, match=f"{tempfile.gettempdir()}: No space left .* room for x.h5.*Set TMPDIR"
+    ):
+        write()
 
 
 def test_cpu_of_the_thread_that_stores_is_that_of_the_writer(root):

@@ -1,5 +1,6 @@
 """A shard appears whole, last, and with the bytes of `numpy.save`."""
 
+import tempfile
 from pathlib import Path
 
 import fsspec
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from dolma_dask.errors import DataError, UsageError
+from dolma_dask.errors import DataError, DiskFullError, UsageError
 from dolma_dask.formats.ragged import RaggedNames, SourceRecord, SpecialToken, TokenizerRecord, parse_sidecar
 from dolma_dask.sinks import ragged as writer_module
 from dolma_dask.sinks.ragged import RaggedWriter
@@ -151,9 +152,8 @@ def test_a_full_disk_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def write(self, data: object) -> None:
             raise OSError(28, "No space left on device")
 
-    with RaggedWriter(str(tmp_path), NAMES, RECORD) as writer:
-        with monkeypatch.context() as patch:
-            patch.setattr(writer._ids, "_file", Full())
-            with pytest.raises(OSError, match="No space left") as caught:
-                writer.write(batch([1]))
-        assert "set TMPDIR" in caught.value.__notes__[0]
+    with RaggedWriter(str(tmp_path), NAMES, RECORD) as writer, monkeypatch.context() as patch:
+        patch.setattr(writer._ids, "_file", Full())
+        message = f"{tempfile.gettempdir()}: No space left on device; .*Set TMPDIR"
+        with pytest.raises(DiskFullError, match=message):
+            writer.write(batch([1]))
