@@ -23,7 +23,7 @@ from dolma_dask.registry import names_of
 
 VERB = "report"
 
-VERSION = 19
+VERSION = 20
 """Raised whenever a page says something else of the same documents and journals, or looks otherwise."""
 
 
