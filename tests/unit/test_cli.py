@@ -1,6 +1,7 @@
 """The command line: help with an example for each verb, exit statuses, errors that say what to do."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
