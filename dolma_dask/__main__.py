@@ -41,6 +41,8 @@ def entry() -> None:
     except KeyboardInterrupt:
         _ending = True  # Python looks for signals at calls, so that none comes before this
         sys.stderr.write("interrupted; run the same command again\n")
+        # Ctrl-C in code that an import makes of a text, as of named tuples, leaves a mark by which `python -m` would end by the signal: this takes it away
+        exec("")
         status = 130
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)

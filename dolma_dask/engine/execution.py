@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor, as_completed
@@ -82,9 +83,8 @@ def execute(stage: Stage, tasks: Sequence[Task], place: Placement, take: Take) -
     take : callable
         Gets each task once, with its records or its `Failure`.
     """
-    sizes = [(-task.bytes, task.shard) for task in outlines(tasks)]
+    sizes = array("q", (-task.bytes for task in outlines(tasks)))
     ordered = chosen(tasks, sorted(range(len(tasks)), key=sizes.__getitem__))
-    del sizes
     if place.client is not None:
         _Flight(place.client, stage, take).run(ordered)
     else:

@@ -1,6 +1,7 @@
 """The command line: help with an example for each verb, exit statuses, errors that say what to do."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -617,6 +618,27 @@ def main():
 dolma_dask.cli.main, sys.stderr = main, Told()
 dolma_dask.__main__.entry()
 """
+
+
+IN_TEXT = """
+import os, signal
+import dolma_dask.__main__, dolma_dask.cli
+
+dolma_dask.cli.main = lambda: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+dolma_dask.__main__.entry()
+"""
+
+
+def test_ctrl_c_in_code_made_of_a_text_ends_with_the_status_of_all_others(tmp_path):
+    """Python would end a module that it runs by the signal."""
+    (tmp_path / "in_text.py").write_text(IN_TEXT)
+    call = [sys.executable, "-m", "in_text"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        call, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert ended.returncode == 130
+    assert ended.stderr == "interrupted; run the same command again\n"
 
 
 def test_ctrl_c_that_is_held_down_stops_once():
