@@ -243,7 +243,7 @@ def _junk(data: ReportData, names: Mapping[str, str]) -> Iterator[Highlight]:
     common = [one for one in data.junk if one.share > MAX_JUNK_SHARE]
     if common:
         them = _first([isolated(names.get(one.key, one.key)) for one in common])
-        text += f" More than a tenth are above that of {them}, which may be what the dataset is made of: no rule is proposed for it."
+        text += f" More than a tenth are above that of {them}, which may be what the dataset is made of: no rule is proposed for {'it' if len(common) == 1 else 'them'}."
     limits = [f"{names.get(one.key, one.key)} <= {one.limit:g}" for one in data.junk if one not in common]
     where = _rule(data, [*_conditions(data), *limits]) if limits else None
     drop = f", or drop {'the others' if common else 'them'}:"
