@@ -15,7 +15,7 @@ from dolma_dask.journal.record import Record
 
 Value = TypeVar("Value")
 
-UNPACKED = 100_000
+UNPACKED = 25_000
 """Records of a journal that are kept as they are; when there are more, all are packed."""
 
 
