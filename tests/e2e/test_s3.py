@@ -647,7 +647,7 @@ def test_the_demos_pipeline_in_a_bucket(server, through, tmp_path, capsys):
     capsys.readouterr()
     assert run_here([*demo_words("s3://demo"), "--json"]) == 0
     states = {stage["name"]: stage["state"] for stage in json.loads(capsys.readouterr().out)["stages"]}
-    assert len(states) == 14
+    assert len(states) == 15
     assert set(states.values()) == {"done before"}, states
     assert [times(there), (there / "page.html").stat().st_mtime_ns] == before
     written = {request for request in proxy.requests if kind_of(request) not in ("GET", "HEAD", "LIST")}
