@@ -146,14 +146,14 @@ def _failing_rows(
         try:
             score(name, tagger, one, TextView(one.column("text")), known)
         except DataError as error:
-            failed[row] = _moved(error, row)
+            failed[row] = at_row(error, row, " of the batch")
     return failed
 
 
-def _moved(error: DataError, first: int) -> DataError:
-    """Return the error of a slice of a batch that begins at a row, with the row in the batch."""
+def at_row(error: DataError, first: int, of: str = "") -> DataError:
+    """Return the error of a batch that begins at a row of something else, such as a file, with the row there; `of` names what that is."""
     row = error.details.get("row")
     if not isinstance(row, int):
         return error
-    message = str(error).replace(f"row {row} of the batch", f"row {first + row} of the batch")
+    message = str(error).replace(f"row {row} of the batch", f"row {first + row}{of}")
     return DataError(message, **{**error.details, "row": first + row})

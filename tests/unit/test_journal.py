@@ -587,10 +587,14 @@ def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch)
 def test_records_are_packed_when_they_are_very_many(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dolma_dask.journal.kept.UNPACKED", 3)
     records = Journal(root, "tag").records
-    made = [record(f"{number % 5}", finished=1.0 + number // 5, rows=number) for number in range(10)]
+    made = [record(unit, finished=1.0 + at, rows=at) for at, unit in enumerate("0123434")]
     for item in made:
         records.add(item)
-    assert dict(records) == {item.unit: item for item in made[5:]}
-    assert [records.finished(item.unit) for item in made[5:]] == [2.0] * 5
+    newest = {item.unit: item for item in made}
+    assert dict(records) == newest
+    assert {unit: records.finished(unit) for unit in records} == {
+        unit: newest[unit].finished for unit in newest
+    }
     records.add(record("0", finished=0.5))
-    assert records["0"] == made[5]
+    assert records["0"] == made[0]
+    assert all(records[unit] is not records[unit] for unit in records), "each is decoded when it is looked at"

@@ -121,6 +121,7 @@ NEEDED = {
     "dedupe v0": set(),
     "dedupe v0 --how fuzzy --name fuzzy": set(),
     "mix v0 --to v1 --where word_count>=9": set(),
+    "mix v0 --to v2 --where word_count>=9 --scheduler threads": set(),
     "quantiles v0 --level regular": set(),
     "stat v0": set(),
     "validate v0": set(),

@@ -36,7 +36,7 @@ from dolma_dask.reading.joined import is_joinable, read_joined_documents
 from dolma_dask.sinks.attributes import ROW_GROUP_SPANS, AttributeSink, AttributeWriter
 from dolma_dask.sinks.sink import Output, ShardFacts
 from dolma_dask.taggers.base import Tagger, Tally, ViewTagger
-from dolma_dask.taggers.scoring import cannot_do, identity_of, known_labels, score, score_each
+from dolma_dask.taggers.scoring import at_row, cannot_do, identity_of, known_labels, score, score_each
 from dolma_dask.text import compute as pc
 from dolma_dask.text.view import TextView
 from dolma_dask.verbs.tag.recorded import FOUND
@@ -279,10 +279,8 @@ class TagSink(AttributeSink):
         try:
             columns, failed = make(self._name, tagger, rows.batch, rows.view, self._known[tagger.name])
         except DataError as error:
-            raise _located(error, first) from error
-        return columns, {
-            row: f"{cannot_do(tagger)}: {_located(error, first)}" for row, error in failed.items()
-        }
+            raise at_row(error, first) from error
+        return columns, {row: f"{cannot_do(tagger)}: {at_row(error, first)}" for row, error in failed.items()}
 
     def _too_large(self, size: int) -> str:
         return (
@@ -337,15 +335,6 @@ def _tokenizer_of(tagger: Tagger) -> dict[str, Any]:
 
 def _score_all(*given: Any) -> tuple[list[AttributeColumn], dict[int, DataError]]:
     return score(*given), {}
-
-
-def _located(error: DataError, first_row: int) -> DataError:
-    """Return the error of a tagger with the row in the file in place of that in the batch."""
-    row = error.details.get("row")
-    if not isinstance(row, int):
-        return error
-    message = str(error).replace(f"row {row} of the batch", f"row {first_row + row}")
-    return DataError(message, **{**error.details, "row": first_row + row})
 
 
 def _read_kinds(tagger: Tagger, column: AttributeColumn) -> list[tuple[str, str | None]]:
