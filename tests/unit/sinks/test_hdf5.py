@@ -53,6 +53,13 @@ def test_content_and_layout(root, tmp_path):
         assert zlib.decompress(chunk[1]) == ROWS[4].tobytes(), "HDF5's own gzip filter and no other"
 
 
+@pytest.mark.parametrize("waiting", [-1, 99])
+def test_the_same_bytes_whoever_deflates_them(tmp_path, monkeypatch, waiting):
+    expected = write(str(tmp_path / "a"), step=1).record
+    monkeypatch.setattr("dolma_dask.sinks.hdf5._WAITING", waiting)
+    assert write(str(tmp_path / "b"), step=1).record.checksum == expected.checksum
+
+
 @pytest.mark.slow
 def test_the_same_bytes_in_any_batches_and_any_process(tmp_path):
     write(str(tmp_path / "a"))
