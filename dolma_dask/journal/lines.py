@@ -28,8 +28,8 @@ PART_BYTES = 1 << 8
 _SEAL = b',"check":"'
 _SEAL_BYTES = len(_SEAL) + 16 + len(b'"}')
 
-_HEAD = len('{ "format" : 99')
-"""Bytes in which a record of this format names it."""
+_HEAD = b'{"format":%d,' % FORMAT
+"""How a record of this format begins, as it is written here."""
 
 
 class Foreign(msgspec.Struct):
@@ -108,7 +108,7 @@ def is_foreign(line: bytes) -> bool:
 
 def _is_current(line: bytes) -> bool:
     """Tell whether a record is of `FORMAT`; only those of other formats are decoded for it."""
-    return b'"format":%d,' % FORMAT in line[:_HEAD] or _decode_foreign(line).format == FORMAT
+    return line.startswith(_HEAD) or _decode_foreign(line).format == FORMAT
 
 
 def _record(line: bytes) -> Record:
