@@ -441,9 +441,10 @@ def convert(
     post_skip : bool, optional
         Leave out documents in which `post_taggers` find nothing.
     artifacts : str, optional
-        Folder with files that these taggers use: lists, models; as for `tag`.
+        Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses,
+        and their names.
     tagger_modules : list of str, optional
-        Python files, or modules, with taggers written for the Dolma toolkit, which are then known by their names.
+        Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
     on_bad_record : {"fail", "quarantine"}
         Fail the shard at the first bad record, or quarantine bad records with file, row, reason and bytes.
     max_bad_fraction : float
@@ -2678,7 +2679,8 @@ def signals(
     to : str
         Output folder.
     artifacts : str, optional
-        Folder with lists of words and domains, as in tag; signals without their list are null.
+        Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses,
+        and their names.
     where : str, optional
         Only documents for which this holds, as in mix.
     attributes : list of str, optional
@@ -2733,6 +2735,7 @@ def signals(
     Notes
     -----
     Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
+    Signals whose list is not among the artifacts are null.
     """
 
 def stat(
@@ -2862,14 +2865,14 @@ def tag(
     taggers: Sequence[str | Tagger | Callable[..., Any]] | str | Tagger | Callable[..., Any],
     *,
     experiment: str | None = None,
-    artifacts: str | None = None,
-    tagger_modules: Sequence[str] | str | None = None,
     tokenizer: str | None = None,
     format: Literal["jsonl.gz", "jsonl.zst", "jsonl", "parquet"] | None = None,
     against: Sequence[str] | str | None = None,
     against_text: Sequence[str] | str | None = None,
     against_by: str | None = None,
     ngram: int | None = None,
+    artifacts: str | None = None,
+    tagger_modules: Sequence[str] | str | None = None,
     source: str | None = None,
     version: str | None = None,
     ids_as_text: bool = False,
@@ -2900,11 +2903,6 @@ def tag(
         type for what it returns. From Python also the objects, or one without a list.
     experiment : str, optional
         Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.
-    artifacts : str, optional
-        Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses,
-        and their names.
-    tagger_modules : list of str, optional
-        Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
     tokenizer : str, optional
         Tokenizer whose tokens taggers count: a tokenizer.json (Hugging Face tokenizers), a folder that has one, or a model on the hub:
         EleutherAI/pythia-70m, with a revision behind @.
@@ -2919,6 +2917,11 @@ def tag(
         Field of an item with the name of its benchmark, where a file holds several.
     ngram : int, optional
         Words of the n-grams by which documents are compared. By default 13.
+    artifacts : str, optional
+        Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses,
+        and their names.
+    tagger_modules : list of str, optional
+        Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.
     source : str, optional
         Source of all documents, for files that lack the field; with `version`, the name of its folder too.
     version : str, optional

@@ -10,8 +10,9 @@ from dolma_dask.display import shortened
 from dolma_dask.errors import UsageError
 from dolma_dask.functions.places import is_place
 from dolma_dask.io.hub import model_of
-from dolma_dask.options.base import Opt, Options
+from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
+from dolma_dask.options.taggers import ModuleOptions
 from dolma_dask.registry import COMMANDS
 from dolma_dask.results.answer import Answer, table_lines, terminal_text
 from dolma_dask.results.parts import Heading, Part, Sentences
@@ -21,7 +22,6 @@ from dolma_dask.taggers.registry import (
     describe,
     get_tagger,
     list_taggers,
-    register_toolkit,
     speeds,
 )
 
@@ -195,16 +195,8 @@ def _is_tokenizer(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions(Options):
+class ListOptions(ModuleOptions):
     """Options of `show_taggers`."""
-
-    tagger_modules: Annotated[
-        Sequence[str] | str | None,
-        Opt(
-            "Python files, or modules, with taggers written for the Dolma toolkit, which are listed too.",
-            kind="list of str",
-        ),
-    ] = None
 
 
 @command
@@ -229,7 +221,7 @@ def show_taggers(
     """
     if tagger is not None and _is_tokenizer(tagger):
         return cast(Answer, COMMANDS[SHOW_TOKENIZER].load()(tagger))
-    register_toolkit(options.tagger_modules)
+    options.register_modules()
     if tagger is not None:
         _check(tagger)
     listed = [describe(get_tagger(tagger), tagger)] if tagger and is_place(tagger) else list_taggers()

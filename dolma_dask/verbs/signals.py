@@ -21,6 +21,7 @@ from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.options.base import Opt, without_empty
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import PublishedDocuments
+from dolma_dask.options.taggers import ArtifactOptions
 from dolma_dask.outputs.published import PublishedOptions, check_not_combined, write_tables
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.jsonl import JsonlWriter
@@ -39,13 +40,8 @@ _FIELDS = ("cc_segment", "url", "source_domain", "language")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignalOptions(PublishedOptions):
+class SignalOptions(ArtifactOptions, PublishedOptions):
     """Options of `signals`."""
-
-    artifacts: Annotated[
-        str | None,
-        Opt("Folder with lists of words and domains, as in tag; signals without their list are null."),
-    ] = None
 
 
 @command
@@ -74,10 +70,11 @@ def signals(
     Notes
     -----
     Files are those of published files, one each: of a dataset in which `convert` has combined them there are none. `tag` needs no such files.
+    Signals whose list is not among the artifacts are null.
     """
     opened = options.open(dataset)
     check_not_combined(opened)
-    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, TAGGERS)
+    used = options.artifacts_of(TAGGERS)
     taggers = [[tagger.name, tagger.version] for tagger in TAGGERS]
     decided = {**without_empty({"artifacts": used.checksums}), "taggers": taggers}
     # other bytes of a file, or another version of a tagger, are no other options

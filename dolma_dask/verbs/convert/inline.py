@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dolma_dask.errors import UsageError
-from dolma_dask.io.artifacts import Artifacts, files_of
+from dolma_dask.io.artifacts import files_of
 from dolma_dask.io.files import FileInfo
-from dolma_dask.options.base import Opt, Options
+from dolma_dask.options.base import Opt
+from dolma_dask.options.taggers import ArtifactOptions, ModuleOptions
 from dolma_dask.sources.naming import split_suffix
 from dolma_dask.sources.pages import InlineTaggers
 from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.registry import register_toolkit
 from dolma_dask.taggers.scoring import TaggerLike, taggers_of
 
 READ = ("id", "text", "source", "added", "created", "metadata")
@@ -19,7 +19,7 @@ READ = ("id", "text", "source", "added", "created", "metadata")
 
 
 @dataclass(frozen=True, kw_only=True)
-class InlineOptions(Options):
+class InlineOptions(ArtifactOptions, ModuleOptions):
     """Taggers of pages, and what becomes of those in which they find nothing."""
 
     pre_taggers: Annotated[
@@ -45,23 +45,13 @@ class InlineOptions(Options):
     post_skip: Annotated[
         bool, Opt("Leave out documents in which `post_taggers` find nothing.", is_flag=True)
     ] = False
-    artifacts: Annotated[
-        str | None, Opt("Folder with files that these taggers use: lists, models; as for `tag`.")
-    ] = None
-    tagger_modules: Annotated[
-        Sequence[str] | str | None,
-        Opt(
-            "Python files, or modules, with taggers written for the Dolma toolkit, which are then known by their names.",
-            kind="list of str",
-        ),
-    ] = None
 
     def inline(self) -> InlineTaggers:
         """Return the taggers with all that they need.
 
         Raises `UsageError`: one of them cannot run here.
         """
-        register_toolkit(self.tagger_modules)
+        self.register_modules()
         pre, post = (tuple(taggers_of(given or ())) for given in (self.pre_taggers, self.post_taggers))
         for name, skips, taggers in (("pre", self.pre_skip, pre), ("post", self.post_skip, post)):
             if skips and not taggers:
@@ -75,7 +65,7 @@ class InlineOptions(Options):
                 f"pre_taggers: {', '.join(blind)} looks at the text, which there is not before it is found; expected taggers of pages and addresses, such as cc_re. Name it in post_taggers."
             )
         every = [*pre, *post]
-        artifacts = Artifacts() if self.artifacts is None else Artifacts.of(self.artifacts, every)
+        artifacts = self.artifacts_of(every)
         artifacts.check_needs(every)
         return InlineTaggers(pre, post, self.pre_skip, self.post_skip, artifacts)
 

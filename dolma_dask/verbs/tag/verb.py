@@ -15,17 +15,16 @@ from dolma_dask.engine import LazyTasks, Task, Unit, attribute_plan, inputs_of
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.io.artifacts import Artifacts
 from dolma_dask.io.stream import MAX_RECORD_BYTES
 from dolma_dask.journal import Journal
 from dolma_dask.options.base import OUTPUT, Opt
 from dolma_dask.options.command import command
 from dolma_dask.options.groups import DatasetOptions, Documents, Format
 from dolma_dask.options.records import RecordOptions
+from dolma_dask.options.taggers import ArtifactOptions, ModuleOptions
 from dolma_dask.reading.reader import AlignedShard
 from dolma_dask.results.summary import Summary
 from dolma_dask.taggers.base import Tagger, ViewTagger
-from dolma_dask.taggers.registry import register_toolkit
 from dolma_dask.taggers.scoring import TaggerLike, locked_seconds, taggers_of
 from dolma_dask.verbs.tag.against import AgainstOptions
 from dolma_dask.verbs.tag.output import TagOutput, TagStage
@@ -36,7 +35,7 @@ ALWAYS_READ = ("id", "text", "source")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagOptions(AgainstOptions, DatasetOptions, RecordOptions):
+class TagOptions(AgainstOptions, ArtifactOptions, ModuleOptions, DatasetOptions, RecordOptions):
     """Options of `tag`."""
 
     experiment: Annotated[
@@ -44,19 +43,6 @@ class TagOptions(AgainstOptions, DatasetOptions, RecordOptions):
         Opt(
             "Write the attributes of all taggers to this one attribute set; by default each tagger has a set of its own name.",
             group=OUTPUT,
-        ),
-    ] = None
-    artifacts: Annotated[
-        str | None,
-        Opt(
-            "Folder with files that taggers use: lists of words, domains and addresses, models. dolma-dask list NAME shows which files a tagger uses, and their names."
-        ),
-    ] = None
-    tagger_modules: Annotated[
-        Sequence[str] | str | None,
-        Opt(
-            "Python files, or modules, with taggers written for the Dolma toolkit (@add_tagger classes), which are then known by their names.",
-            kind="list of str",
         ),
     ] = None
     tokenizer: Annotated[
@@ -104,7 +90,7 @@ def tag(
     -----
     With on_bad_record="quarantine" every bad record keeps its row, with an error in it; more of them than `max_bad_fraction` allows make the exit status 1.
     """
-    register_toolkit(options.tagger_modules)
+    options.register_modules()
     objects, notes = _without_missing(taggers_of(taggers))
     _check_tokenizer(objects, options.tokenizer)
     comparison = options.comparison(objects)
@@ -143,7 +129,7 @@ def _tag(
 ) -> Summary:
     opened = options.open(dataset)
     sets = _sets(objects, options.experiment)
-    used = Artifacts() if options.artifacts is None else Artifacts.of(options.artifacts, objects)
+    used = options.artifacts_of(objects)
     used.check_needs(objects)
     longest = max(options.max_record_bytes, MAX_RECORD_BYTES)  # as readers have it
     keeps_failed = options.policy.on_bad_record == "quarantine"
