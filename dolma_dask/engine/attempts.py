@@ -29,6 +29,11 @@ from dolma_dask.journal import Record
 RETRIES = 2
 RETRY_SECONDS = 0.5
 
+LIVES = 3
+"""Processes that a task may lose, alone in each, before it counts as what killed them. On a cluster, so many times as many as Dask allows: when all workers of a host
+die at once, a task may be passed from one to the next of them.
+"""
+
 MAX_CALLS = 6
 """Calls that the message of an unforeseen error names, the innermost last."""
 
@@ -122,6 +127,15 @@ def failure(task: Task, error: BaseException) -> Failure:
     if isinstance(error, OSError) and error.errno in stores.FULL:
         notes = (*notes, "make room and run the same command again: what is finished is kept")
     return Failure(task.shard, type(error).__name__, "; ".join([str(error) or repr(error), *notes]))
+
+
+def killed(what: str, setting: str = "") -> str:
+    """Say what a task has done to its processes; `setting` is what holds their memory."""
+    more = f"Change {setting}" if setting else "Give the workers more memory (fewer workers on a machine)"
+    return (
+        f"{what}; expected it to fit in a worker's memory and the taggers to stay within Python. {more}, or run the same command with "
+        "--scheduler synchronous to see why: it does only what is left."
+    )
 
 
 def is_transient(error: BaseException) -> bool:

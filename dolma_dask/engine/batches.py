@@ -14,16 +14,25 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from msgspec.structs import replace
 
+from dolma_dask import placement
 from dolma_dask.engine.attempts import Outcome, Take, attempt, attempt_joined, retried
-from dolma_dask.engine.plan import Stage, Task
+from dolma_dask.engine.plan import Stage, Task, outlines
+from dolma_dask.io.files import grouped
 from dolma_dask.io.publish import settled_stamp
 from dolma_dask.io.waiting import Waiting
 from dolma_dask.journal import Record
 from dolma_dask.metering import count_helper, process_name, thread_cpu
+
+BATCH_BYTES = 32_000_000
+"""Stored bytes of small shards that share one Dask task."""
+
+BATCHES_PER_WORKER = 4
+"""At least so many batches for each worker, so that all are busy to the end."""
 
 BATCH_SECONDS = 5.0
 """After so long a batch hands over what it has done, and what is left of it is another one: a kill costs no more than that."""
@@ -42,6 +51,21 @@ MOST_JOINED, JOINED_BYTES = 32, 1 << 18
 
 AT_ONCE = 8
 """Tasks whose files appear at once: disks and stores do several syncs in the time of one."""
+
+
+Batch = Sequence[Task]
+"""Tasks that are one of Dask's."""
+
+
+def batches_of(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) -> list[Batch]:
+    """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
+    batches = BATCHES_PER_WORKER * max(workers, 1)
+    sizes = [task.bytes for task in outlines(tasks)]
+    share, most = sum(sizes) // batches, -(-len(tasks) // batches)
+    quick = int(BATCH_SECONDS / placement.cost_of(cost).cpu * 1e6)
+    # also by number: beside one large shard all small ones are a small share
+    groups = grouped(range(len(tasks)), sizes.__getitem__, min(BATCH_BYTES, share, quick), most)
+    return [tasks[group[0] : group[-1] + 1] for group in groups]
 
 
 class Quoted:
@@ -67,8 +91,8 @@ def run_batch(stage: Quoted, tasks: Quoted) -> Outcomes:
     """Do some tasks one after another, one at least, until `BATCH_SECONDS` have passed; a failing one does not stop the next."""
     cpu = thread_cpu()
     outcomes = Outcomes()
-    groups = _in_time(_groups(stage.value, tasks.value))
-    _run_groups(stage.value, groups, lambda task, outcome: outcomes.append(outcome))
+    groups = _in_time(Groups(stage.value, tasks.value))
+    run_all(stage.value, groups, lambda task, outcome: outcomes.append(outcome))
     outcomes.process, outcomes.cpu = process_name(), thread_cpu() - cpu
     return outcomes
 
@@ -83,7 +107,6 @@ def _in_time(groups: Iterable[list[Task]]) -> Iterator[list[Task]]:
 
 
 def _groups(stage: Stage, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-    """Yield tasks in their order: neighbours together that the stage can do as one, the others alone."""
     joins: Callable[[Task], Hashable] = getattr(stage, "joins", _joins_none)
     group, common, size = list[Task](), None, 0
     for task in tasks:
@@ -105,15 +128,26 @@ def _joins_none(task: Task) -> None:
     return None
 
 
-def run_all(stage: Stage, tasks: Iterable[Task], take: Take) -> None:
+class Groups:
+    """Tasks in their order: neighbours together that a stage can do as one, the others alone. Several threads may take from them."""
+
+    def __init__(self, stage: Stage, tasks: Iterable[Task]) -> None:
+        self._left = _groups(stage, tasks)
+        self._lock = Lock()
+
+    def __iter__(self) -> Iterator[list[Task]]:
+        return self
+
+    def __next__(self) -> list[Task]:
+        with self._lock:
+            return next(self._left)
+
+
+def run_all(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     """Do tasks one after another, and hand each outcome to `take` in this thread, in their order; a failing one does not stop the next.
 
     What was done is handed over also if the user stops the run.
     """
-    _run_groups(stage, _groups(stage, tasks), take)
-
-
-def _run_groups(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     with ThreadPoolExecutor(AT_ONCE, "dolma-dask-files") as threads:
         begun: deque[_Begun] = deque()
 

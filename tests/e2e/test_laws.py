@@ -18,7 +18,7 @@ from small_world import Verbs, change, change_same_size, run_here, store
 
 from dolma_dask import cli, clusters
 from dolma_dask.clusters import Placement
-from dolma_dask.engine import Input, Task, batches, execution
+from dolma_dask.engine import Input, Task, attempts, batches, execution, flight
 from dolma_dask.engine.fold import fold
 from dolma_dask.errors import Failure, StageError
 from dolma_dask.io.files import FileInfo
@@ -322,7 +322,7 @@ class Count:
 
 
 def many_tasks(count: int) -> list[Task]:
-    size = FileInfo("", execution.BATCH_BYTES, "")
+    size = FileInfo("", batches.BATCH_BYTES, "")
     return [Task(f"{number:03d}", (), (Input("", size),)) for number in range(count)]
 
 
@@ -354,19 +354,19 @@ def test_a_cluster_holds_a_bounded_number_of_tasks(monkeypatch):
 
     pieces = [SimpleNamespace(name=task.shard, inputs=task.inputs) for task in many_tasks(100)]
     seen = []
-    fill = execution._Flight._fill
+    fill = flight.Flight._fill
 
     def watched(flight):
         fill(flight)
         seen.append(len(flight._running))
 
-    monkeypatch.setattr(execution._Flight, "_fill", watched)
+    monkeypatch.setattr(flight.Flight, "_fill", watched)
     for threads in (1, 8):
         seen.clear()
         with Client(processes=False, n_workers=1, threads_per_worker=threads, **NO_DASHBOARD):
             counted = fold(Count(), pieces, RunOptions(progress=False))
         assert counted == tuple(piece.name for piece in pieces)
-        assert max(seen) == max(execution.MIN_IN_FLIGHT, execution.IN_FLIGHT_PER_THREAD * threads)
+        assert max(seen) == max(flight.MIN_IN_FLIGHT, flight.IN_FLIGHT_PER_THREAD * threads)
 
 
 def test_a_cluster_goes_on_with_what_a_long_batch_has_left(monkeypatch):
@@ -445,13 +445,13 @@ def test_workers_that_die_all_at_once_do_not_fail_a_task(tmp_path):
         clusters.cluster(workers=1),
     ):
         pieces = [SimpleNamespace(name="a", inputs=())]
-        for deaths in range(1, execution.LIVES):
+        for deaths in range(1, attempts.LIVES):
             (tmp_path / f"{deaths}").mkdir()
             stage = KillsItsWorker(str(tmp_path / f"{deaths}"), deaths)
             assert fold(stage, pieces, RunOptions(progress=False)) == deaths
         (tmp_path / "many").mkdir()
         stage = KillsItsWorker(str(tmp_path / "many"), 99)
-        with pytest.raises(StageError, match=rf"its workers were killed {execution.LIVES} times"):
+        with pytest.raises(StageError, match=rf"its workers were killed {attempts.LIVES} times"):
             fold(stage, pieces, RunOptions(progress=False))
 
 

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +54,23 @@ def run(stage: Writing, names: str = "abc") -> dict[str, Record]:
     return Journal(str(stage.root), "write").records
 
 
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_no_end_of_a_batch_is_waited_for(
+    scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH_SECONDS", -1.0)
+    begun = {name: threading.Event() for name in "abcd"}
+
+    def waits_for_the_next(name: str) -> None:
+        assert name == "d" or begun[chr(ord(name) + 1)].wait(PATIENCE_S), f"nothing begins behind {name}"
+
+    syncing(monkeypatch, waits_for_the_next)
+    options = RunOptions(scheduler=scheduler, workers=1, progress=False)
+    stage = Writing(tmp_path, before=lambda name: begun[name].set())
+    engine.run(Plan(stage, str(tmp_path), tasks_of("abcd"), {}, ("out/",)), options)
+    assert names_in(tmp_path / "out") == [*"abcd"]
+
+
 def outcomes(
     stage: Writing, names: str, take: Callable[[Task, Any], Any] = lambda task, outcome: None
 ) -> dict[str, Any]:
@@ -65,7 +81,7 @@ def outcomes(
         take(task, outcome)
         found[task.shard] = outcome
 
-    batches.run_all(stage, tasks_of(names), taken)
+    batches.run_all(stage, batches.Groups(stage, tasks_of(names)), taken)
     return found
 
 
@@ -173,9 +189,6 @@ def test_a_task_that_fails_leaves_none_of_its_files(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(
-        sys.modules, "dask.callbacks", raising=False
-    )  # of another test: each task would be a batch
     stopped = threading.Event()
     syncing(monkeypatch, lambda name: stopped.wait(PATIENCE_S))
 

@@ -11,9 +11,11 @@ import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import pytest
+from dask.callbacks import Callback
 from msgspec.structs import replace
 
 from dolma_dask import clusters, engine
@@ -33,6 +35,7 @@ from dolma_dask.engine import (
     runs,
 )
 from dolma_dask.engine.attempts import is_transient
+from dolma_dask.engine.in_process import Stoppable
 from dolma_dask.errors import (
     BadRecordBudgetError,
     DataError,
@@ -672,7 +675,7 @@ def test_a_shard_that_kills_its_process_fails_alone(root, monkeypatch):
     assert "memory" in taken["shard-4"].message
     assert "--only" not in taken["shard-4"].message, "verbs over all shards refuse it"
     assert len(taken) == 10
-    assert pools <= 2 * (1 + execution.LIVES) + 4
+    assert pools <= 2 * (1 + attempts.LIVES) + 4
 
 
 def test_processes_that_always_die_are_given_up(root, monkeypatch):
@@ -681,25 +684,41 @@ def test_processes_that_always_die_are_given_up(root, monkeypatch):
     assert {outcome.error for outcome in taken.values()} == {"WorkerDied"}
     assert len(taken) == 50
     assert "before they do anything" in taken["shard-49"].message
-    assert pools <= 1 + 2 * execution.LIVES
+    assert pools <= 1 + 2 * attempts.LIVES
 
 
 @pytest.mark.parametrize("sizes", [[0] * 64, [9_000_000, *[100] * 63]], ids=["no inputs", "a large one"])
 def test_all_workers_get_tasks(sizes):
     """Whatever the sizes of inputs are, and where none are known."""
     tasks = [Task(str(n), (), (Input("", FileInfo("", size, "")),)) for n, size in enumerate(sizes)]
-    shares = execution._grouped(tasks, 2, "mix")
+    shares = batches.batches_of(tasks, 2, "mix")
     assert [task for batch in shares for task in batch] == tasks
-    assert max(map(len, shares)) <= len(tasks) / (2 * execution.BATCHES_PER_WORKER)
-    assert len(shares) <= 2 * 2 * execution.BATCHES_PER_WORKER
+    assert max(map(len, shares)) <= len(tasks) / (2 * batches.BATCHES_PER_WORKER)
+    assert len(shares) <= 2 * 2 * batches.BATCHES_PER_WORKER
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
+    """A kill costs a few seconds of work, however many shards share a batch; under a callback of Dask all its schedulers have batches."""
+    tasks = many_tasks(root, [f"shard-{number}" for number in range(20)])
+    assert len(batches.batches_of(tasks, 1, "lengths")) < 10, "several shards share a batch"
+    taken, sizes = [], []
+    monkeypatch.setattr(batches, "_in_time", lambda groups: islice(groups, 1))
+    with Callback(posttask=lambda key, outcomes, *_: sizes.append(len(outcomes))):
+        execution.execute(
+            Lengths(),
+            tasks,
+            Placement(scheduler=scheduler, workers=1),
+            lambda task, _: taken.append(task.shard),
+        )
+    assert sorted(taken) == sorted(task.shard for task in tasks)
+    if scheduler != "processes":  # these have the time of theirs
+        assert sizes == [1] * 20
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
-def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
-    """A kill costs a few seconds of work, however many shards share a batch."""
-    monkeypatch.setattr(batches, "BATCH_SECONDS", -1.0)
+def test_outcomes_are_taken_one_by_one(scheduler, root):
     tasks = many_tasks(root, [f"shard-{number}" for number in range(20)])
-    assert len(execution._grouped(tasks, 1, "lengths")) < 10, "several shards share a batch"
     done, taken, ahead = [], [], []
 
     class Counting(Lengths):
@@ -812,7 +831,7 @@ def test_threads_that_hold_locks_end_that_before_they_stop(tmp_path, monkeypatch
             while True:
                 time.sleep(0.001)
 
-    running = execution._Stoppable()
+    running = Stoppable(batches.run_batch)
     with ThreadPoolExecutor(2) as pool:
         batch = batches.Quoted([Task("a", (), ())])
         work = pool.submit(running, batches.Quoted(Importing()), batch)
@@ -844,7 +863,7 @@ def test_threads_are_not_stopped_while_they_start_another_one(monkeypatch):
             while True:
                 time.sleep(0.001)
 
-    running = execution._Stoppable()
+    running = Stoppable(batches.run_batch)
     with ThreadPoolExecutor(1, "worker") as workers, ThreadPoolExecutor(1) as pool:
         work = workers.submit(running, batches.Quoted(Starting()), batches.Quoted([Task("a", (), ())]))
         pool.submit(int).result()
