@@ -96,7 +96,9 @@ def test_requests_do_not_grow_with_earlier_runs(tmp_path: Path) -> None:
         with counted() as found:
             dk.tag(f"{tmp_path}/v0", ["char_length_v1"], overwrite=True, **OPTIONS)
         again.append(found)
-    assert again[-1].total() <= again[1].total(), f"{again}"  # before the first, `status` has read the journal
+    assert again[-1].total() <= again[1].total(), (
+        f"{again}"
+    )  # before the first, `status` has read the journal
 
 
 def made(root: Path, shards: int = 5) -> None:
