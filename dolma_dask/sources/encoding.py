@@ -153,7 +153,7 @@ def _recoded(pieces: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes
             if text := decoder.decode(piece):
                 yield text.encode()
         decoder.decode(b"", True)
-    except UnicodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise CorruptFileError(
             f"{url}: not all of it is {encoding} ({error.reason}); expected the encoding of the file: --encoding NAME.",
             url=url,
