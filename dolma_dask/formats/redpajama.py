@@ -230,6 +230,13 @@ def _shown(found: pa.Scalar) -> str:
     return repr(found.as_py() if not found.is_valid else found.as_py()[:_SHOWN])
 
 
+def _without_number(where: str, found: pa.Scalar) -> DataError:
+    return DataError(
+        f"{where}: id {_shown(found)} has no row number; expected ids as 2023-06/0000/en_head.json.gz/17, of documents and tables of RedPajama-V2.",
+        url=where,
+    )
+
+
 def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataError:
     return DataError(
         f"{where}: id {found[:_SHOWN]!r} beside {other[:_SHOWN]!r}; expected ids of one shard, and rows as plain numbers: {shard_id[:_SHOWN]}/17. RedPajama-V2 has a table "
@@ -240,7 +247,9 @@ def _of_other_shard(where: str, found: str, other: str, shard_id: str) -> DataEr
 
 def _split_ids(ids: pa.Array, url: str) -> tuple[str, Counts]:
     rows = _row_numbers(ids, url)
-    shard_id = ids[0].as_py().rpartition("/")[0]
+    shard_id, slash, _ = ids[0].as_py().rpartition("/")
+    if not slash:
+        raise _without_number(url, ids[0])
     known = _joined_ids(shard_id, rows)
     same = pc.equal(ids.cast(known.type), known)
     if not pc.all(same).as_py():
@@ -259,11 +268,7 @@ def _row_numbers(ids: pa.Array, url: str) -> Counts:
     tails = pc.replace_substring_regex(ids, r"^.*/", "")
     is_number = pc.fill_null(pc.match_substring_regex(tails, r"^[0-9]{1,18}$"), False)
     if not pc.all(is_number).as_py():
-        row = pc.index(is_number, False).as_py()
-        raise DataError(
-            f"{url}: id {_shown(ids[row])} has no row number; expected ids as 2023-06/0000/en_head.json.gz/17 in a table of RedPajama-V2.",
-            url=url,
-        )
+        raise _without_number(url, ids[pc.index(is_number, False).as_py()])
     return np.asarray(tails.cast(pa.int64()))
 
 

@@ -41,7 +41,14 @@ class CsvTable:
         self._pieces = self._scanned(chain([head], pieces))
         text = head.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace")
         self._given: list[str] | None = None
-        self.names: list[str] = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        try:
+            self.names: list[str] = next(filter(None, rows), [])  # as in Arrow, empty lines are no rows
+        except csv.Error as error:
+            raise BadRecordError(
+                f"{url}: no heading can be read ({error}); expected a first row with the names of the columns, and a quote that is closed. Is it a table?",
+                url=url,
+            ) from None
 
     def without_heading(self, names: Sequence[str]) -> Self:
         """Take the first row for one of cells, and name the columns."""
@@ -62,7 +69,7 @@ class CsvTable:
         """Yield columns (large_string) of all rows.
 
         A row with another number of cells, or with text behind the quote that closes several lines, is left out and told to `on_bad_row`, with its number from 0, what was
-        expected and its bytes; without that it is an error. Raises `BadRecordError`: that, or a row is longer than a block, or not UTF-8. Raises `CorruptFileError`: a
+        expected and its bytes; without that it is an error. Raises `BadRecordError`: that, or a row is longer than a block, or it or the heading not UTF-8. Raises `CorruptFileError`: a
         quote is never closed.
         """
         from pyarrow import csv as table
@@ -95,6 +102,10 @@ class CsvTable:
             for batch in reader:
                 rows = list(islice(numbers, batch.num_rows))
                 yield self._whole(batch, rows, on_bad_row) if self._torn else batch
+        except pa.ArrowKeyError:
+            raise BadRecordError(
+                f"{self._url}: the heading is not UTF8; expected names in UTF-8.", url=self._url
+            ) from None
         except pa.ArrowInvalid as error:
             if "straddl" in str(error):
                 raise BadRecordError(

@@ -183,7 +183,15 @@ class DocumentFile:
         bad = tuple(self._bad_rows(batch, first_row))
         hidden = {record.row - first_row for record in bad}
         batch = without_rows(batch, hidden) if hidden else batch
-        arrays = [self._column(batch, name, hidden) for name in self.columns]
+        try:
+            arrays = [self._column(batch, name, hidden) for name in self.columns]
+        except (ValueError, OverflowError) as error:
+            rows = f"{first_row:,} to {first_row + batch.num_rows - 1:,}"
+            raise SchemaError(
+                f"{self.url}: rows {rows} hold a value that cannot be written as JSON ({error}); expected times that a calendar has, and names of fields "
+                "that differ. Convert the file, which sets such rows aside: dolma-dask convert.",
+                url=self.url,
+            ) from error
         return self._block(pa.RecordBatch.from_arrays(arrays, schema=schema_of(self.columns)), first_row, bad)
 
     def _column(self, batch: pa.RecordBatch, name: str, hidden: Collection[int]) -> pa.Array:

@@ -310,6 +310,9 @@ _TRUTH = {"true": True, "false": False}
 _ALMOST_TRUTH = {"yes": True, "on": True, "y": True, "no": False, "off": False, "n": False}
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_MAX_DIGITS = 300
+"""Longer numbers are texts: Python refuses to read those of thousands of digits."""
+
 _MISMATCH = re.compile(r"Expected `(.*)`, got `(\w+)`")
 _KEY = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
 _KINDS = {
@@ -335,7 +338,7 @@ def natural(node: Node, lax: bool = False) -> Any:
         return None
     if word in _TRUTH or (lax and word in _ALMOST_TRUTH):
         return {**_ALMOST_TRUTH, **_TRUTH}[word]
-    if _WHOLE.fullmatch(text):
+    if _WHOLE.fullmatch(text) and len(text) <= _MAX_DIGITS:
         return int(text)
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     return number if math.isfinite(number) else text

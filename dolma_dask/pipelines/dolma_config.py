@@ -88,7 +88,7 @@ def place_of(node: Node, name: str) -> Node | None:
     for step in re.findall(r"[^.\[\]]+", name):
         if isinstance(at, MappingNode):
             at = pairs(at)[step][1] if step in pairs(at) else None
-        elif isinstance(at, SequenceNode) and step.isdigit() and int(step) < len(at.value):
+        elif isinstance(at, SequenceNode) and step.isdecimal() and int(step) < len(at.value):
             at = at.value[int(step)]
         else:
             at = None
@@ -194,7 +194,7 @@ def _entered(node: Node, step: str, new: Node, is_last: bool) -> Node | None:
         node.value = [pair for pair in node.value if pair[0].value != step]
         node.value.append((scalar(step), new))
         return new
-    if not isinstance(node, SequenceNode) or not step.isdigit() or int(step) > len(node.value):
+    if not isinstance(node, SequenceNode) or not step.isdecimal() or int(step) > len(node.value):
         return None
     if int(step) == len(node.value):
         node.value.append(new)
@@ -273,7 +273,7 @@ class ToolkitReferences(References):
             expected = f"set it, or write ${{oc.env:{name},otherwise}}."
             return self.wrong(node, f"the environment variable {name} is not set; {expected}")
         if resolver == "d.processes":
-            if not (argument or "0").isdecimal():
+            if not (argument or "0").isdecimal() or len(argument) > 9:
                 return self.wrong(
                     node,
                     f"${{d.processes:{argument}}}; expected how many processors are left free, such as 2.",

@@ -263,7 +263,7 @@ def run(
     """
     stages = read_pipeline(path, variables_of(options.variables))
     active = selected(stages, options.only, options.from_, path)
-    check_stages(path, active, stages)
+    check_stages(path, active, stages, options.of_stages())
     notes: tuple[str, ...] = ()
     if options.prune is not None:
         rehearsal = Rehearsal(active, options.prune)

@@ -19,6 +19,7 @@ Variables are ``${name}``, ``${env:NAME}``, and ``:-`` with what stands in for a
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -266,8 +267,15 @@ _CHECKS = {
 }
 
 
-def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePlan]) -> None:
-    """Refuse unknown names, rules that cannot be parsed, and files that are not there and that none of `every` stage writes.
+def check_stages(
+    file: str,
+    stages: Sequence[StagePlan],
+    every: Sequence[StagePlan],
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Refuse unknown names, rules that cannot be parsed, options that cannot be or exclude each other, and files that are not there and that none of `every` stage writes.
+
+    Options that are `given` for the run count before those of a stage.
 
     Raises `UsageError`: with all mistakes.
     """
@@ -276,6 +284,11 @@ def check_stages(file: str, stages: Sequence[StagePlan], every: Sequence[StagePl
     for stage in stages:
         if stage.entry.needs:
             require(stage.entry.needs, f"{file}: stage {stage.name!r}")
+        try:
+            stage.check(given)
+        except UsageError as error:
+            named = re.match(r"\w+(?==)", str(error))
+            mistakes.add(stage.nodes.get(named[0] if named else "", stage.at), f"{stage.verb}: {error}")
         for name, values in stage.arguments.items():
             for value in values if isinstance(values, list) else [] if values is None else [values]:
                 try:

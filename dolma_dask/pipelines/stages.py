@@ -13,7 +13,7 @@ from dolma_dask.display import near_or_all
 from dolma_dask.errors import UsageError
 from dolma_dask.formats import layout
 from dolma_dask.io import files
-from dolma_dask.pipelines.signatures import Argument, arguments_of
+from dolma_dask.pipelines.signatures import Argument, arguments_of, command_of
 from dolma_dask.registry import VERBS, Verb
 
 
@@ -60,10 +60,22 @@ class StagePlan(Struct, frozen=True, dict=True):
 
     def call(self, **more: Any) -> Any:
         """Call the verb; `more` replaces arguments, those that it does not take are left out."""
-        values = {**self.arguments, **{name: value for name, value in more.items() if name in self.takes}}
+        values = self._with(more)
         names = [name for name, argument in self.takes.items() if argument.positional and name in values]
         first = [values.pop(name) for name in names]
         return self.entry.load()(*first, **values)
+
+    def _with(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self.arguments, **{name: value for name, value in more.items() if name in self.takes}}
+
+    def check(self, more: Mapping[str, Any]) -> None:
+        """Refuse options that `call` would refuse before it looks at any file.
+
+        Raises `UsageError`: a value is none, or two do not go together.
+        """
+        known = command_of(self.entry.load())
+        by_name = {name: value for name, value in self._with(more).items() if name not in known.positions}
+        known.options.of(by_name, self.verb)
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the texts of some arguments, also where they stand in a map: `mix` makes token files as other verbs do."""

@@ -4,6 +4,7 @@ Cost of a look-up: a few ms, to open the file and decode the row group that hold
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -54,11 +55,12 @@ def _format_of(root: str, name: str, listed: Collection[str]) -> FormatName | Li
 
 
 def _has_tokens(root: str, name: str, listed: Collection[str]) -> bool:
-    """Tell whether a table is one of token ids."""
+    """Tell whether a table is one of token ids; a damaged one is only if its segments are there."""
     if segments_path(name) in listed:
         return True
-    with open_parquet(files.join(root, name)) as file:
+    with suppress(CorruptFileError), open_parquet(files.join(root, name)) as file:
         return b"dolma_dask" in (file.metadata.metadata or {})
+    return False
 
 
 def read_segments(root: str, token_file: str, rows: int | Iterable[int] | None = None) -> pa.Table:

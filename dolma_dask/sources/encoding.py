@@ -39,6 +39,9 @@ _EBCDIC = ("cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875")
 """Encodings of mainframes, in which nearly any bytes are text."""
 
 
+_OF_SURROGATES = ("utf-7", "unicode-escape", "raw-unicode-escape")
+"""Encodings in which bytes can spell half of a surrogate pair, which no UTF-8 has."""
+
 _OF_NAMES = ("idna", "punycode", "undefined")
 """Encodings that Python has for names of hosts, and one that is none."""
 
@@ -150,7 +153,7 @@ def _recoded(pieces: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes
             if text := decoder.decode(piece):
                 yield text.encode()
         decoder.decode(b"", True)
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
         raise CorruptFileError(
             f"{url}: not all of it is {encoding} ({error.reason}); expected the encoding of the file: --encoding NAME.",
             url=url,
@@ -159,11 +162,17 @@ def _recoded(pieces: Iterator[bytes], encoding: str, url: str) -> Iterator[bytes
 
 def _decode(data: bytes, encoding: str) -> str:
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
+        if encoding in _OF_SURROGATES:
+            text.encode()
+    except UnicodeEncodeError as error:
+        expected = f"whole characters in {encoding.upper()}; found half of a surrogate pair"
+        raise LineError("wrong_encoding", expected) from error
     except UnicodeDecodeError as error:
         found = f"0x{data[error.start]:02X} at byte {error.start}"
         reason: Reason = "invalid_utf8" if encoding == UTF_8 else "wrong_encoding"
         raise LineError(reason, f"{encoding.upper()}; {found} is no part of it{advice(data)}") from error
+    return text
 
 
 def _is_utf8(data: bytes, *, is_cut: bool = False) -> bool:
@@ -242,7 +251,7 @@ _AS_BROWSERS = {
 }
 """Encodings as they are meant on the web, where they are others than of that name (WHATWG, Encoding)."""
 
-_NOT_ON_PAGES = ("utf-7", "unicode-escape", "raw-unicode-escape", *_OF_NAMES)
+_NOT_ON_PAGES = (*_OF_SURROGATES, *_OF_NAMES)
 _GOOD = 3
 """Characters outside of ASCII for each byte that is none, from which on an encoding is taken for the right one."""
 

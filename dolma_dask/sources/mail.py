@@ -26,8 +26,15 @@ _encode = msgspec.json.Encoder().encode
 def read_mail(data: bytes, path: str | None, decoder: Decoder) -> Record:
     """Return the fields of one message; without a Message-ID its id is `path`, if there is one.
 
-    Raises `LineError`: its text is in another encoding than it says.
+    Raises `LineError`: its text is in another encoding than it says, or its parts are nested too deeply.
     """
+    try:
+        return _fields(data, path, decoder)
+    except RecursionError:
+        raise LineError("damaged_record", "parts of a message that are not nested hundreds deep") from None
+
+
+def _fields(data: bytes, path: str | None, decoder: Decoder) -> Record:
     from email import message_from_bytes
 
     message = message_from_bytes(data)
@@ -39,7 +46,7 @@ def read_mail(data: bytes, path: str | None, decoder: Decoder) -> Record:
         fields["created"] = created
     fields |= {name.replace("-", "_"): head[name] for name in _KEPT if name in head}
     if attached := [str(part.get_filename()) for part in message.walk() if part.get_filename()]:
-        fields["attachments"] = attached
+        fields["attachments"] = [name.encode(errors="replace").decode() for name in attached]
     if path is not None:
         fields["path"] = path
     if decoder.found:
@@ -55,9 +62,15 @@ def _header(value: str, decoder: Decoder) -> str:
     text = value if value.isascii() else decoder.text(value.encode("utf-8", "surrogateescape"))
     text = re.sub(r"\r?\n[ \t]*", " ", text).strip()
     try:
-        return str(make_header(decode_header(text))) if "=?" in text else text
+        return _encodable(str(make_header(decode_header(text)))) if "=?" in text else text
     except (LookupError, ValueError, HeaderParseError):
         return text  # an encoding that nobody knows, or a damaged word: as it stands
+
+
+def _encodable(text: str) -> str:
+    """Return a text; raise `ValueError` if it has half of a surrogate pair: a message may name encodings such as UTF-7, whose bytes can spell one."""
+    text.encode()
+    return text
 
 
 def _created(date: str) -> str:
@@ -66,7 +79,7 @@ def _created(date: str) -> str:
 
     try:
         found: datetime = parsedate_to_datetime(date)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return ""
     return found.isoformat()
 
@@ -85,7 +98,7 @@ def _text(part: "Message", decoder: Decoder) -> str:
     payload = part.get_payload(decode=True)
     data = payload if isinstance(payload, bytes) else b""
     try:
-        text = data.decode(part.get_content_charset() or "utf-8")
+        text = _encodable(data.decode(part.get_content_charset() or "utf-8"))
     except (LookupError, ValueError):
         text = decoder.text(data)
     if "\0" in text:

@@ -98,13 +98,13 @@ class ParquetTable(RawFile, frozen=True):
         self,
         builder: BlockBuilder,
         converter: RecordConverter | FunctionConverter,
-        record: Record | None,
+        record: Record | LineError,
         is_document: bool,
     ) -> None:
         """Append the document of a row, or say why it is none."""
         try:
-            if record is None:
-                raise LineError("invalid_utf8", "UTF-8 in all text columns")
+            if isinstance(record, LineError):
+                raise record
             if is_document:
                 record = _as_document(record)
         except LineError as error:
@@ -120,22 +120,35 @@ def _as_document(row: Record) -> Record:
     return record if extra is None else {**record, **parse_object(_decode_string(extra).encode())}
 
 
-def _records(batch: pa.RecordBatch, mapping: FieldMapping) -> Iterator[Record | None]:
-    """Yield the rows with their values as JSON; None for a row with invalid UTF-8."""
+def _records(batch: pa.RecordBatch, mapping: FieldMapping) -> Iterator[Record | LineError]:
+    """Yield the rows with their values as JSON; for a row that has others, what is wrong with it."""
     try:
         columns = [
-            _json_values(column, name, mapping)
+            _checked_values(column, name, mapping)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-    except (UnicodeDecodeError, pa.ArrowInvalid):
+    except LineError as error:
         if batch.num_rows == 1:
-            yield None
+            yield error
             return
         for row in range(batch.num_rows):
             yield from _records(batch.slice(row, 1), mapping)
         return
     for values in zip(*columns, strict=True):
         yield dict(zip(batch.schema.names, values, strict=True))
+
+
+def _checked_values(column: pa.Array, name: str, mapping: FieldMapping) -> list[bytes]:
+    """Return the values of a column as JSON; raise `LineError` if one is not UTF-8, or a time that no calendar of Python has."""
+    try:
+        return _json_values(column, name, mapping)
+    except UnicodeDecodeError as error:
+        raise LineError("invalid_utf8", "UTF-8 in all text columns") from error
+    except (ValueError, OverflowError) as error:  # ArrowInvalid is a ValueError
+        if is_string(column.type) or is_bytes(column.type):
+            raise LineError("invalid_utf8", "UTF-8 in all text columns") from error
+        expected = f"a value in column {name!r} that can be written as JSON, found one of {column.type} that cannot ({error})"
+        raise LineError("wrong_type", expected) from error
 
 
 def _json_values(column: pa.Array, name: str, mapping: FieldMapping) -> list[bytes]:

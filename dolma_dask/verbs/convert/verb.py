@@ -4,6 +4,7 @@ One output shard per input file keeps names traceable; text files, which hold on
 small inputs share a shard and large ones are cut; with `combine` published files share one by language. Memory: a few blocks per worker.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from dolma_dask.sources.inline import POST_SKIPPED, PRE_SKIPPED
 from dolma_dask.sources.mapping import Combine, group_of, is_sibling
 from dolma_dask.sources.naming import list_raw, sorted_out, unread
 from dolma_dask.sources.pages import Extractor, Pages
-from dolma_dask.sources.plan import combined
+from dolma_dask.sources.plan import combined, is_single
 from dolma_dask.taggers.scoring import locked_seconds
 from dolma_dask.verbs.convert.attributes import check_convertible, convert_attributes
 from dolma_dask.verbs.convert.documents import Conversion, PartsOutput, RawDocuments
@@ -50,6 +51,9 @@ COMBINED_BYTES = 1_000_000_000
 VERSION = 2
 """Raised whenever convert writes other bytes for the same raw file."""
 
+
+_OF_FILES = re.compile(r"\{(?:path|place|stem)\b")
+"""What tells files apart in a pattern of ids."""
 
 _NAMED = 12
 """Kinds of records without documents that a note names."""
@@ -253,6 +257,7 @@ def convert(
     _check_outside(inputs, target)
     if taggers:
         check_archives(raw_files)
+    _check_ids(fields, raw_files)
     shards = _shards(raw_files, folder, options)
     is_combined = options.combine is not None
     how = Conversion(
@@ -417,6 +422,16 @@ def _unread(summary: Any, failures: Sequence[Failure], odd: Sequence[FileInfo]) 
     all_of_them = (*failures, Failure(odd[0].path, "UnknownKind", f"{what}."))
     failed = replace(summary, failed=summary.failed + len(odd), failures=all_of_them)
     return StageError(f"convert: {what}. All others are done.", failures=all_of_them, summary=failed)
+
+
+def _check_ids(fields: FieldMapping, raw_files: Sequence[FileInfo]) -> None:
+    """Refuse a pattern of ids that gives rows of several files the same ones."""
+    named = [info.path for info in raw_files if not is_single(info.path)]  # others are called by their paths
+    if fields.id is None and len(named) > 1 and not _OF_FILES.search(fields.generated_id):
+        raise UsageError(
+            f"generated_id {fields.generated_id!r} gives rows of {named[0]} and {named[1]} the same ids; expected a pattern that names the file too, such as "
+            "'{stem}-{row:08d}'."
+        )
 
 
 def _check_alone(given: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -33,7 +33,11 @@ _MIN_ID = 4
 """Characters of an id that is looked for anywhere."""
 
 _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')
+_WHOLE = re.compile(rb"-?\d+")
 _BETWEEN = re.compile(rb"[\t\r\n,;|<>]")
+_NUMBER = re.compile(rb":\s*(-?\d+)\s*(?=[,}])")
+"""A number in an object of JSON, as `convert` takes it for an id."""
+
 _SOURCE = re.compile(rb'"source"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -80,8 +84,14 @@ class Wanted(Struct, frozen=True, dict=True):
         return not self._spelled.isdisjoint(text.split(b'"'))
 
     def is_field_in(self, text: bytes) -> bool:
-        """Tell whether one of the ids stands in a text in quotes, or as a line, a cell of a table or a text between tags."""
-        return self.is_quoted_in(text) or not self._spelled.isdisjoint(_BETWEEN.split(text))
+        """Tell whether one of the ids stands in a text in quotes, as a number of JSON, or as a line, a cell of a table or a text between tags."""
+        if self.is_quoted_in(text) or not self._spelled.isdisjoint(_BETWEEN.split(text)):
+            return True
+        return self._has_numbers and not self._spelled.isdisjoint(_NUMBER.findall(text))
+
+    @cached_property
+    def _has_numbers(self) -> bool:
+        return any(map(_WHOLE.fullmatch, self._spelled))
 
     @property
     def _spelled(self) -> frozenset[bytes]:

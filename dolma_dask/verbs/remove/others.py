@@ -1,13 +1,13 @@
-"""Files below a root that nobody takes apart: pages, reports, raw files. Their bytes are searched for ids, and those that hold one are named."""
+"""Files below a root that nobody takes apart: pages, reports, raw files. Their bytes are searched for ids; those that hold one, or cannot be read, are named."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from msgspec import Struct
 
 from dolma_dask.engine import Task
 from dolma_dask.errors import DataError
-from dolma_dask.io import files
-from dolma_dask.io.stream import StoredFile, compression_of, read_pieces
+from dolma_dask.io.stream import Compression, StoredFile, compression_of, read_pieces
 from dolma_dask.verbs.remove.identities import Wanted, find_rows
 from dolma_dask.verbs.remove.rewriting import is_table
 from dolma_dask.verbs.remove.shards import Outcome, input_of
@@ -26,24 +26,27 @@ class SearchStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> Outcome:
         """Tell whether a file holds an id."""
         before = input_of(task)
+        url, unread = task.inputs[0].url, ""
+        compression = compression_of(url.lower())
         try:
-            found = self._holds(task.inputs[0].url)
-        except DataError:  # no file of the kind that its name says
-            found = False
-        return Outcome(task.shard, inputs=(before,), is_left=found)
+            found = self._holds(url, compression)
+        except DataError as error:  # damaged, or no file of the kind that its name says
+            found = self._is_in(url, lambda stored: iter(stored.read, b""))
+            is_packed = before.bytes > 0 and (compression is not None or is_table(url))
+            unread = str(error) if is_packed and not found else ""
+        return Outcome(task.shard, inputs=(before,), is_left=found or unread != "", unread=unread)
 
-    def _holds(self, url: str) -> bool:
+    def _holds(self, url: str, compression: Compression | None) -> bool:
         if is_table(url):
             return bool(find_rows(url, self.wanted).rows)
-        return any(map(self.wanted.is_field_in, _pieces(url)))
+        return self._is_in(url, lambda stored: read_pieces(stored, compression))
 
-
-def _pieces(url: str) -> Iterator[bytes]:
-    """Yield the text of a file in pieces that overlap."""
-    stored, before = StoredFile(url), b""
-    try:
-        for piece in read_pieces(stored, compression_of(url), files.READ_BYTES):
-            yield before + bytes(piece)
-            before = bytes(piece)[-_OVERLAP:]
-    finally:
-        stored.close()
+    def _is_in(self, url: str, read: Callable[[StoredFile], Iterator[bytes]]) -> bool:
+        """Tell whether an id stands in a file, in pieces that overlap."""
+        with closing(StoredFile(url)) as stored:
+            before = b""
+            for piece in read(stored):
+                if self.wanted.is_field_in(before + piece):
+                    return True
+                before = piece[-_OVERLAP:]
+        return False

@@ -28,6 +28,11 @@ SUMS = ("quantiles", "validate", "report")
 _TOKENS = "tokens"
 """Unit of the sums of rows of HDF5."""
 
+_OF_READERS = frozenset(
+    {"call", "component", "datasets", "depends_on", "key", "kinds", "levels", "reads", "segment", "taggers"}
+)
+"""Parts of a record that readers believe: digests, columns, names of keys and options. An id that is such a word, like ``text``, is none there."""
+
 _OF_DOCUMENTS = ("documents", "attributes", "tokens", "HDF5 rows", "rows")
 """Files with a row for each document, or several."""
 
@@ -160,7 +165,10 @@ def renew(listing: Listing, changed: Changed, wanted: Wanted) -> Iterator[str]:
 
 def _without_ids(record: Record, verb: str, wanted: Wanted) -> Record:
     """Return a record that names no document that was taken down; a check that found one is forgotten."""
-    cleaned = _cleaned(record.info, wanted.ids)
+    cleaned = {
+        name: value if name in _OF_READERS else _cleaned(value, wanted.ids)
+        for name, value in record.info.items()
+    }
     if cleaned == record.info:
         return record
     return record.forgotten() if verb in SUMS else replace(record, info=cleaned)

@@ -21,7 +21,7 @@ from dolma_dask.reading.tombstones import Tombstones
 from dolma_dask.verbs.remove.records import Changed
 from dolma_dask.verbs.remove.shards import Outcome
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a search finds other rows in the same files."""
 
 _VERB = "remove"

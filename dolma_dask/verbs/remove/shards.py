@@ -44,7 +44,8 @@ class Outcome(Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     identities: tuple[tuple[str, str], ...] = ()  # source and id of the documents that are gone
     inputs: tuple[InputRecord, ...] = ()  # the file as it was before
-    is_left: bool = False  # whether it still holds some of the documents
+    is_left: bool = False  # whether it still holds some of the documents, or may
+    unread: str = ""  # why nobody can tell
 
 
 def input_of(task: Task) -> InputRecord:

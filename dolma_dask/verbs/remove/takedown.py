@@ -1,5 +1,6 @@
 """A takedown from its list to its receipt: tombstones, documents and what lines up with them, what names them, token files, journals. Memory: the changes of all files."""
 
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -221,7 +222,9 @@ class Takedown:
         tasks = [self._task(path, None) for path in paths]
         outcomes: list[Outcome] = self.search.run(SearchStage(self.root, self.wanted), tasks)
         self.left += [
-            Left(
+            Left(outcome.path, outcome.unread, "mend or remove it, and run the same command again")
+            if outcome.unread
+            else Left(
                 outcome.path,
                 "has an id of the list in it",
                 "look at it, and remove or make it again: this command does not know its form",
@@ -277,7 +280,8 @@ class Takedown:
         same = (
             name for name in names if files.read_bytes(files.join(self.root, f"{folder}/{name}")) == content
         )
-        path = f"{folder}/{next(same, f'{len(names) + 1:06d}.json')}"
+        numbers = (int(name.removesuffix(".json")) for name in names if re.fullmatch(r"\d+\.json", name))
+        path = f"{folder}/{next(same, f'{max(numbers, default=0) + 1:06d}.json')}"
         with publish(files.join(self.root, path)) as out:
             out.write(content)
         return replace(done, receipt=path)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from dolma_dask.errors import CorruptFileError, SourceChangedError, UsageError
+from dolma_dask.errors import CorruptFileError, SchemaError, SourceChangedError, UsageError
 from dolma_dask.io.documents import DocumentFile
 from dolma_dask.io.parquet import row_groups
 from dolma_dask.io.records import BadRecord, Block
@@ -289,6 +290,19 @@ def test_row_groups_of_a_table_are_sections_of_it(tmp_path: Path, monkeypatch: p
             found = [row for block in blocks for row in block.batch.to_pylist()]
             assert found == whole[member.row : stop.row if stop else 20]
             assert file.stored.position == 0 or stop is None, "the rest of the file was not read"
+
+
+def test_times_of_other_tables_that_no_calendar_has_are_named(tmp_path: Path) -> None:
+    url = str(tmp_path / "a.parquet")
+    kind = pa.struct([("when", pa.timestamp("ms"))])
+    when = pa.array([{"when": 0}, {"when": 2**60}], kind)
+    pq.write_table(
+        pa.table({"id": ["1", "2"], "text": ["a", "b"], "source": ["s", "s"], "metadata": when}), url
+    )
+    assert len(rows_of(read(url))) == 2
+    for columns in (("id", "text", "metadata"), ("id", "raw")):
+        with pytest.raises(SchemaError, match="rows 0 to 1 hold a value that cannot be written as JSON"):
+            read(url, columns)
 
 
 def test_a_file_that_changes_while_it_is_read(write: Write) -> None:

@@ -234,6 +234,8 @@ FILES = {
     "tag {documents: [file.yaml], taggers: [char_length_v1]}": "does not lie below a folder 'documents'",
     "tag {documents: [v0/documents/*], taggers: [char_length_v1], destination: [else]}": "destination: else; expected",
     "tag {documents: '${d.glob:no/*}', taggers: [char_length_v1]}": "no file matches 'no/*'",
+    "tag {processes: '${d.processes:%s}'}" % ("9" * 5000): "expected how many processors are left free",
+    "tag {documents: ['${documents[²]}']}": "${documents[²]} leads to nothing",
     "tag {processes: '${d.processes:two}'}": "${d.processes:two}; expected how many processors are left free",
     "tag {documents: [v0/documents/*, '${unclosed'], taggers: [char_length_v1]}": "line 1, column 30: '${unclosed': a reference that cannot be read",
     "tag {documents: ['${oc.env:A,${d.cache:v0}', '${}', 'a${b'], taggers: [char_length_v1]}": "has 3 mistakes",

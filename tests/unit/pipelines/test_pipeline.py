@@ -173,6 +173,34 @@ def test_names_rules_and_files_are_checked_before_anything_runs(world):
     assert cli.main(["run", "p.yaml"]) == 2
 
 
+def test_options_that_cannot_be_are_refused_before_anything_runs(world):
+    change(world, "source: s", "source: s\n      rename: x\n      max_bad_fraction: 2")
+    change(world, "      taggers:", "      workers: -1\n      taggers:")
+    with (world / "p.yaml").open("a") as file:
+        file.write("  - dedupe: {dataset: out/v1, how: exact, num_bands: 3}\n")
+        file.write("  - hdf5: {dataset: out/v1, to: rows, tokenizer: p.yaml, mode: LMDate}\n")
+    shown = refused()
+    assert "line 10, column 25: convert: max_bad_fraction=2.0; expected a share of rows" in shown
+    assert "tag: workers=-1; expected" in shown
+    assert "dedupe: num_bands with how='exact'; expected how='fuzzy'" in shown
+    assert "hdf5: mode 'LMDate' is unknown; did you mean 'LMData'?" in shown
+    assert not (world / "out").exists()
+    change(world, "max_bad_fraction: 2", "max_bad_fraction: 1")
+    assert "convert: form and rename are of attributes" in refused()
+    change(world, "      rename: x\n", "")
+    assert "rename" not in refused()
+
+
+def test_a_cluster_of_the_command_line_makes_that_of_a_stage_void(world, monkeypatch):
+    monkeypatch.setattr(StagePlan, "call", lambda stage, **more: Summary(stage.verb, "nowhere"))
+    change(world, "stages:", "defaults: {cluster: laptop}\nstages:")
+    change(world, "source: s", "source: s\n      workers: 3\n      scheduler: threads")
+    with pytest.raises(UsageError, match="line 6, column 5: convert: "):
+        run("p.yaml")
+    run("p.yaml", cluster="laptop")
+    run("p.yaml", scheduler="threads")
+
+
 def test_filters_and_replacements_are_checked_before_anything_runs(world):
     (world / "p.yaml").write_text(
         "stages:\n  - mix:\n      dataset: v0\n      to: v1\n      include: ['$.a[', $.b]\n      replace:\n        - {spn: a}\n"

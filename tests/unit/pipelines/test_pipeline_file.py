@@ -118,6 +118,7 @@ WRONG_STAGES = {
     "mix:": "mix needs `dataset`, which is missing.",
     "ragged": "ragged needs `dataset`, `to` and `tokenizer`, which are missing.",
     "mix: {dataset: a, to: b, prune: x}": "column 37: mix.prune: x; expected a whole number.",
+    f"mix: {{dataset: a, to: b, prune: {'1' * 5000}}}": "1; expected a whole number.",
     "mix: {dataset: a, to: b, format: jsonl.g}": "mix.format: 'jsonl.g'; did you mean 'jsonl.gz'?",
     "mix: {dataset: a, to: b, dry_run: true}": "mix.dry_run: it belongs to the command",
     "mix: {dataset: a, on-bad-record: fail, on_bad_record: fail}": "mix.on_bad_record stands twice",

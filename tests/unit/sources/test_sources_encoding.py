@@ -127,3 +127,17 @@ def test_another_encoding_asks_before_it_replaces(tmp_path):
         dk.convert(raw, to=to, source="s", encoding="auto", progress=False)
     dk.convert(raw, to=to, source="s", encoding="auto", overwrite=True, progress=False)
     assert FILES["both.txt"][1] in [row["text"] for row in documents(tmp_path / "v0")]
+
+
+def test_half_of_a_surrogate_pair_is_a_bad_record(tmp_path):
+    """UTF-7 can spell one; UTF-8 cannot."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.txt").write_bytes(b"+2AA-")
+    (raw / "b.txt").write_bytes(b"Bj+APY-rn")
+    options = {"source": "s", "progress": False, "encoding": "utf-7"}
+    dk.convert(str(raw), to=str(tmp_path / "v0"), on_bad_record="quarantine", max_bad_fraction=0.5, **options)
+    assert [row["text"] for row in documents(tmp_path / "v0")] == ["Björn"]
+    (raw / "c.csv").write_bytes(b"text\n+2AA-\n")
+    with pytest.raises(StageError, match=r"c\.csv: not all of it is utf-7 \(surrogates not allowed\)"):
+        dk.convert(str(raw / "c.csv"), to=str(tmp_path / "v1"), **options)

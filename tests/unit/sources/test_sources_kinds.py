@@ -135,6 +135,40 @@ def test_members_of_archives_are_skipped_by_name(tmp_path):
     assert "_SUCCESS (marker)" in summary.notes[-1]
 
 
+def test_empty_lines_before_the_heading_are_no_rows(tmp_path):
+    raw = written(tmp_path / "raw", {"a.csv": b"\n\r\nid,text\n1,a\n\n2,b,c\n3,d\n"})
+    convert(raw, tmp_path / "v0", on_bad_record="quarantine", max_bad_fraction=0.5)
+    assert [row["id"] for row in documents(tmp_path / "v0")] == ["1", "3"]
+    kept = json.loads((tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").read_text())
+    assert (kept["row"], base64.b64decode(kept["raw_base64"])) == (1, b"2,b,c")
+
+
+def test_a_message_of_nonsense_costs_itself_at_most(tmp_path):
+    """What spammers write: half of a surrogate pair in UTF-7, years and time zones without end, parts in parts in parts."""
+    head = "From b Mon Jan  1 12:00:00 2024\nMessage-ID: <{}>\n"
+    nested = "".join(f'Content-Type: multipart/mixed; boundary="{n}"\n\n--{n}\n' for n in range(3000))
+    tails = [
+        "Content-Type: text/plain; charset=utf-7\n\n+2AA-\n",
+        "Subject: =?utf-7?q?+2AA-?=\n\nb\n",
+        "Content-Disposition: attachment; filename*=utf-7''%2B2AA-\n\nc\n",
+        "Date: Mon, 1 Jan 99999999999999999999 00:00:00\n\nd\n",
+        "Date: Mon, 1 Jan 2024 00:00:00 +99999999999999999\n\ne\n",
+        nested + "f\n",
+        "\nlast\n",
+    ]
+    box = "\n".join(head.format(number) + tail for number, tail in enumerate(tails))
+    raw = written(tmp_path / "raw", {"a.mbox": box.encode()})
+    convert(raw, tmp_path / "v0", on_bad_record="quarantine", max_bad_fraction=0.5)
+    made = {row["id"]: row for row in documents(tmp_path / "v0")}
+    texts = {"0": "+2AA-\n", "1": "b\n", "2": "", "3": "d\n", "4": "e\n", "6": "last\n"}
+    assert {name: row["text"] for name, row in made.items()} == texts
+    assert made["1"]["metadata"]["subject"] == "=?utf-7?q?+2AA-?="
+    assert made["2"]["metadata"]["attachments"] == ["?"]
+    assert not any("created" in row for row in made.values())
+    kept = json.loads((tmp_path / "v0/_quarantine/convert/a.jsonl.gz.jsonl").read_text())
+    assert (kept["row"], kept["reason"]) == (5, "damaged_record")
+
+
 @pytest.mark.parametrize("bad, where", [(b"3\n", 1), (b"3,b,c\n", 1), (b'3,"b,c\n4,",e"\n', 1)])
 def test_a_row_with_other_cells_is_a_bad_record(tmp_path, bad, where):
     raw = written(tmp_path / "raw", {"a.csv": b"id,text\n1,a\n" + bad + b"5,ok\n"})
@@ -183,6 +217,8 @@ def test_a_row_of_a_table_without_a_document_has_no_place_in_bytes(tmp_path):
         ("a.csv", b"", "an empty file"),
         ("a.csv", "text\na\n".encode("utf-16"), "mark of UTF-16: convert it with --encoding utf-16"),
         ("a.csv", b"text\ncaf\xe9\n", "convert it with --encoding NAME"),
+        ("a.csv", b"text,caf\xe9\na,b\n", "the heading is not UTF8.*--encoding NAME"),
+        ("a.csv", b'"text' + b"x" * 200_000 + b"\na\n", "no heading can be read .*Is it a table?"),
         ("a.mbox", b"no mail\n", "expected a mailbox"),
         ("a.jsonl", b'{"text":"a","x":NaN}\n', "NaN, which JSON has not, at byte 16"),
         ("a.jsonl", b'{"text":"a","x":-Infinity}\n', "-Infinity, which JSON has not, at byte 16"),

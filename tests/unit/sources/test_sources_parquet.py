@@ -174,6 +174,33 @@ def test_json_text_of_any_type_is_metadata(tmp_path: Path) -> None:
         assert documents(read(tmp_path / "a.parquet", table))[0]["metadata"] == {"n": 1}
 
 
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (pa.timestamp("ms"), 2**60),
+        (pa.timestamp("us", tz="UTC"), -(2**62)),
+        (pa.date32(), 2**31 - 1),
+        (pa.duration("s"), 2**62),
+        (pa.list_(pa.timestamp("s")), [2**50]),
+    ],
+)
+def test_a_time_beyond_all_calendars_makes_one_bad_row(tmp_path: Path, kind: pa.DataType, value: Any) -> None:
+    zero = [0] if pa.types.is_list(kind) else 0
+    table = pa.table({"text": ["a", "b", "c"], "when": pa.array([zero, value, zero], kind)})
+    blocks = read(tmp_path / "a.parquet", table)
+    (bad,) = [record for block in blocks for record in block.bad]
+    assert (bad.row, bad.reason) == (1, "wrong_type")
+    assert "a value in column 'when' that can be written as JSON" in bad.expected
+    assert [row and row["text"] for row in documents(blocks)] == ["a", None, "c"]
+
+
+def test_an_unknown_time_zone_is_named_as_such(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a"], "when": pa.array([0], pa.timestamp("us", tz="Mars/Olympus"))})
+    ((bad,),) = [block.bad for block in read(tmp_path / "a.parquet", table)]
+    assert bad.reason == "wrong_type"
+    assert "Mars/Olympus" in bad.expected
+
+
 def test_invalid_utf8_makes_one_bad_row(tmp_path: Path) -> None:
     binary = pa.array([b"good", b"\xff\xfe", "é".encode()], pa.binary())
     blocks = read(tmp_path / "a.parquet", pa.table({"text": binary}))

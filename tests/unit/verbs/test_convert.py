@@ -260,6 +260,20 @@ def test_numbered_raw_names_can_be_run_again(tmp_path):
     assert names(tmp_path / "v1") == ["wiki-part-00000.jsonl.gz", "wiki-part-00001.jsonl.gz"]
 
 
+def test_generated_ids_differ_between_files(tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        write_lines(tmp_path / "raw" / name, ['{"text": "t"}'])
+    (tmp_path / "raw/c.txt").write_text("a text, called by its path")
+    options = {"source": "s", "progress": False, "generated_id": "row-{row:03d}"}
+    with pytest.raises(UsageError, match=r"a\.jsonl and b\.jsonl the same ids; .*'\{stem\}-\{row:08d\}'"):
+        dk.convert(str(tmp_path / "raw"), to=str(tmp_path / "v0"), **options)
+    dk.convert(str(tmp_path / "raw/a.jsonl"), to=str(tmp_path / "v0"), **options)
+    dk.convert(
+        str(tmp_path / "raw"), to=str(tmp_path / "v1"), **{**options, "generated_id": "{stem!s}/{row}"}
+    )
+    assert [json.loads(line)["id"] for line in read_lines(tmp_path / "v1/documents/b.jsonl.gz")] == ["b/0"]
+
+
 def test_generated_ids_differ_between_sources(tmp_path):
     ids = set()
     for name in ("one", "two"):

@@ -19,8 +19,9 @@ import pytest
 import dolma_dask as dk
 from dolma_dask import cli
 from dolma_dask.engine import lease
-from dolma_dask.errors import UsageError
+from dolma_dask.errors import DolmaDaskError, UsageError
 from dolma_dask.io import publish
+from dolma_dask.journal import Journal
 from dolma_dask.reading.segments import read_segments
 from dolma_dask.testing.tokenizer import train_tokenizer
 from dolma_dask.verbs.remove import changes as announced
@@ -517,6 +518,77 @@ def test_other_files_that_name_it_are_told(world):
     outcome = removed(world)
     assert outcome.exit_status == 1
     assert {one.path for one in outcome.left} == {*texts, "raw/d.parquet"} - {"none.csv"}
+
+
+def small(tmp_path: Path, *ids: str) -> Path:
+    """Return a root with a small dataset, and write a list of some ids beside it."""
+    root = tmp_path / "root"
+    write(root / "v0/documents/a.jsonl", [document(name, n) for n, name in enumerate(["x-1", "x-2", *ids])])
+    (tmp_path / "ids.txt").write_text("".join(f"{name}\n" for name in ids))
+    return root
+
+
+def test_raw_records_may_have_the_id_as_a_number(tmp_path):
+    root = small(tmp_path, "12345")
+    write(root / "raw/a.jsonl", [{"page": {"n": 1, "id": 12345}, "text": "a"}])
+    write(root / "raw/b.jsonl", [{"id": 123456, "text": "a"}, {"id": 1.12345, "text": "12345"[1:]}])
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    assert [one.path for one in outcome.left] == ["raw/a.jsonl"]
+
+
+def test_other_files_that_cannot_be_read_are_told(tmp_path):
+    root = small(tmp_path, "x-9999")
+    write(root / "raw/table.parquet", [document(f"r-{n}", n) for n in range(40)])
+    table = (root / "raw/table.parquet").read_bytes()
+    packed = gzip.compress("".join(f'{{"id":"r-{n}"}}\n' for n in range(9000)).encode())
+    contents = {
+        "cut.jsonl.gz": packed[:-2000],
+        "CUT.JSONL.GZ": packed[:-2000],
+        "table.parquet": table[:-9],
+        "plain.txt.gz": b"x-9999\n",  # text under a wrong name
+        "empty.gz": b"",
+        "whole.jsonl.gz": packed,
+        "other.zip": b"PK\x03\x04",  # of no form that anybody reads
+    }
+    for name, content in contents.items():
+        (root / "raw" / name).write_bytes(content)
+    outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+    told = {one.path.removeprefix("raw/"): one.why for one in outcome.left}
+    assert told.keys() == {"cut.jsonl.gz", "CUT.JSONL.GZ", "table.parquet", "plain.txt.gz"}
+    assert "truncated" in told["cut.jsonl.gz"]
+    assert told["plain.txt.gz"] == "has an id of the list in it"
+    assert outcome.exit_status == 1
+
+
+def test_an_id_may_be_a_word_of_the_records(tmp_path):
+    """Else the alignment of attributes would be proved by less than before."""
+    root = small(tmp_path, "text", "document", "kinds", "exact")
+    v0 = str(root / "v0")
+    dk.tag(v0, ["char_length_v1"], **HERE)
+    dk.dedupe(v0, name="exact", **HERE)
+
+    def told() -> list[Any]:
+        records = [*Journal(v0, "tag").records.values(), *Journal(v0, "dedupe").records.values()]
+        return [
+            {name: one.info.get(name) for name in ("reads", "kinds", "key", "taggers")} for one in records
+        ]
+
+    before = told()
+    assert dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE).exit_status == 0
+    assert told() == before
+    write(root / "v0/documents/a.jsonl", [document("x-1", 0), document("x-2", 1) | {"text": "changed"}])
+    with pytest.raises(DolmaDaskError, match="other text"):
+        dk.mix(v0, to=str(root / "v1"), where="char_length_v1__char_length_v1__length > 1", **HERE)
+
+
+def test_no_receipt_takes_the_place_of_another(tmp_path):
+    root = small(tmp_path, "x-9999")
+    for name in ("x-9999", "x-1", "x-2"):
+        (tmp_path / "ids.txt").write_text(f"{name}\n")
+        outcome = dk.remove(str(root), ids=str(tmp_path / "ids.txt"), **HERE)
+        if name == "x-1":
+            (root / "_tombstones/receipts/000001.json").unlink()
+    assert outcome.receipt == "_tombstones/receipts/000003.json"
 
 
 def test_token_files_without_segments_are_told_and_written_again(world):

@@ -77,9 +77,11 @@ def test_a_rule_and_lists(tmp_path):
         signals(tmp_path, where=f"id == '{SHARD}.json.gz/0'")
 
 
-def test_other_ids_are_refused(tmp_path):
-    write_lines(tmp_path / "v0/documents/a.jsonl.gz", [json.dumps({"id": "x", "text": "", "source": "s"})])
-    with pytest.raises(StageError, match="has no row number"):
+@pytest.mark.parametrize("identity", ["x", "17"])
+def test_other_ids_are_refused(tmp_path, identity):
+    line = json.dumps({"id": identity, "text": "", "source": "s"})
+    write_lines(tmp_path / "v0/documents/a.jsonl.gz", [line])
+    with pytest.raises(StageError, match=f"id '{identity}' has no row number"):
         dk.signals(str(tmp_path / "v0"), str(tmp_path / "out"), **HERE)
 
 
