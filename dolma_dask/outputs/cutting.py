@@ -87,6 +87,10 @@ class FilePacking(Struct, frozen=True):
         suffix = _SUFFIX[self.file_format] if is_last else f".{self.file_format}"
         return f"{self.prefix}-{number:04d}{suffix}"
 
+    def with_others(self, path: str) -> tuple[str, ...]:
+        """Return an output file, beside which nothing stands."""
+        return (path,)
+
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have, whatever their number and format."""
         number, _, suffix = path.removeprefix(f"{self.prefix}-").partition(".")

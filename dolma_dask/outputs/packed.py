@@ -103,6 +103,9 @@ class Packing(Protocol):
     @property
     def reads(self) -> tuple[str, ...]: ...  # suffixes of files that later stages take for outputs
     def path(self, number: int, count: int) -> str: ...
+    def with_others(
+        self, path: str
+    ) -> tuple[str, ...]: ...  # an output file, and those that appear before it
     def is_output(self, path: str) -> bool: ...
     def params(self) -> dict[str, Any]: ...
 
@@ -308,7 +311,9 @@ class Packed(Struct, frozen=True, dict=True):
         record = state.journal.records.get(self.record)
         if record is not None:
             yield Announce(replace(record, stale=True))
-        others = state.existing.keys() - {task.shard for task in plan.tasks}
+        others = state.existing.keys() - {
+            path for task in plan.tasks for path in self.packing.with_others(task.shard)
+        }
         for path in sorted(others, key=tokens_first):
             if self.packing.is_output(path):
                 files.remove(files.join(self.root, path))

@@ -102,6 +102,11 @@ class TokenPacking(Struct, frozen=True):
         """Return the path of the ids of an output file."""
         return f"{self.prefix}-{number:05d}{self.suffixes[0]}"
 
+    def with_others(self, path: str) -> tuple[str, ...]:
+        """Return the files of one output: ids, what stands beside them, and their segments."""
+        stem = path.removesuffix(self.suffixes[0])
+        return (*(stem + suffix for suffix in self.suffixes), segments_path(path))
+
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have."""
         name, suffixes = path.removeprefix(f"{FOLDER}/"), self.suffixes

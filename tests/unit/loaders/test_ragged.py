@@ -300,7 +300,9 @@ def test_integers_in_another_byte_order(tmp_path: Path, part: str) -> None:
     save_pair(tmp_path, "a", np.arange(5, dtype="<i2"), np.array([2, 3], "<i4"))
     path = tmp_path / f"a.{part}.npy"
     np.save(path, np.load(path).astype(">i4"))
-    with pytest.raises(CorruptFileError, match=rf"a\.{part}\.npy holds .* >i4, .*expected <i4.*astype\('<i4'\)"):
+    with pytest.raises(
+        CorruptFileError, match=rf"a\.{part}\.npy holds .* >i4, .*expected <i4.*astype\('<i4'\)"
+    ):
         open_ragged(tmp_path)
 
 
