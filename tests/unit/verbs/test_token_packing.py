@@ -19,10 +19,10 @@ from token_readers import read_all
 from tokenizers import Tokenizer, models
 
 import dolma_dask as dk
-from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
 from dolma_dask.outputs.packed_tokens import TokenJoinStage
+from dolma_dask.outputs.ragged import RaggedOutput
 from dolma_dask.testing.tokenizer import END_OF_TEXT
 from dolma_dask.tokens.toolkit import encode_by_lines, strip
 
@@ -387,7 +387,7 @@ def test_sources_that_cannot_be_are_refused(wild: Path, parts: Path, tmp_path: P
         with pytest.raises(UsageError, match=match):
             joined(tmp_path, *words, **more)
     with (
-        failing(DocumentStage, at=lambda task: "2.jsonl" in task.shard),
+        failing(RaggedOutput, at=lambda unit: "00002-of" in unit.name, method="open"),
         pytest.raises(InterruptedStageError),
     ):
         dk.ragged(wild, tmp_path / "half", tokenizer=tokenizer, format="dolma", **HERE)
