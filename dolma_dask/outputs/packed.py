@@ -47,7 +47,7 @@ from dolma_dask.outputs.cutting import (
     runs_of,
     spread_files,
 )
-from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
+from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count, sorted_units
 from dolma_dask.reading.kept.transform import MixSource, Mixture
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.sink import DocumentRows, Output
@@ -143,7 +143,7 @@ class Packed(Struct, frozen=True, dict=True):
         """Return what makes a piece of each shard in a work folder."""
         raise NotImplementedError
 
-    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> Stage:
+    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> SortStage:
         """Return the stage that sorts buckets of scattered pieces: paths, and checksums of their indexes."""
         raise NotImplementedError
 
@@ -287,11 +287,11 @@ class Packed(Struct, frozen=True, dict=True):
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
         pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
         stage = self.sorting(work, pieces)
-        names = [f"{_SORTED}/{number:08d}.{self.packing.piece_format}" for number in range(self.buckets)]
-        share = sum(file.bytes for record in read for file in record.files) // self.buckets
+        groups = sorted_units(_SORTED, self.packing.piece_format, self.buckets, key)
+        share = sum(file.bytes for record in read for file in record.files) // len(groups)
         tasks = [
-            Task(f"bucket {number}", (Unit(name, key),), (), number, share)
-            for number, name in enumerate(names)
+            Task(f"buckets, group {number}", units, (), staged_bytes=share)
+            for number, units in enumerate(groups)
         ]
         return Pass(stage, tasks, reads=read)
 
