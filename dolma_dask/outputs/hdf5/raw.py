@@ -39,6 +39,7 @@ from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import list_raw, split_suffix
 from dolma_dask.sources.plan import open_sources, read_together
 from dolma_dask.text import compute as pc
+from dolma_dask.text.columns import not_utf8
 
 UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
 """Files that ModelZoo 2.2 finds; others in the folder are passed over."""
@@ -408,7 +409,7 @@ def _block(
     problems: dict[int, _Problem] = {}
     if of_null is not None:
         problems |= dict.fromkeys(_where(texts.is_null()), of_null)
-    problems |= dict.fromkeys(_not_utf8(texts), _NOT_UTF8)
+    problems |= dict.fromkeys(not_utf8(texts), _NOT_UTF8)
     sizes = pc.binary_length(texts)
     for row in _where(pc.fill_null(pc.greater(sizes, max_bytes), False)):
         problems[row] = (TOO_LARGE, too_large(sizes[row].as_py(), max_bytes))
@@ -422,15 +423,3 @@ def _block(
 
 def _where(mask: pa.BooleanArray) -> list[int]:
     return np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
-
-
-def _not_utf8(texts: pa.LargeStringArray, first: int = 0) -> list[int]:
-    """Return the rows of texts that are no UTF-8, counted from `first` on."""
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        if len(texts) == 1:
-            return [first]
-        half = len(texts) // 2
-        return [*_not_utf8(texts.slice(0, half), first), *_not_utf8(texts.slice(half), first + half)]
-    return []
