@@ -40,6 +40,7 @@ from dolma_dask.outputs.cutting import (
     PieceMember,
     empty_member,
     members_of,
+    numbered,
     runs_of,
 )
 from dolma_dask.outputs.packed import Packed
@@ -100,7 +101,7 @@ class TokenPacking(Struct, frozen=True):
 
     def path(self, number: int, count: int) -> str:
         """Return the path of the ids of an output file."""
-        return f"{self.prefix}-{number:05d}{self.suffixes[0]}"
+        return f"{self.prefix}-{numbered(number, count, 5)}{self.suffixes[0]}"
 
     def with_others(self, path: str) -> tuple[str, ...]:
         """Return the files of one output: ids, what stands beside them, and their segments."""

@@ -24,7 +24,8 @@ from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
 from dolma_dask.outputs import packed, pieces
-from dolma_dask.outputs.cutting import JoinStage, PieceMember, members_of, spread_files
+from dolma_dask.outputs.cutting import FilePacking, JoinStage, PieceMember, members_of, spread_files
+from dolma_dask.outputs.packed_tokens import TokenPacking
 from dolma_dask.outputs.pieces import SortStage
 
 from .conftest import failing, write_lines
@@ -227,6 +228,14 @@ def test_buckets_that_are_sorted_together_are_those_of_each_alone(
     dk.mix(large, to=str(tmp_path / "together"), **options)
     assert made == [6, 6, 4]
     assert bytes_of(tmp_path / "together") == bytes_of(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("packing", [FilePacking("documents/p", "jsonl.gz"), TokenPacking("p", (".npy",))])
+@pytest.mark.parametrize("count", [2, 10_000, 100_001])
+def test_names_sort_as_their_files(packing: FilePacking | TokenPacking, count: int) -> None:
+    names = [packing.path(number, count) for number in range(count)]
+    assert names == sorted(names)
+    assert all(map(packing.is_output, names))
 
 
 def test_the_index_of_a_piece_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
