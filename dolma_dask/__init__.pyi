@@ -1420,9 +1420,9 @@ def hdf5(
     Rows do not depend on shards, files or workers. A stream of one token has nothing to predict and makes no row.
 
     Under compat="modelzoo-2.2" ftfy is on and `min_sequence_len` 6 by default, empty texts and records that lack a field are skipped, an `eos_id` is the
-    padding too, `inverted_mask` does nothing to rows of texts, `remove_bos_in_chunks` drops a token of each further piece, short rows and those of FIM are
-    drawn as by one process, sequences are packed as there, and DPO predicts the mark before an answer too. The tail is kept all the same; ModelZoo loses
-    it: tail="drop".
+    padding too, `inverted_mask` does nothing to rows of texts, `remove_bos_in_chunks` drops a token of each further piece, short rows are drawn as by
+    one process, and those of FIM as by one for each file, sequences are packed as there, and DPO predicts the mark before an answer too. The tail is kept
+    all the same; ModelZoo loses it: tail="drop".
 
     Options of create_hdf5_dataset.py are taken behind the name of a mode; dolma-dask hdf5 DPO --help lists those of DPO.
     """

@@ -163,7 +163,7 @@ def npy_header(dtype: np.dtype[Any], count: int) -> bytes:
 def parse_npy_header(head: bytes, url: str) -> NpyHeader:
     """Read the head of an npy file: its first 128 bytes, or all of it.
 
-    Raises `CorruptFileError`: not an npy file, a damaged header, or not a 1-D array of integers.
+    Raises `CorruptFileError`: not an npy file, a damaged header, or not a 1-D array of integers in the byte order of the format.
     """
     if head[:6] != NPY_MAGIC:
         raise CorruptFileError(
@@ -176,15 +176,22 @@ def parse_npy_header(head: bytes, url: str) -> NpyHeader:
     try:
         fields = ast.literal_eval(head[8 + width : offset].decode("utf-8").strip())
         dtype, shape = np.dtype(fields["descr"]), tuple(fields["shape"])
-    except (ValueError, TypeError, KeyError, SyntaxError) as error:
+    except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError) as error:
         raise CorruptFileError(
             f"{url}: the npy header (bytes 0 to {offset} of the file) cannot be read: {error}; write the file again",
             url=url,
         ) from error
-    if len(shape) != 1 or dtype.kind not in "iu" or not isinstance(shape[0], int) or shape[0] < 0:
+    if len(shape) != 1 or dtype.kind not in "iu" or type(shape[0]) is not int or shape[0] < 0:
         raise CorruptFileError(
             f"{url} holds an array of shape {shape} and type {dtype}, expected one dimension of integers; it is not"
             " part of a ragged token shard",
+            url=url,
+        )
+    if not dtype.isnative:  # kernels read the bytes as they are
+        little = dtype.newbyteorder("<").str
+        raise CorruptFileError(
+            f"{url} holds integers of type {dtype.str}, whose highest byte comes first; expected {little}, as token shards have it. Save the array anew:"
+            f" array.astype({little!r})",
             url=url,
         )
     return NpyHeader(dtype, shape[0], offset)

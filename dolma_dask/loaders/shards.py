@@ -102,6 +102,8 @@ class TokenShard(Struct, frozen=True):
                 row=row,
             )
         tokens = int(lengths.sum(dtype=np.int64))
+        if lengths.max(initial=0) > self.tokens:  # the sum of such numbers can wrap to the right one
+            tokens = sum(lengths.tolist())
         if tokens != self.tokens:
             raise AlignmentError(
                 f"{self.lengths_url} holds {self.documents} lengths that add up to {tokens} tokens,"

@@ -313,7 +313,9 @@ class TokenDataset:
         rows_per_file = checked_number("rows_per_file", rows_per_file, 1)
         from dolma_dask.loaders.export import write_parquet
 
-        plain = self if self._shape.labels == "same" else TokenDataset(**{**self._call, "labels": "same"})
+        # only labels tell tokens from padding, and need a type with a sign
+        known = {"labels": "same", "dtype": np.int64}
+        plain = self if self._shape.labels == "same" else TokenDataset(**{**self._call, **known})
         return write_parquet(plain, files.normalize(os.fspath(folder)), rows_per_file)
 
     @property

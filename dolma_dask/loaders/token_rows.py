@@ -47,8 +47,10 @@ def read_ids(url: str, row: int, first: int, size: int) -> Ids:
             return _mds_row(url, row)
         dtype, start = _stream(url)
         data = _bytes_at(url, start + first * dtype.itemsize, size * dtype.itemsize)
-        return np.frombuffer(data, dtype)
-    except (LookupError, ValueError, struct.error, msgspec.DecodeError) as error:
+        return np.frombuffer(data, dtype, size)
+    except (LookupError, ValueError, TypeError, OSError, struct.error, msgspec.DecodeError) as error:
+        if isinstance(error, OSError) and (error.errno or type(error) is not OSError):
+            raise  # the file cannot be opened: OSError without a number is h5py's, of what a file holds
         raise CorruptFileError(
             f"{url}: row {row:,} cannot be read ({error}); expected a token file as this package writes it.",
             url=url,
@@ -73,6 +75,7 @@ def _stream(url: str) -> tuple[np.dtype[Any], int]:
 
 
 def _bytes_at(url: str, start: int, size: int) -> bytes:
+    """Return bytes of a file; fewer at its end."""
     with files.open_read(url, scattered=True) as handle:
         handle.seek(start)
         return handle.read(size)

@@ -85,7 +85,11 @@ class FilePacking(Struct, frozen=True):
         """Return the path of an output file."""
         is_last = self.by_inputs and number == count - 1
         suffix = _SUFFIX[self.file_format] if is_last else f".{self.file_format}"
-        return f"{self.prefix}-{number:04d}{suffix}"
+        return f"{self.prefix}-{numbered(number, count, 4)}{suffix}"
+
+    def with_others(self, path: str) -> tuple[str, ...]:
+        """Return an output file, beside which nothing stands."""
+        return (path,)
 
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have, whatever their number and format."""
@@ -103,6 +107,11 @@ class FilePacking(Struct, frozen=True):
             "by_inputs": self.by_inputs,
             **({} if self.count is None else {"count": self.count}),
         }
+
+
+def numbered(number: int, count: int, digits: int) -> str:
+    """Return the number of one of some files in so many digits, or as many more as let names sort as numbers do."""
+    return str(number).zfill(max(digits, len(str(count - 1))))
 
 
 class PieceMember(Struct, frozen=True):

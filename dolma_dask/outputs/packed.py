@@ -47,7 +47,7 @@ from dolma_dask.outputs.cutting import (
     runs_of,
     spread_files,
 )
-from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count
+from dolma_dask.outputs.pieces import TEXT_PER_STORED, PieceOutput, SortStage, bucket_count, sorted_units
 from dolma_dask.reading.kept.transform import MixSource, Mixture
 from dolma_dask.results.summary import Summary
 from dolma_dask.sinks.sink import DocumentRows, Output
@@ -103,6 +103,9 @@ class Packing(Protocol):
     @property
     def reads(self) -> tuple[str, ...]: ...  # suffixes of files that later stages take for outputs
     def path(self, number: int, count: int) -> str: ...
+    def with_others(
+        self, path: str
+    ) -> tuple[str, ...]: ...  # an output file, and those that appear before it
     def is_output(self, path: str) -> bool: ...
     def params(self) -> dict[str, Any]: ...
 
@@ -140,7 +143,7 @@ class Packed(Struct, frozen=True, dict=True):
         """Return what makes a piece of each shard in a work folder."""
         raise NotImplementedError
 
-    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> Stage:
+    def sorting(self, work: WorkDir, pieces: tuple[tuple[str, str], ...]) -> SortStage:
         """Return the stage that sorts buckets of scattered pieces: paths, and checksums of their indexes."""
         raise NotImplementedError
 
@@ -284,11 +287,11 @@ class Packed(Struct, frozen=True, dict=True):
         key = self._digest({"pieces": [file.checksum for record in read for file in record.files]})
         pieces = tuple((piece.path, index.checksum) for piece, index in (record.files for record in read))
         stage = self.sorting(work, pieces)
-        names = [f"{_SORTED}/{number:08d}.{self.packing.piece_format}" for number in range(self.buckets)]
-        share = sum(file.bytes for record in read for file in record.files) // self.buckets
+        groups = sorted_units(_SORTED, self.packing.piece_format, self.buckets, key)
+        share = sum(file.bytes for record in read for file in record.files) // len(groups)
         tasks = [
-            Task(f"bucket {number}", (Unit(name, key),), (), number, share)
-            for number, name in enumerate(names)
+            Task(f"buckets, group {number}", units, (), staged_bytes=share)
+            for number, units in enumerate(groups)
         ]
         return Pass(stage, tasks, reads=read)
 
@@ -308,7 +311,9 @@ class Packed(Struct, frozen=True, dict=True):
         record = state.journal.records.get(self.record)
         if record is not None:
             yield Announce(replace(record, stale=True))
-        others = state.existing.keys() - {task.shard for task in plan.tasks}
+        others = state.existing.keys() - {
+            path for task in plan.tasks for path in self.packing.with_others(task.shard)
+        }
         for path in sorted(others, key=tokens_first):
             if self.packing.is_output(path):
                 files.remove(files.join(self.root, path))

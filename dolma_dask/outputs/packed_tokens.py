@@ -40,10 +40,11 @@ from dolma_dask.outputs.cutting import (
     PieceMember,
     empty_member,
     members_of,
+    numbered,
     runs_of,
 )
 from dolma_dask.outputs.packed import Packed
-from dolma_dask.outputs.pieces import Hashes, ScatterSink, sorted_rows
+from dolma_dask.outputs.pieces import Hashes, ScatterSink, SortStage
 from dolma_dask.outputs.ragged import RaggedOutput, RaggedSink
 from dolma_dask.sinks.base import FileWriter, Publish
 from dolma_dask.sinks.findings import spelling_of
@@ -100,7 +101,12 @@ class TokenPacking(Struct, frozen=True):
 
     def path(self, number: int, count: int) -> str:
         """Return the path of the ids of an output file."""
-        return f"{self.prefix}-{number:05d}{self.suffixes[0]}"
+        return f"{self.prefix}-{numbered(number, count, 5)}{self.suffixes[0]}"
+
+    def with_others(self, path: str) -> tuple[str, ...]:
+        """Return the files of one output: ids, what stands beside them, and their segments."""
+        stem = path.removesuffix(self.suffixes[0])
+        return (*(stem + suffix for suffix in self.suffixes), segments_path(path))
 
     def is_output(self, path: str) -> bool:
         """Tell whether a path is one that output files of this name have."""
@@ -415,21 +421,21 @@ class TokenPieceSink(RaggedSink):
 # later passes
 
 
-class TokenSortStage(Struct, frozen=True):
-    """The second pass of a shuffle: the documents of one bucket from all pieces, sorted."""
+class TokenSortStage(SortStage, frozen=True):
+    """The second pass of a shuffle: the documents of some buckets from all pieces, each sorted."""
 
-    folder: str  # where pieces wait
-    pieces: tuple[tuple[str, str], ...]  # paths and checksums of indexes, in the order of shards
-    member_bytes: int
     verb: str = "ragged-sort"
 
-    def run_shard(self, task: Task) -> list[Record]:
-        """Sort one bucket; see `dolma_dask.engine.Stage`."""
-        with MemberWriter(self.folder, task.unit.name, self.member_bytes) as writer:
-            for rows in sorted_rows(self.folder, self.pieces, task.work, unpack):
+    def unpack(self, segment: bytearray) -> tuple[Hashes, pa.Array]:
+        """See `SortStage`."""
+        return unpack(segment)
+
+    def write(self, path: str, rows: pa.Array | None) -> tuple[FileRecord, int]:
+        """See `SortStage`."""
+        with MemberWriter(self.folder, path, self.member_bytes) as writer:
+            if rows is not None:
                 writer.hold(None, rows)
-        file = writer.record
-        return [task.record([file], rows=file.rows, info={"text_bytes": writer.id_bytes})]
+        return writer.record, writer.id_bytes
 
 
 class FileFacts:

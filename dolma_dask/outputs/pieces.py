@@ -16,6 +16,7 @@ import pyarrow as pa
 import xxhash
 from isal import igzip, isal_zlib
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dolma_dask.engine import Task, Unit
 from dolma_dask.formats.documents import RAW
@@ -117,7 +118,6 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         self._lines: list[pa.Array] = []
         self._hashes: list[Hashes] = []
         self._held = 0
-        self._index: list[tuple[int, int, int, int]] = []
         super().__init__(self._opened(files.join(root, path)))
 
     @contextmanager
@@ -125,7 +125,6 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         with stage(f"{url}.index") as self._index_out, publish(url, synced=False) as self._out:
             yield
             self._flush()
-            self._index_out.write(np.array(self._index, INDEX).reshape(-1, 4).tobytes())
 
     def write(self, rows: DocumentRows) -> None:
         """Hold rows until there are many."""
@@ -165,12 +164,13 @@ class ScatterSink(WriterSink[AbstractContextManager[None]]):
         order = np.argsort(hashes, kind="stable")
         hashes, lines = hashes[order], lines.take(pa.array(order))
         bucket = (hashes >> np.uint64(1) >> np.uint64(self._shift - 1)).astype(np.int64)  # 64 in two steps
-        firsts = np.flatnonzero(np.diff(bucket, prepend=-1))
+        firsts, index = np.flatnonzero(np.diff(bucket, prepend=-1)), list[tuple[int, int, int, int]]()
         for first, stop in zip(firsts.tolist(), [*firsts[1:].tolist(), len(bucket)], strict=True):
             segment = self.pack(hashes[first:stop], lines.slice(first, stop - first))
             digest = xxhash.xxh3_64_intdigest(segment)
-            self._index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
+            index.append((int(bucket[first]), self._out.bytes, len(segment), digest))
             self._out.write(segment)
+        self._index_out.write(np.array(index, INDEX).tobytes())
 
 
 def piece_record(
@@ -213,35 +213,55 @@ def unpack_rows(segment: bytearray) -> tuple[Hashes, pa.LargeBinaryArray]:
     return hashes, large_bytes(offsets, np.frombuffer(data, np.uint8, -1, 8 + 16 * count))
 
 
+MAX_SORT_TASKS = 512
+"""Tasks that sort at most: each reads the indexes of all pieces, whose size grows with that of the documents as well."""
+
+
+def sorted_units(folder: str, suffix: str, buckets: int, key: str) -> list[tuple[Unit, ...]]:
+    """Return the sorted pieces of neighbouring buckets, those of each task."""
+    units = [Unit(f"{folder}/{number:08d}.{suffix}", key) for number in range(buckets)]
+    together = -(-buckets // MAX_SORT_TASKS)
+    return [tuple(units[first : first + together]) for first in range(0, buckets, together)]
+
+
+def _bucket_of(unit: Unit) -> int:
+    return int(unit.name.rpartition("/")[2].partition(".")[0])
+
+
 class SortStage(Struct, frozen=True):
-    """The second pass of a shuffle: the rows of one bucket from all pieces, sorted."""
+    """The second pass of a shuffle: the rows of some buckets from all pieces, each sorted."""
 
     folder: str  # where pieces wait
     # their paths and the checksums of their indexes, in the order of shards
     pieces: tuple[tuple[str, str], ...]
-    member_bytes: int  # see `JsonlWriter`
+    member_bytes: int  # of the sorted pieces
     verb: str = "mix-sort"
 
     def run_shard(self, task: Task) -> list[Record]:
-        """Sort one bucket; see `dolma_dask.engine.Stage`."""
-        with JsonlWriter(self.folder, task.unit.name, self.member_bytes, stage) as writer:
-            for lines in sorted_rows(self.folder, self.pieces, task.work, unpack_rows):
-                writer.write(lines)
-        file = writer.record
-        return [task.record([file], rows=file.rows, info={"text_bytes": writer.text_bytes})]
+        """Sort some neighbouring buckets; see `dolma_dask.engine.Stage`."""
+        buckets = {_bucket_of(unit): unit for unit in task.units}
+        scattered = Scattered(self.folder, self.pieces, min(buckets), max(buckets) + 1)
+        records = []
+        for bucket, unit in buckets.items():
+            file, text_bytes = self.write(unit.name, scattered.sorted(bucket, self.unpack))
+            info = {"text_bytes": text_bytes}
+            records.append(replace(task, units=(unit,)).record([file], rows=file.rows, info=info))
+        return records
+
+    def unpack(self, segment: bytearray) -> tuple[Hashes, pa.Array]:
+        """Return hashes and rows of a segment, as they were packed."""
+        return unpack_rows(segment)
+
+    def write(self, path: str, rows: pa.Array | None) -> tuple[FileRecord, int]:
+        """Write a sorted piece; return its file, and the bytes of its texts."""
+        with JsonlWriter(self.folder, path, self.member_bytes, stage) as writer:
+            if rows is not None:
+                writer.write(rows)
+        return writer.record, writer.text_bytes
 
 
 Unpack = Callable[[bytearray], tuple[Hashes, pa.Array]]
 """Returns hashes and rows of a segment, as they were packed."""
-
-
-def sorted_rows(
-    folder: str, pieces: Sequence[tuple[str, str]], bucket: int, unpack: Unpack
-) -> Iterator[pa.Array]:
-    """Yield the rows of a bucket from all pieces, sorted: one array, none if there are no rows."""
-    found = Scattered(folder, pieces, bucket, bucket + 1).sorted(bucket, unpack)
-    if found is not None:
-        yield found[1]
 
 
 class Scattered:
@@ -253,7 +273,12 @@ class Scattered:
             for path, checksum in pieces
         ]
 
-    def sorted(self, bucket: int, unpack: Unpack) -> tuple[Hashes, pa.Array] | None:
+    def sorted(self, bucket: int, unpack: Unpack) -> pa.Array | None:
+        """Return the rows of a bucket, sorted; None if there are none."""
+        found = self.with_hashes(bucket, unpack)
+        return None if found is None else found[1]
+
+    def with_hashes(self, bucket: int, unpack: Unpack) -> tuple[Hashes, pa.Array] | None:
         """Return hashes and rows of a bucket, sorted; None if there are none."""
         parts = [part for url, index in self._pieces for part in _segments(url, index, bucket, unpack)]
         if not parts:

@@ -115,3 +115,15 @@ def join_texts(*pieces: pa.Array | str) -> pa.LargeStringArray:
     """Glue texts row by row; a null in any piece makes the row null."""
     parts = [pa.scalar(p, pa.large_string()) if isinstance(p, str) else p for p in pieces]
     return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string()))
+
+
+def not_utf8(texts: pa.Array, first: int = 0) -> list[int]:
+    """Return the rows of texts that are no UTF-8, which Arrow does not look at by itself; counted from `first` on."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return [first]
+        half = len(texts) // 2
+        return [*not_utf8(texts.slice(0, half), first), *not_utf8(texts.slice(half), first + half)]
+    return []

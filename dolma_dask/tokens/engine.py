@@ -205,19 +205,21 @@ class TokenEngine:
 
     def _fast_ids(self, texts: pa.LargeStringArray) -> Tokens | None:
         """Return ids by the fast engine; None if it is not used here, or cannot encode some text: the definition says which."""
-        quick, vocabulary = build_fast(self) if self.fast else None, build(self)
+        quick = build_fast(self) if self.fast else None
+        if quick is None:
+            return None
+        vocabulary = build(self)
         try:
             parts, owners = cut_long(texts, vocabulary.cutter, vocabulary.tokenizer)
-            found = None if quick is None else quick.encode(parts)
+            ids, lengths = quick.encode(parts)
         except EngineDiffersError as error:
             refute(self, str(error))
             raise
         except Exception:  # noqa: BLE001  the library raises nothing more precise
             return None
-        if quick is None or found is None:
-            return None
-        lengths = found[1] if owners is None else np.bincount(owners, found[1], len(texts)).astype(np.int64)
-        tokens = Tokens(found[0].astype(self.dtype), check_lengths(lengths))
+        if owners is not None:
+            lengths = np.bincount(owners, lengths, len(texts)).astype(np.int64)
+        tokens = Tokens(ids.astype(self.dtype), check_lengths(lengths))
         return self._without_avoided(tokens, texts, quick.avoided(texts))
 
     def _without_avoided(self, tokens: Tokens, texts: pa.LargeStringArray, rows: NDArray[np.int64]) -> Tokens:

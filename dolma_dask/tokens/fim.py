@@ -84,7 +84,7 @@ def seeded(fim: Fim, seed: int) -> Draw:
 
 
 def like_modelzoo(fim: Fim, seed: int) -> Draw:
-    """Return the draws of ModelZoo 2.2 with one process whose global generator of NumPy was seeded; all rows must be drawn, in their order."""
+    """Return the draws of ModelZoo 2.2 with one process whose global generator of NumPy was seeded; all rows of a file must be drawn, in their order."""
     state = np.random.RandomState(seed)
 
     def cut(chars: int) -> Cut | None:

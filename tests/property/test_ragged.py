@@ -122,6 +122,11 @@ def test_any_bytes_are_a_header_or_a_clear_error(head: bytes) -> None:
         parse_npy_header(head, "shard.data.npy")
 
 
+def test_a_header_that_nests_deeply_is_a_clear_error() -> None:
+    with pytest.raises(CorruptFileError, match=r"x: the npy header .* cannot be read: maximum recursion"):
+        parse_npy_header(b"\x93NUMPY\x01\x00\x3d\x0f" + b"-" * 3900 + b"1", "x")
+
+
 def test_version_2_headers_are_read() -> None:
     file = io.BytesIO()
     np.lib.format.write_array_header_2_0(file, {"descr": "<i2", "fortran_order": False, "shape": (7,)})

@@ -426,6 +426,13 @@ def test_a_damaged_file_of_the_cache_is_made_again(damage, tmp_path, monkeypatch
         assert [path.read_bytes() for path in kept] == stored
 
 
+def test_parquet_of_a_run_without_labels_in_numbers_without_a_sign(tmp_path):
+    with shards([[[5, 6, 7, 8, 9, 10]]], False) as folder:
+        dk.TokenDataset(folder, 2, order="written", labels="none", dtype="uint32").write_parquet(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert pq.read_table(path)["input_ids"].to_pylist() == [[5, 6], [7, 8], [9, 10]]
+
+
 def test_parquet_of_another_number_of_files_is_refused(tmp_path):
     with shards([[[5, 6, 7, 8, 9, 10]]], False) as folder:
         data = dk.TokenDataset(folder, 2)

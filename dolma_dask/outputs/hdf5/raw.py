@@ -22,14 +22,14 @@ from dolma_dask.engine import Input, inputs_of
 from dolma_dask.engine.documents import DocumentList
 from dolma_dask.errors import SchemaError, UsageError
 from dolma_dask.formats import layout
-from dolma_dask.formats.documents import RAW, encode_value, schema_of, text_bytes
+from dolma_dask.formats.documents import RAW, encode_value, is_bytes, is_string, schema_of, text_bytes
 from dolma_dask.formats.json.exact import Field, LineError, kind_of, parse_object
 from dolma_dask.formats.json.lines import scan_fields
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
 from dolma_dask.io.parquet import open_parquet, read_batches
 from dolma_dask.io.quarantine import Quarantine, RecordPolicy
-from dolma_dask.io.records import BadRecord, Block, InputRecord
+from dolma_dask.io.records import TOO_LARGE, BadRecord, Block, InputRecord, too_large
 from dolma_dask.io.stream import BLOCK_BYTES, LineBlock, StoredFile
 from dolma_dask.options.groups import ShardOptions
 from dolma_dask.sinks.segments import PATH, ROW
@@ -39,6 +39,7 @@ from dolma_dask.sources.mapping import FieldMapping
 from dolma_dask.sources.naming import list_raw, split_suffix
 from dolma_dask.sources.plan import open_sources, read_together
 from dolma_dask.text import compute as pc
+from dolma_dask.text.columns import not_utf8
 
 UPSTREAM_SUFFIXES = (".jsonl", ".json.gz", ".jsonl.zst", ".jsonl.zst.tar", ".txt", ".parquet")
 """Files that ModelZoo 2.2 finds; others in the folder are passed over."""
@@ -141,11 +142,20 @@ def _named(metadata_files: Sequence[str]) -> list[str]:
             raise UsageError(
                 f"metadata file {url}: there is no such file; expected one with the path of a raw file on every line."
             )
-    lines = [line.strip() for url in metadata_files for line in files.read_bytes(url).decode().splitlines()]
+    lines = [line.strip() for url in metadata_files for line in _text_of_file(url).splitlines()]
     paths = [line if "://" in line else os.path.abspath(line) for line in lines if line]  # noqa: PTH100
     if not paths:
         raise UsageError(f"{', '.join(metadata_files)} list no files; expected a path on every line.")
     return paths
+
+
+def _text_of_file(url: str) -> str:
+    try:
+        return files.read_bytes(url).decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"metadata file {url} is not UTF-8 ({error}); expected one with the path of a raw file on every line."
+        ) from None
 
 
 class TextField(Struct, frozen=True):
@@ -288,7 +298,10 @@ def _text_of_value(value: bytes, key: str) -> str:
         if all(bytes(item).startswith(b'"') for item in items):
             return "\n\n".join(_decode_string(item) for item in items)
     elif kind_of(value) == "a number":
-        return str(msgspec.json.decode(value))
+        try:
+            return str(msgspec.json.decode(value))
+        except msgspec.DecodeError:
+            raise LineError("wrong_type", f"a number in field {key!r} that double precision holds") from None
     raise LineError(
         "wrong_type", f"a string, a list of strings or a number in field {key!r}, found {kind_of(value)}"
     )
@@ -306,10 +319,10 @@ def _read_table(
                 f"{url}: no column {key!r}; it has {', '.join(names)}. Expected the texts in one: jsonl_key.",
                 url=url,
             )
+        null = ("wrong_type", f"a text in column {key!r}, found null")
         for batch in read_batches(url, file, [key], BLOCK_BYTES, max_bytes=max_bytes):
             texts = _as_texts(url, key, batch.column(0))
-            bad = () if field.is_lenient else _nulls(url, row, texts, key)
-            yield Block(pa.RecordBatch.from_arrays([texts], schema=field.schema), row, bad)
+            yield _block(url, row, texts, None if field.is_lenient else null, max_bytes)
             row += batch.num_rows
         finish(stored, path, read)
 
@@ -329,8 +342,7 @@ def _read_records(
                     url=url,
                 )
         for batch in read_batches(url, file, list(named), BLOCK_BYTES, max_bytes=max_bytes):
-            records = pa.array([encode_value(one).decode() for one in batch.to_pylist()], pa.large_string())
-            yield Block(pa.RecordBatch.from_arrays([records], schema=record.schema), row, ())
+            yield _block(url, row, _as_records(batch), _NOT_UTF8, max_bytes)
             row += batch.num_rows
         finish(stored, path, read)
 
@@ -341,12 +353,73 @@ def _as_texts(url: str, key: str, column: pa.Array) -> pa.LargeStringArray:
         return pa.array(
             [None if value is None else str(value) for value in column.to_pylist()], pa.large_string()
         )
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
-        return column.cast(pa.large_string())
+    if is_string(kind) or is_bytes(kind):
+        return _cast(column, pa.large_string())
     raise SchemaError(f"{url}: column {key!r} holds {kind}; expected strings or numbers.", url=url)
 
 
-def _nulls(url: str, first_row: int, texts: pa.Array, key: str) -> tuple[BadRecord, ...]:
-    rows = np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))
-    expected = f"a text in column {key!r}, found null"
-    return tuple(BadRecord(url, first_row + int(row), 0, "wrong_type", expected, b"") for row in rows)
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast bytes to text, as tables have it that lack the UTF8 annotation; whether it is UTF-8, somebody else looks."""
+    return pc.cast(column, options=pc.CastOptions(kind, allow_invalid_utf8=True))
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.LargeStringArray:
+    """Return rows as JSON; null for one with a text that is no UTF-8."""
+    kinds = map(_with_text, batch.schema.types)
+    columns = [
+        column if kind == column.type else _cast(column, kind)
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    return pa.array(_json_of(rows), pa.large_string())
+
+
+def _with_text(kind: pa.DataType) -> pa.DataType:
+    """Return a type with text in place of bytes, at any depth."""
+    if is_bytes(kind):
+        return pa.large_string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_text(field.type)) for field in kind.fields])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = _with_text(kind.value_type)
+        return kind if inner == kind.value_type else pa.large_list(inner)
+    return kind
+
+
+def _json_of(rows: pa.RecordBatch) -> list[str | None]:
+    try:
+        return [encode_value(row).decode() for row in rows.to_pylist()]
+    except UnicodeDecodeError:
+        if rows.num_rows == 1:
+            return [None]
+    half = rows.num_rows // 2
+    return [*_json_of(rows.slice(0, half)), *_json_of(rows.slice(half))]
+
+
+_Problem = tuple[str, str]
+"""Reason of a bad record, and what was expected."""
+
+_NOT_UTF8: _Problem = ("invalid_utf8", "UTF-8 in all texts")
+
+
+def _block(
+    url: str, first_row: int, texts: pa.LargeStringArray, of_null: _Problem | None, max_bytes: int
+) -> Block:
+    """Return texts of a table as a block, null where they are bad: null already, if `of_null` says so, no UTF-8, or too large."""
+    problems: dict[int, _Problem] = {}
+    if of_null is not None:
+        problems |= dict.fromkeys(_where(texts.is_null()), of_null)
+    problems |= dict.fromkeys(not_utf8(texts), _NOT_UTF8)
+    sizes = pc.binary_length(texts)
+    for row in _where(pc.fill_null(pc.greater(sizes, max_bytes), False)):
+        problems[row] = (TOO_LARGE, too_large(sizes[row].as_py(), max_bytes))
+    if problems:
+        is_bad = np.zeros(len(texts), np.bool_)
+        is_bad[list(problems)] = True
+        texts = pc.if_else(pa.array(is_bad), pa.scalar(None, pa.large_string()), texts)
+    bad = tuple(BadRecord(url, first_row + row, -1, *problems[row], b"") for row in sorted(problems))
+    return Block(pa.RecordBatch.from_arrays([texts], schema=TextField.schema), first_row, bad)
+
+
+def _where(mask: pa.BooleanArray) -> list[int]:
+    return np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()

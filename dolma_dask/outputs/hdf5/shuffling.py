@@ -189,7 +189,7 @@ class ShuffledStage(Struct, frozen=True):
         scattered = Scattered(self.staged.folder, self.pieces, min(buckets), max(buckets) + 1)
         done = 0
         for span in work.spans:
-            row, segments = 0, scattered.sorted(span.bucket.first, _unpack)
+            row, segments = 0, scattered.with_hashes(span.bucket.first, _unpack)
             for words in self.staged.sorted(span.bucket, DEFAULT):
                 some = words[max(span.first - row, 0) : max(span.stop - row, 0)]
                 row += len(words)

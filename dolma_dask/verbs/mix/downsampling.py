@@ -40,7 +40,7 @@ from dolma_dask.reading.kept.transform import MixSource, Mixture
 from dolma_dask.results.summary import Summary
 from dolma_dask.rules.budgets import Budget, Wanted
 from dolma_dask.rules.downsampling import NO_LABEL, Take
-from dolma_dask.rules.groups import ALL, Groups
+from dolma_dask.rules.groups import ALL, MAX_GROUPS, Groups, too_many
 from dolma_dask.rules.sampling import document_hashes
 from dolma_dask.sinks.sink import DocumentRows, ShardFacts
 from dolma_dask.text import compute as pc
@@ -192,7 +192,10 @@ class CutStage(Struct, frozen=True):
     def run_shard(self, task: Task) -> dict[str, Any]:
         """Return a `DrawnTable` as JSON-able values, or under `REFUSED` why what is wanted cannot be had."""
         wanted = self.wanted
-        labels = [ALL] if wanted.by is None else sorted({NO_LABEL, *self._labels})
+        known = set(self._labels)
+        if wanted.by is not None and len(known) > MAX_GROUPS:  # of all files; each has fewer
+            return {REFUSED: str(too_many(wanted.by))}
+        labels = [ALL] if wanted.by is None else sorted({NO_LABEL, *known})
         takes: dict[str, Take] = {}
 
         def rests(totals: Sequence[int], documents: Sequence[int]) -> list[int | None]:

@@ -1,6 +1,6 @@
 """Options of `mix`: what is kept, what is done to it, and what is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -210,6 +210,15 @@ class MixOptions(SelectionOptions, RecipeOptions, RecordOptions):
     def is_packed(self) -> bool:
         """True if files are cut by size or number, or documents shuffled."""
         return self.max_size is not None or self.shards is not None or self.shuffle
+
+    def idle(self) -> Iterator[str]:
+        """Yield which options do nothing beside the others."""
+        if self.seed and not (self.shuffle or self.counts or self.rate is not None):
+            yield "seed has no effect: nothing is drawn without shuffle, sample, downsample or budget"
+        if self.name != MixOptions.name and not self.is_packed:
+            yield "name has no effect: without shuffle, max_size or shards files have the names of those that are read"
+        if self.format is not None and self.to is None:
+            yield "format has no effect: it is of documents, and without to none are written"
 
     def check(self) -> None:
         """Refuse outputs that do not go together, and ways to choose documents that exclude each other."""

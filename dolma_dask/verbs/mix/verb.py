@@ -89,7 +89,7 @@ def _mixed(opened: Dataset, options: MixOptions, tokens: "TokenOptions | None") 
             **({} if draw is None else draw.wanted.params()),
         }
     )
-    notes = (*dataset_notes(opened), *narrowed.notes, *mixture.notes)
+    notes = (*dataset_notes(opened), *options.idle(), *narrowed.notes, *mixture.notes)
     table = None
     asked = options.selected(selection.dataset) if is_whole else selection.dataset
     if draw is not None and asked.shards:

@@ -27,6 +27,7 @@ from dolma_dask.rules.splicing import Edit, splice
 from dolma_dask.sinks.sink import DocumentRows
 from dolma_dask.sources.functions import json_problem, kind_in_words
 from dolma_dask.text import compute as pc
+from dolma_dask.text.columns import not_utf8
 from dolma_dask.verbs.transform.documents import Change, WrongResultError, applied, change_of, decoded
 
 Shape = Literal["text", "document", "texts"]
@@ -180,7 +181,13 @@ class Rewriter:
                 f"{place}: {self._function.name} returned {found}; expected an array of {len(old):,} strings, null for each document to drop.",
                 function=self._function.name,
             )
-        return made.cast(pa.large_string()), []
+        new = made.cast(pa.large_string())
+        if wrong := not_utf8(new):
+            raise DataError(
+                f"{self._url}, row {int(rows.numbers[wrong[0]])}: {self._function.name} returned a text that is no UTF-8; expected strings.",
+                function=self._function.name,
+            )
+        return new, []
 
     def _of_documents(self, rows: DocumentRows) -> tuple[pa.Array, pa.Array, list[BadRecord]]:
         assert rows.lines is not None

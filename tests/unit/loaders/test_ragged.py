@@ -295,6 +295,17 @@ def test_damaged_files(folder: Path, name: str, change: Any, message: str) -> No
         open_ragged(folder)
 
 
+@pytest.mark.parametrize("part", ["data", "len"])
+def test_integers_in_another_byte_order(tmp_path: Path, part: str) -> None:
+    save_pair(tmp_path, "a", np.arange(5, dtype="<i2"), np.array([2, 3], "<i4"))
+    path = tmp_path / f"a.{part}.npy"
+    np.save(path, np.load(path).astype(">i4"))
+    with pytest.raises(
+        CorruptFileError, match=rf"a\.{part}\.npy holds .* >i4, .*expected <i4.*astype\('<i4'\)"
+    ):
+        open_ragged(tmp_path)
+
+
 @pytest.mark.parametrize("array", [np.zeros((2, 2), np.int16), np.zeros(4), np.array([{}], object)])
 def test_not_a_row_of_integers(tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "a.data.npy", array, allow_pickle=True)
@@ -317,6 +328,12 @@ def test_lengths_of_another_run(tmp_path: Path) -> None:
     dataset = open_ragged(tmp_path)
     with pytest.raises(AlignmentError, match=r"2 lengths that add up to 4 tokens, .* holds 5"):
         dataset[0]
+
+
+def test_lengths_whose_sum_wraps_to_the_right_one(tmp_path: Path) -> None:
+    save_pair(tmp_path, "a", np.arange(5, dtype="<i2"), np.array([2, *[2**62] * 4, 3], "<i8"))
+    with pytest.raises(AlignmentError, match=r"add up to 18446744073709551621 tokens, .* holds 5"):
+        open_ragged(tmp_path)[0]
 
 
 def test_negative_length(tmp_path: Path) -> None:

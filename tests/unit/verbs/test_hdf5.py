@@ -423,12 +423,52 @@ def test_records_without_a_text(tmp_path, tokenizer):
     assert unpacked(read_rows(tmp_path / "like")) == stream(tokenizer, ["one", "0"])
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.large_string(), pa.string_view()])
+def test_texts_of_tables_whatever_their_type(tmp_path, tokenizer, kind):
+    texts = ["one", "é" * 300, None, "two"]
+    column = pa.array([text and text.encode() for text in texts], pa.binary())
+    if not pa.types.is_large_binary(kind) and kind != pa.binary():
+        column = column.cast(pa.string())
+    (tmp_path / "raw").mkdir()
+    pq.write_table(pa.table({"text": column.cast(kind)}), tmp_path / "raw/a.parquet")
+    bad = {"on_bad_record": "quarantine", "max_bad_fraction": 1.0, "max_record_bytes": 500}
+    summary = pack(RawTexts(str(tmp_path / "raw")), tmp_path / "out", tokenizer, **bad)
+    assert unpacked(read_rows(tmp_path / "out")) == stream(tokenizer, ["one", "two"])
+    assert summary.counts["bad_records"] == 2
+    found = (tmp_path / "out/_quarantine/hdf5/a.parquet.jsonl").read_text().splitlines()
+    assert [(json.loads(one)["row"], json.loads(one)["reason"]) for one in found] == [
+        (1, "too_large"), (2, "wrong_type"),
+    ]  # fmt: skip
+
+
+def test_bytes_of_tables_that_are_no_text_are_bad_records(tmp_path, tokenizer):
+    """Dialogues of bytes are texts as well, and were base64 once."""
+    (tmp_path / "raw").mkdir()
+    said = [
+        [{"role": b"user", "content": one}, {"role": b"bot", "content": b"two"}] for one in (b"one", b"\xff")
+    ]
+    kind = pa.list_(pa.struct([("role", pa.binary()), ("content", pa.binary())]))
+    columns = {"text": pa.array([b"one", b"\xff"]), "turns": pa.array(said, kind)}
+    pq.write_table(pa.table(columns), tmp_path / "raw/a.parquet")
+    pairs = {"mode": "Summarization", "multi_turn_key": "turns", "multi_turn_content_key": "content"}
+    bad = {"on_bad_record": "quarantine", "max_bad_fraction": 0.5}
+    for name, options in {"texts": {}, "pairs": {**pairs, "min_sequence_len": 0}}.items():
+        raw = RawTexts(str(tmp_path / "raw"))
+        with pytest.raises(StageError, match=r"a\.parquet, row 1: invalid utf8; expected UTF-8 in all texts"):
+            pack(raw, tmp_path / name, tokenizer, **options)
+        assert pack(raw, tmp_path / name, tokenizer, **options, **bad).counts["bad_records"] == 1
+    assert unpacked(read_rows(tmp_path / "texts")) == stream(tokenizer, ["one"])
+    pair = [*stream(tokenizer, ["one"])[:-1], *stream(tokenizer, ["two"])]
+    assert read_rows(tmp_path / "pairs")[0, 0, : len(pair)].tolist() == pair
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         (b'{"text": 1.10}', "1.1"),
         (b'{"text": []}', ""),
         (b'{"text": ["a", 1]}', None),
+        (b'{"text": 1e999}', None),
         (b'{"text": {}}', None),
         (b'{"text": true}', None),
         (b'"a", 1', None),
@@ -454,6 +494,9 @@ def test_raw_files_that_cannot_be_read(tmp_path, tokenizer):
         pack(RawTexts(str(tmp_path / "raw")), tmp_path / "out", tokenizer)
     with pytest.raises(UsageError, match="input_dir"):
         RawTexts()
+    (tmp_path / "list.txt").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=r"list\.txt is not UTF-8"):
+        pack(RawTexts(None, (str(tmp_path / "list.txt"),)), tmp_path / "out", tokenizer)
     pq.write_table(pa.table({"n": [1]}), tmp_path / "raw/b.parquet")
     with pytest.raises(StageError, match="no column 'text'"):
         pack(RawTexts(str(tmp_path / "raw")), tmp_path / "out", tokenizer)

@@ -72,6 +72,20 @@ def datasets(tmp_path_factory):
     return write(folder / "one", [rows]), write(folder / "many", cuts)
 
 
+@pytest.mark.parametrize("compat", [None, "modelzoo-2.2"])
+def test_rows_of_fim_that_files_change_are_said_to_be_such(datasets, tokenizer, tmp_path, compat):
+    """ModelZoo draws from one generator, row after row: nobody knows what it has drawn before a file."""
+    options = {"mode": "FIM", "tokenizer": tokenizer, "max_seq_length": 32, "compat": compat, **FIM, **HERE}
+    made = []
+    for rows in (10**6, 9):
+        to = tmp_path / str(rows)
+        summary = dk.hdf5(datasets[0], to, **options, max_rows_per_file=rows, use_ftfy=False)
+        made.append(rows_of(to))
+    assert np.array_equal(*made) == (compat is None)
+    said = [note for note in summary.notes if "max_rows_per_file and shuffle change the rows" in note]
+    assert len(said) == (compat is not None)
+
+
 def rows_of(folder: Path) -> np.ndarray:
     arrays = []
     for path in sorted(folder.glob("*.h5")):

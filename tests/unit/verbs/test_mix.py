@@ -52,6 +52,30 @@ def test_a_part_that_holds_for_no_row_is_reported(tagged):
     assert read_lines(tagged.parent / "v1" / SHARD) == []
 
 
+@pytest.mark.parametrize(
+    ("idle", "beside", "note"),
+    [
+        ({"seed": 3}, {"shuffle": True}, "nothing is drawn without"),
+        ({"seed": 3}, {"sample": 0.5}, "nothing is drawn without"),
+        ({"seed": 3}, {"downsample": 4}, "nothing is drawn without"),
+        ({"name": "new"}, {"shards": 2}, "files have the names of those that are read"),
+        ({"format": "jsonl", "to": None}, {"to": "v3"}, "without to none are written"),
+    ],
+)
+def test_options_that_do_nothing_are_said_to(
+    tagged: Path, idle: dict[str, Any], beside: dict[str, Any], note: str
+) -> None:
+    def notes(**options: Any) -> str:
+        to = options.pop("to", "v2")
+        where = {"to": None if to is None else str(tagged.parent / to), "dropped": None if to else str(tagged.parent / "gone")}  # fmt: skip
+        return "\n".join(dk.mix(str(tagged), dry_run=True, progress=False, **options, **where).notes)
+
+    assert f"{next(iter(idle))} has no effect: " in notes(**idle)
+    assert note in notes(**idle)
+    assert "has no effect" not in notes(**idle | beside)
+    assert "has no effect" not in notes()
+
+
 def test_unproved_attributes_are_counted(dataset):
     for name, count in (("x/a", range(6)), ("y/z/b", range(6, 10))):
         rows = [json.dumps({"source": "s", "id": f"d{number}", "toxicity": number / 10}) for number in count]

@@ -12,6 +12,7 @@ from dolma_dask import cli
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.journal import Journal
 from dolma_dask.pipelines.pipeline import run
+from dolma_dask.verbs.mix import downsampling
 
 from .conftest import read_lines, write_lines
 
@@ -221,6 +222,23 @@ def test_mistakes_are_told_before_anything_is_read(corpus, options, words):
     with pytest.raises(UsageError, match=words):
         mixed(corpus, **options)
     assert not (corpus.parent / "v1").exists()
+
+
+def test_groups_are_counted_over_all_files(tmp_path, monkeypatch):
+    """However the shards are ranked together: there were at most so many for each of 64 MB."""
+    for shard in range(3):
+        lines = [
+            json.dumps({"id": f"{shard}-{row}", "source": f"s{400 * shard + row}", "text": "x"})
+            for row in range(400)
+        ]
+        write_lines(tmp_path / f"v0/documents/{shard}.jsonl.gz", lines)
+    for group_bytes in (1, downsampling.GROUP_BYTES):
+        monkeypatch.setattr(downsampling, "GROUP_BYTES", group_bytes)
+        with pytest.raises(
+            (UsageError, StageError), match="by='source' has more than 1,000 different values"
+        ):
+            mixed(tmp_path / "v0", downsample=0.5, by="source")
+    assert mixed(tmp_path / "v0", downsample=0.5, by="source", prune=2).counts["documents_out"] == 0
 
 
 def test_a_document_without_a_count_is_an_error(corpus):

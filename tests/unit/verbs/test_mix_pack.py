@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from itertools import accumulate, pairwise
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -20,8 +23,9 @@ from dolma_dask.errors import DataError, StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.io.records import FileRecord
 from dolma_dask.journal import Record
-from dolma_dask.outputs import packed
-from dolma_dask.outputs.cutting import JoinStage, PieceMember, members_of, spread_files
+from dolma_dask.outputs import packed, pieces
+from dolma_dask.outputs.cutting import FilePacking, JoinStage, PieceMember, members_of, spread_files
+from dolma_dask.outputs.packed_tokens import TokenPacking
 from dolma_dask.outputs.pieces import SortStage
 
 from .conftest import failing, write_lines
@@ -203,6 +207,50 @@ def test_documents_that_come_again_are_apart_in_a_shuffle(large: str, tmp_path: 
     ids = [row["id"] for row in rows_of(tmp_path / "v1")]
     assert len(ids) == 2400
     assert sum(a == b for a, b in pairwise(ids)) < 20
+
+
+def test_buckets_that_are_sorted_together_are_those_of_each_alone(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task reads the indexes of all pieces: they must not be read for every bucket."""
+    monkeypatch.setattr(packed, "bucket_count", lambda stored: 16)
+    options: dict[str, Any] = {"shuffle": True, "max_size": 20_000, **HERE}
+    dk.mix(large, to=str(tmp_path / "alone"), **options)
+    scattered, made = pieces.Scattered, list[int]()
+
+    class Counted(scattered):  # type: ignore[misc, valid-type]
+        def __init__(self, folder: str, pieces: Any, first: int, stop: int) -> None:
+            made.append(stop - first)
+            super().__init__(folder, pieces, first, stop)
+
+    monkeypatch.setattr(pieces, "Scattered", Counted)
+    monkeypatch.setattr(pieces, "MAX_SORT_TASKS", 3)
+    dk.mix(large, to=str(tmp_path / "together"), **options)
+    assert made == [6, 6, 4]
+    assert bytes_of(tmp_path / "together") == bytes_of(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("packing", [FilePacking("documents/p", "jsonl.gz"), TokenPacking("p", (".npy",))])
+@pytest.mark.parametrize("count", [2, 10_000, 100_001])
+def test_names_sort_as_their_files(packing: FilePacking | TokenPacking, count: int) -> None:
+    names = [packing.path(number, count) for number in range(count)]
+    assert names == sorted(names)
+    assert all(map(packing.is_output, names))
+
+
+def test_the_index_of_a_piece_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "RUN_BYTES", 1)
+    lines = pa.array([b"{}\n"] * 1000, pa.large_binary())
+    peaks = []
+    for runs in (1, 40):
+        tracemalloc.start()
+        with pieces.ScatterSink(str(tmp_path), f"{runs}.rows", "a", 1, 1 << 14) as sink:
+            for run in range(runs):
+                sink.hold(np.arange(run * 1000, (run + 1) * 1000), lines)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert sink.files[1].bytes > 40 * 900 * 32
+    assert peaks[1] < peaks[0] + 1_500_000
 
 
 @pytest.mark.parametrize(

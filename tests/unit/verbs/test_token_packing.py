@@ -19,9 +19,10 @@ from token_readers import read_all
 from tokenizers import Tokenizer, models
 
 import dolma_dask as dk
-from dolma_dask.engine.documents import DocumentStage
 from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
 from dolma_dask.formats.token_files import FORMATS
+from dolma_dask.outputs.packed_tokens import TokenJoinStage
+from dolma_dask.outputs.ragged import RaggedOutput
 from dolma_dask.testing.tokenizer import END_OF_TEXT
 from dolma_dask.tokens.toolkit import encode_by_lines, strip
 
@@ -152,6 +153,23 @@ def test_a_killed_pass_is_gone_on_with_and_stale_files_go(wild: Path, tmp_path: 
     names = [sorted(path.name for path in (tmp_path / each).iterdir() if path.is_file()) for each in "ab"]
     assert names[0] == names[1]
     assert dk.ragged(wild, tmp_path / "b", max_size=3000, **options).done == 0
+
+
+def test_files_that_are_whole_stay_when_the_last_pass_is_gone_on_with(
+    wild: Path, tmp_path: Path, tokenizer: str
+) -> None:
+    options: dict[str, Any] = {"tokenizer": tokenizer, "format": "dolma", "max_size": 300, **HERE}
+    with (
+        failing(TokenJoinStage, OSError, lambda task: task.unit.name == "part-0-00002.npy"),
+        pytest.raises(StageError, match="stopped here"),
+    ):
+        dk.ragged(wild, tmp_path / "a", **options)
+    before = {path: path.stat().st_ino for path in (tmp_path / "a").rglob("*part-0-*")}
+    assert len(before) > 20
+    dk.ragged(wild, tmp_path / "a", **options)
+    assert {path: path.stat().st_ino for path in before} == before
+    dk.ragged(wild, tmp_path / "b", **options)
+    assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
 
 
 @pytest.mark.parametrize(
@@ -369,7 +387,7 @@ def test_sources_that_cannot_be_are_refused(wild: Path, parts: Path, tmp_path: P
         with pytest.raises(UsageError, match=match):
             joined(tmp_path, *words, **more)
     with (
-        failing(DocumentStage, at=lambda task: "2.jsonl" in task.shard),
+        failing(RaggedOutput, at=lambda unit: "00002-of" in unit.name, method="open"),
         pytest.raises(InterruptedStageError),
     ):
         dk.ragged(wild, tmp_path / "half", tokenizer=tokenizer, format="dolma", **HERE)

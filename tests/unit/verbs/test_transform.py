@@ -121,6 +121,10 @@ def test_a_function_neither_sees_nor_loses_provenance(root):
             r"rows 0 to 3: .* returned 1 values of large_string; expected an array of 4 strings",
         ),
         (lambda texts: 1 / 0, r"rows 0 to 3: .* raised ZeroDivisionError"),
+        (
+            lambda texts: pa.array([b"", b"", b"\xff", b""], pa.large_binary()).view(pa.large_string()),
+            r"row 2: .* returned a text that is no UTF-8; expected strings",
+        ),
     ],
 )
 def test_what_is_no_text_fails_with_its_place(root, function, expected):

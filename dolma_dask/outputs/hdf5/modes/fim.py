@@ -90,6 +90,13 @@ class FimOptions(LmOptions):
     fim_middle_tok: Annotated[str | None, Opt("Token before the middle.")] = None
     fim_suffix_tok: Annotated[str | None, Opt("Token before the suffix.")] = None
 
+    def notes(self) -> tuple[str, ...]:
+        """See `ModeOptions.notes`."""
+        own = (
+            "under compat draws begin anew with each file, in the order of its rows, so that max_rows_per_file and shuffle change the rows",
+        )
+        return (*(own if self.is_like_modelzoo else ()), *super().notes())
+
     def build(self, tokenizer: TokenEngine) -> Mode:
         """See `ModeOptions.build`."""
         options = self.mode_options(tokenizer)
