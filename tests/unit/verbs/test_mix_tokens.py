@@ -9,7 +9,7 @@ import pytest
 from token_readers import read_all
 
 import dolma_dask as dk
-from dolma_dask.engine import runs
+from dolma_dask.engine import batches, runs
 from dolma_dask.errors import StageError, UsageError
 from dolma_dask.io import files
 from dolma_dask.journal import Journal
@@ -84,7 +84,9 @@ def test_without_documents(tagged, tmp_path, tokens):
     assert summary.counts["documents_out"] > 0
 
 
-def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
+@pytest.mark.parametrize("small_bytes", [0, batches.SMALL_BYTES], ids=["alone", "as one"])
+def test_every_shard_is_read_and_encoded_once(small_bytes, tagged, tmp_path, tokens, monkeypatch):
+    monkeypatch.setattr(batches, "SMALL_BYTES", small_bytes)
     read = []
     original = AlignedReader.__iter__
 
@@ -97,8 +99,8 @@ def test_every_shard_is_read_once(tagged, tmp_path, tokens, monkeypatch):
     encode = TokenEngine._encode
     monkeypatch.setattr(TokenEngine, "_encode", lambda *of: encoded.append(1) or encode(*of))
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
-    assert len(read) == len(set(read)) == 2
-    assert len(encoded) == 2  # one block each, for both kinds of tokens
+    assert len(read) == len(set(read)) == (0 if small_bytes else 2)
+    assert len(encoded) == (1 if small_bytes else 2)  # a block, for both kinds of tokens
 
 
 @pytest.mark.parametrize("as_text", [False, True])
