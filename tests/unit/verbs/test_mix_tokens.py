@@ -100,7 +100,7 @@ def test_every_shard_is_read_and_encoded_once(small_bytes, tagged, tmp_path, tok
     monkeypatch.setattr(TokenEngine, "_encode", lambda *of: encoded.append(1) or encode(*of))
     dk.mix(str(tagged), to=str(tmp_path / "v1"), **tokens, **RULE, **HERE)
     assert len(read) == len(set(read)) == (0 if small_bytes else 2)
-    assert len(encoded) == (1 if small_bytes else 2)  # a block, for both kinds of tokens
+    assert len(encoded) == 2  # one block each, for both kinds of tokens
 
 
 @pytest.mark.parametrize("as_text", [False, True])
