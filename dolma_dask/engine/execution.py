@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 BATCH_BYTES = 32_000_000
 """Stored bytes of small shards that share one Dask task."""
 
+BATCH_TASKS = 2_000
+"""Small shards that share one Dask task at most: what is not done of them in `BATCH_SECONDS`, at a millisecond or two each, is made and sent once more."""
+
 BATCHES_PER_WORKER = 4
 """At least so many batches for each worker, so that all are busy to the end."""
 
@@ -131,7 +134,7 @@ def _grouped(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) ->
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     batches = BATCHES_PER_WORKER * max(workers, 1)
     sizes = [task.bytes for task in outlines(tasks)]
-    share, most = sum(sizes) // batches, -(-len(tasks) // batches)
+    share, most = sum(sizes) // batches, min(BATCH_TASKS, -(-len(tasks) // batches))
     quick = int(BATCH_SECONDS / placement.cost_of(cost).cpu * 1e6)
     # also by number: beside one large shard all small ones are a small share
     groups = grouped(range(len(tasks)), sizes.__getitem__, min(BATCH_BYTES, share, quick), most)
@@ -217,6 +220,7 @@ class _Local:
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
             for task, outcome in zip(outlines(batch), outcomes, strict=False):
                 self._deliver(task, outcome)
+            outcomes.clear()  # Dask keeps the list until all batches have ended; records take 3 kB each until a journal packs them
 
         try:
             with _pool(self._place.scheduler, workers) as (options, call):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -715,6 +716,28 @@ def test_a_long_batch_hands_over_what_it_has_done(scheduler, root, monkeypatch):
     assert sorted(taken) == sorted(task.shard for task in tasks) == sorted(done)
     if scheduler == "synchronous":
         assert set(ahead) == {0}
+
+
+def test_outcomes_that_were_taken_are_not_held_until_all_batches_end(root, monkeypatch):
+    """Dask keeps what each batch returns: records of a million shards would take gigabytes."""
+    import dask.callbacks  # noqa: F401  else batches run without Dask
+
+    monkeypatch.setattr(execution, "BATCHES_PER_WORKER", 20)
+    tasks = many_tasks(root, [f"shard-{number}" for number in range(40)])
+    held = []
+
+    def take(task, outcome):
+        held.append(sum(len(one) for one in gc.get_objects() if isinstance(one, batches.Outcomes)))
+
+    execution.execute(Lengths(), tasks, Placement(scheduler="threads", workers=1), take)
+    assert len(held) == len(tasks)
+    assert max(held) <= 3 * max(map(len, execution._grouped(tasks, 1, "lengths")))
+
+
+def test_batches_of_very_many_tasks_are_not_sent_in_vain():
+    """What a batch cannot do in its time is pickled once more, each time with all that is left of it."""
+    tasks = [Task(str(number), (), ()) for number in range(20 * execution.BATCH_TASKS)]
+    assert max(map(len, execution._grouped(tasks, 1, "mix"))) <= execution.BATCH_TASKS
 
 
 def test_outputs_are_leased_in_one_order(root):
