@@ -31,6 +31,9 @@ from dolma_dask.metering import count_helper, process_name, thread_cpu
 BATCH_BYTES = 32_000_000
 """Stored bytes of small shards that share one Dask task."""
 
+BATCH_TASKS = 2_000
+"""Small shards that share one Dask task at most: what is not done of them in `BATCH_SECONDS`, at a millisecond or two each, is made and sent once more."""
+
 BATCHES_PER_WORKER = 4
 """At least so many batches for each worker, so that all are busy to the end."""
 
@@ -61,7 +64,7 @@ def batches_of(tasks: Sequence[Task], workers: int, cost: str | placement.Cost) 
     """Group small tasks, so that Dask's millisecond per task vanishes, to batches that should end within `BATCH_SECONDS`."""
     batches = BATCHES_PER_WORKER * max(workers, 1)
     sizes = [task.bytes for task in outlines(tasks)]
-    share, most = sum(sizes) // batches, -(-len(tasks) // batches)
+    share, most = sum(sizes) // batches, min(BATCH_TASKS, -(-len(tasks) // batches))
     quick = int(BATCH_SECONDS / placement.cost_of(cost).cpu * 1e6)
     # also by number: beside one large shard all small ones are a small share
     groups = grouped(range(len(tasks)), sizes.__getitem__, min(BATCH_BYTES, share, quick), most)

@@ -95,6 +95,7 @@ class Local:
             cut.extend([rest] if (rest := batch[len(outcomes) :]) else [])
             for task, outcome in zip(outlines(batch), outcomes, strict=False):
                 self._deliver(task, outcome)
+            outcomes.clear()  # Dask keeps the list until all batches have ended; records take 3 kB each until a journal packs them
 
         try:
             with _pool(self._place.scheduler, workers) as (options, call):

@@ -36,7 +36,7 @@ from dolma_dask.formats.segments import FOLDER
 from dolma_dask.io import files, late
 from dolma_dask.io.publish import sweep
 from dolma_dask.io.records import RuleCount, merge_rules
-from dolma_dask.journal import Chosen, Journal, JournalWriter, Record
+from dolma_dask.journal import Chosen, InOrder, Journal, JournalWriter, Record
 from dolma_dask.metering import CpuClock
 from dolma_dask.options.groups import RunOptions
 from dolma_dask.options.records import finding_notes
@@ -98,17 +98,16 @@ class Running(Struct, eq=False, dict=True):
         kept = {file.path for record in records for file in record.files}
         for record in records:
             _remove_outdated(self.plan, self.state.journal, record.unit, kept)
-            self.writer.add(record)
-            self.records.choose(record.unit)
+            self.records.choose(self.writer.add(record))
         self.done += 1
 
     def ran(self, summary: Summary) -> Ran:
         """Return the outcome, with records in the order of the plan."""
         if not self.state.left:
             return Ran(summary, self.records)
-        names = (unit.name for task in outlines(self.plan.tasks) for unit in task.units)
+        tasks = self.plan.tasks
         return Ran(
-            summary, Chosen(self.state.journal.records, (name for name in names if name in self.records))
+            summary, InOrder(self.records, lambda: (u.name for task in outlines(tasks) for u in task.units))
         )
 
 
@@ -365,9 +364,12 @@ def _swept(plan: Plan) -> Iterator[None]:
 
 def _wait_for_outputs(each: Running) -> None:
     """Wait until this process lists what its workers have made; see `dolma_dask.io.late.wait_for_all`."""
-    names = sorted(each.units & each.records.keys())
+    # names are looked for where anything may be late alone: a set of a million takes 0.1 GB
     late.wait_for_all(
-        each.plan.root, lambda: resume.unseen(each.plan, (each.records[name] for name in names))
+        each.plan.root,
+        lambda: sorted(
+            resume.unseen(each.plan, (each.records[name] for name in each.units if name in each.records))
+        ),
     )
 
 
@@ -444,7 +446,8 @@ def _over_budget(each: Running) -> str:
     """Say that too many rows are bad, of this run or of all that is there; empty if they are not."""
     if each.plan.bad_is_loss:
         return ""
+    excess, every = excess_of(each.plan, totals(each.records.values())), each.plan.all_units or frozenset()
+    if excess or all(unit in each.records for unit in every):
+        return excess
     known = each.state.journal.records
-    units = (each.plan.all_units or frozenset()) & known.keys()
-    there = totals(Chosen(known, units).values())
-    return excess_of(each.plan, totals(each.records.values())) or excess_of(each.plan, there)
+    return excess_of(each.plan, totals(Chosen(known, (unit for unit in every if unit in known)).values()))

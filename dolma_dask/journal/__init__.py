@@ -17,7 +17,7 @@ from dolma_dask.display import counted
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import FileInfo
-from dolma_dask.journal.kept import Chosen, Records, RecordsByFile
+from dolma_dask.journal.kept import Chosen, InOrder, Records, RecordsByFile
 from dolma_dask.journal.record import (
     FORMAT,
     Record,
@@ -35,6 +35,7 @@ from dolma_dask.journal.writer import JournalWriter, run_name
 __all__ = [
     "FORMAT",
     "Chosen",
+    "InOrder",
     "Journal",
     "JournalWriter",
     "Record",
@@ -108,8 +109,8 @@ class Journal:
             self.garbage[info.path] = segment.garbage
         return True
 
-    def take(self, line: bytes) -> bool:
-        """Take a line that is about to be written; False: it could not be read."""
+    def take(self, line: bytes) -> Record | RunRecord | None:
+        """Take a line that is about to be written, and return what it says; None: it could not be read."""
         segment = Segment(0, self.records, self.known_runs, self.foreign)
         return segment.take(line, self.verb)
 

@@ -4,7 +4,7 @@ A record of a small shard takes 1.4 kB, packed 0.2 to 0.3; decoding costs 4 micr
 """
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -191,6 +191,20 @@ class Chosen(MadeOf[Record]):
     def choose(self, unit: str) -> None:
         """Take another unit."""
         self._held[unit] = None
+
+
+class InOrder(MadeOf[Record]):
+    """Chosen records in the order of some names, all of them among these, which are made when they are looked at: a million take 0.1 GB."""
+
+    def __init__(self, records: Chosen, names: Callable[[], Iterable[str]]) -> None:
+        self._held, self._names = records, names
+
+    def __getitem__(self, unit: str) -> Record:
+        record: Record = self._held[unit]
+        return record
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names() if name in self._held)
 
 
 class RecordsByFile(MadeOf[Record]):

@@ -33,8 +33,8 @@ class Segment(Struct, weakref=True):
     garbage: int = 0  # lines that are no records of any format
     is_ours: bool = True  # every line was understood, so that compaction may remove it
 
-    def take(self, line: bytes, verb: str) -> bool:
-        """Take what a line says; False: it is not believed."""
+    def take(self, line: bytes, verb: str) -> Record | RunRecord | None:
+        """Take what a line says, and return it; None: it is not believed."""
         found = read_line(line, verb)
         match found:
             case Record():
@@ -44,8 +44,8 @@ class Segment(Struct, weakref=True):
                 add_run(self.runs, found, line)
             case Foreign():
                 self.foreign.add(found.unit)
-                return False
-        return found is not None
+                return None
+        return found
 
     def refuse(self, line: bytes) -> None:
         """Count a line that is not believed."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -26,6 +26,8 @@ from dolma_dask.journal.segments import each_line
 
 if TYPE_CHECKING:
     from dolma_dask.journal import Journal
+
+AnyRecord = TypeVar("AnyRecord", Record, RunRecord)
 
 FLUSH_SECONDS = 5.0
 FLUSH_RECORDS = 500
@@ -62,20 +64,22 @@ class JournalWriter:
             self._take(announced)
             self.flush()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record) -> str:
         """Take a finished unit; it is on disk within `FLUSH_SECONDS`, whether or not another follows.
 
-        The new record replaces what is known of its unit, even if the clock of the worker that made it is behind.
+        The new record replaces what is known of its unit, even if the clock of the worker that made it is behind. Returned is the name of the unit as the journal holds it:
+        who keeps this very text keeps no second one of each unit.
         """
         with self._lock:
             known = self._journal.records.finished(record.unit)
             if known is not None and record.finished <= known:
                 record = replace(record, finished=known + _TICK)
-            self._take(record)
+            taken = self._take(record)
             if len(self._waiting) >= FLUSH_RECORDS:
                 self.flush()
             elif self._timer is None:
                 self._start_timer()
+        return taken.unit
 
     def finish(self, missing: int, over_budget: str = "", cpu: float = 0.0) -> None:
         """Record that the announced run has ended by itself, with so many units left undone, perhaps too many bad records, and CPU-seconds."""
@@ -91,13 +95,15 @@ class JournalWriter:
             )
             self._take(ended)
 
-    def _take(self, record: Record | RunRecord) -> None:
+    def _take(self, record: AnyRecord) -> AnyRecord:
         line = sealed(record)
-        if not self._journal.take(line):
+        taken = self._journal.take(line)
+        if taken is None:
             raise DataError(
                 f"the journal could not read back what it would write; expected finite numbers: {line[:2000]!r}"
             )
         self._waiting.append(line)
+        return cast("AnyRecord", taken)
 
     def _start_timer(self) -> None:
         self._timer = threading.Timer(FLUSH_SECONDS, self._flush_late)

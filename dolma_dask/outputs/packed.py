@@ -56,7 +56,7 @@ _PIECES = "pieces"
 _SORTED = "sorted"
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, gc=False):
     """A shard of the input, with what is done to it, and its name in this run."""
 
     mixture: Mixture

@@ -29,6 +29,7 @@ from dolma_dask.formats.json.attributes import AttributeKind
 from dolma_dask.io import files
 from dolma_dask.io.attributes import SampledKeys, sample_keys
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.listing import by_path
 from dolma_dask.io.records import InputRecord
 from dolma_dask.journal import Journal, Record, is_same_file, journals
 from dolma_dask.reading.sets import AttributeSets, AttributeSource, Proof, advice, not_as_written
@@ -71,7 +72,7 @@ class Catalog(Struct, frozen=True, dict=True):
     """The attribute sets of a dataset; each file is looked into at most once."""
 
     dataset: Dataset  # its attribute sets are listed on first use
-    _listed: dict[str, dict[str, FileInfo]] = {}
+    _listed: dict[str, Mapping[str, FileInfo]] = {}
     _of_shards: dict[str, Mapping[str, FileInfo]] = {}
     _alone: dict[str, bool] = {}
     _merged: dict[str, Mapping[str, AttributeKind]] = {}
@@ -379,7 +380,7 @@ class Catalog(Struct, frozen=True, dict=True):
         """Return all files of a set, by their paths below its folder."""
         if name not in self._listed:
             listed = files.list_files(self.dataset.url(f"{layout.ATTRIBUTES}/{name}"))
-            self._listed[name] = {info.path: info for info in listed}
+            self._listed[name] = by_path(listed, [shard.path for shard in self.dataset.shards])
         return self._listed[name]
 
     def _files_of(self, name: str) -> Mapping[str, FileInfo]:

@@ -29,6 +29,7 @@ from dolma_dask.journal import (
     work_key,
 )
 from dolma_dask.journal import writer as writer_module
+from dolma_dask.reading.written import Written
 
 
 def record(unit: str, finished: float = 1.0, key: str = "k", **more: object) -> Record:
@@ -582,6 +583,23 @@ def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch)
     assert {path: item.unit for path, item in Journal(root, "tag").by_file().items()} == {
         file.path: item.unit for item in made for file in item.files
     }
+
+
+def test_of_several_journals_the_newest_record_of_a_file_counts(root: str) -> None:
+    made = {
+        "tag": {"a": 1.0, "b": 3.0, "c": 1.0},
+        "dedupe": {"b": 2.0, "c": 2.0, "d": 1.0},
+        "attach": {"c": 2.0},  # as new as another: the last one that is looked at
+    }
+    for verb, units in made.items():
+        Journal(root, verb).append(*(record(u, at, files=(FileRecord(u, 1, ""),)) for u, at in units.items()))
+    written = Written.of([Journal(root, verb) for verb in made])
+    newest = {"a": ("tag", 1.0), "b": ("tag", 3.0), "c": ("attach", 2.0), "d": ("dedupe", 1.0)}
+    assert {path: (verb, one.finished) for path, (verb, one) in written.items()} == newest
+    assert len(written) == len(newest)
+    assert sorted(written.makers()) == sorted((path, *of) for path, of in newest.items())
+    assert written.get("e") is None
+    assert [*written.below("b")] == ["b"]
 
 
 def test_records_are_packed_when_they_are_very_many(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import dolma_dask as dk
-from dolma_dask.engine import LazyTasks, attempts
+from dolma_dask.engine import LazyTasks, attempts, runs
 from dolma_dask.journal import Journal, Record, journals
 from dolma_dask.pages.survey import Survey
 
@@ -109,6 +110,32 @@ def made(root: Path, shards: int = 5) -> None:
         write_lines(root / f"v0/documents/{number:04d}.jsonl.gz", lines)
     for verb in ("tag", "mix", "validate"):
         VERBS[verb](str(root))
+
+
+MAX_HELD = 1_350
+"""Bytes of Python's objects for each shard when a first mix ends, where shards are very many: packed records of two journals 570, what is listed 250, names and sets 450."""
+
+
+def test_a_first_mix_holds_little_of_each_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "journal.kept.UNPACKED", "io.listing.FEW", "journal.REMEMBERED_BYTES":
+        monkeypatch.setattr(f"dolma_dask.{name}", 10)
+    held: list[int] = []
+    wait = runs._wait_for_outputs
+
+    def looked(each: runs.Running) -> None:
+        wait(each)
+        held.append(tracemalloc.get_traced_memory()[0])
+
+    monkeypatch.setattr(runs, "_wait_for_outputs", looked)
+    sizes = 200, 200, 800  # the first is to load what is loaded once
+    for number, shards in enumerate(sizes):
+        for at in range(shards):
+            write_lines(tmp_path / f"{number}/v0/documents/{at:04d}.jsonl.gz", [document(at)])
+        VERBS["tag"](f"{tmp_path}/{number}")
+        tracemalloc.start()
+        VERBS["mix"](f"{tmp_path}/{number}")
+        tracemalloc.stop()
+    assert (held[-1] - held[-3]) / (sizes[-1] - sizes[-2]) < MAX_HELD, held
 
 
 def test_outlines_of_lazy_tasks_are_the_tasks_without_their_work(

@@ -12,6 +12,7 @@ import xxhash
 from dolma_dask.errors import CorruptFileError, StoreUnreachableError, UsageError
 from dolma_dask.io import files, stores
 from dolma_dask.io.files import FileInfo
+from dolma_dask.io.listing import by_path
 from dolma_dask.io.publish import publish
 
 
@@ -34,6 +35,24 @@ def test_paths_and_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert files.normalize("s3://a/b/") == "s3://a/b"
     assert files.join("s3://a/", "b/c") == "s3://a/b/c"
     assert files.join("/a/", "") == "/a"
+
+
+@pytest.mark.parametrize(
+    "stamps", [["mtime:5", "mtime:-7", "mtime:1795995984807580634"], ["tag:a", "mtime:5", ""]]
+)
+@pytest.mark.parametrize("held", [[], ["a/x", "a/y", "b"], ["a/x"]])
+def test_a_listing_of_many_files_says_the_same_as_that_of_few(
+    stamps: list[str], held: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = [
+        FileInfo(path, at, stamp)
+        for at, (path, stamp) in enumerate(zip(("a/x", "a/y", "b"), stamps, strict=True))
+    ]
+    few = by_path(infos, held)
+    monkeypatch.setattr("dolma_dask.io.listing.FEW", 2)
+    many = by_path(infos, held)
+    assert dict(many) == dict(few) == {info.path: info for info in infos}
+    assert all(many.get(path) is None and path not in many for path in ("", "a/xx", "c"))
 
 
 def test_listing_is_sorted_by_bytes_and_leaves_out_hidden_files(root: str) -> None:
