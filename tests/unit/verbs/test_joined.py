@@ -199,7 +199,7 @@ def done(stage: Any, names: str) -> dict[str, Any]:
     outcomes: dict[str, Any] = {}
     batches.run_all(
         stage,
-        [Task(name, (), ()) for name in names],
+        batches.Groups(stage, [Task(name, (), ()) for name in names]),
         lambda task, outcome: outcomes.update({task.shard: outcome}),
     )
     return outcomes
