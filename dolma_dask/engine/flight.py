@@ -1,4 +1,4 @@
-"""Batches on a distributed cluster, a bounded number at a time."""
+"""Batches on a distributed cluster, a bounded number at a time: the scheduler stays light, however many shards there are, and no worker runs dry."""
 
 import time
 import uuid

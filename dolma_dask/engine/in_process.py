@@ -1,4 +1,7 @@
-"""Tasks in this process, without Dask: one after another, or in threads, each of which takes the next as soon as the one before only waits for its files."""
+"""Tasks in this process, without Dask: one after another, or in threads, each of which takes the next as soon as the one before only waits for its files.
+
+Here nobody has to import Dask (0.12 CPU-seconds), and each outcome is handed over by itself, so that a kill costs no more than what is being worked on.
+"""
 
 import ctypes
 import os

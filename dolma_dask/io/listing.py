@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from dolma_dask.io.files import FileInfo
 
@@ -27,7 +28,8 @@ class _Columns(Mapping[str, FileInfo]):
         # local stamps are numbers, those of stores any text
         self._stamps: Sequence[int | str] = [info.stamp for info in infos]
         if all(info.stamp.startswith(_TIME) for info in infos):
-            self._stamps = array("q", [int(info.stamp.removeprefix(_TIME)) for info in infos])
+            with suppress(OverflowError):  # a time beyond the year 2262
+                self._stamps = array("q", [int(info.stamp.removeprefix(_TIME)) for info in infos])
 
     def __getitem__(self, path: str) -> FileInfo:
         at = bisect_left(self._paths, path)

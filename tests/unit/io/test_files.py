@@ -38,7 +38,12 @@ def test_paths_and_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "stamps", [["mtime:5", "mtime:-7", "mtime:1795995984807580634"], ["tag:a", "mtime:5", ""]]
+    "stamps",
+    [
+        ["mtime:5", "mtime:-7", "mtime:1795995984807580634"],
+        ["mtime:5", "mtime:6", "mtime:9999999999999999999"],
+        ["tag:a", "mtime:5", ""],
+    ],
 )
 @pytest.mark.parametrize("held", [[], ["a/x", "a/y", "b"], ["a/x"]])
 def test_a_listing_of_many_files_says_the_same_as_that_of_few(
