@@ -1,5 +1,6 @@
 """Many small shards: what is asked of the file system grows with them as they do, and does not with earlier runs."""
 
+import gc
 import pickle
 import sys
 import tracemalloc
@@ -124,6 +125,7 @@ def test_a_first_mix_holds_little_of_each_shard(tmp_path: Path, monkeypatch: pyt
 
     def looked(each: runs.Running) -> None:
         wait(each)
+        gc.collect()
         held.append(tracemalloc.get_traced_memory()[0])
 
     monkeypatch.setattr(runs, "_wait_for_outputs", looked)
