@@ -21,6 +21,9 @@ REMEMBERED_BYTES = 128 << 20
 _RUNS_BYTES = 1 << 12
 """The same of a segment of which only the runs were read."""
 
+_END_BYTES = 1 << 16
+"""Bytes that are read at either end of a large segment, where its runs are."""
+
 
 class Segment(Struct, weakref=True):
     """Content of a segment."""
@@ -68,11 +71,12 @@ def read_segment(
     known = _remembered.find(key) or (_remembered.find((*key, "runs")) if runs_only else None)
     if known is not None:
         return known
+    url = files.join(folder, info.path)
     try:
-        data = files.read_bytes(files.join(folder, info.path))
+        data = (_ends(url, info.bytes) if runs_only else b"") or files.read_bytes(url)
     except FileNotFoundError:
         return None
-    segment = Segment(len(data), Records(verb, is_packed), {}, set())
+    segment = Segment(info.bytes, Records(verb, is_packed), {}, set())
     if runs_only:
         _read_runs(segment, data, verb)
         key, size = (*key, "runs"), _RUNS_BYTES
@@ -95,6 +99,22 @@ def _read_runs(segment: Segment, data: bytes, verb: str) -> None:
     for line, _ in each_line(data):
         if is_of_run(line):
             segment.take(line, verb)
+
+
+def _ends(url: str, size: int) -> bytes:
+    """Return the first and the last lines of a large segment if these are all that can speak of runs, else nothing.
+
+    A run announces itself before its first record and says that it has ended after the last one; compaction puts runs first.
+    """
+    if size <= 2 * _END_BYTES:
+        return b""
+    with files.open_read(url, scattered=True) as stored:
+        head = stored.read(_END_BYTES)
+        stored.seek(size - _END_BYTES)
+        tail = stored.read(_END_BYTES)
+    first, last = head[: head.rfind(b"\n") + 1], tail.partition(b"\n")[2]
+    has_record = not all(is_of_run(line) for line, _ in each_line(first))
+    return first + last if has_record and last else b""
 
 
 def each_line(data: bytes) -> Iterator[tuple[bytes, bool]]:

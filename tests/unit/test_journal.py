@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dolma_dask.errors import DataError, UsageError
 from dolma_dask.io import files
@@ -22,6 +24,7 @@ from dolma_dask.journal import (
     Journal,
     JournalWriter,
     Record,
+    RunRecord,
     canonical,
     garbage_notes,
     is_same_file,
@@ -29,6 +32,7 @@ from dolma_dask.journal import (
     work_key,
 )
 from dolma_dask.journal import writer as writer_module
+from dolma_dask.journal.lines import sealed
 from dolma_dask.reading.written import Written
 
 
@@ -569,6 +573,67 @@ def test_a_segment_is_read_once_in_a_process(root: str, monkeypatch: pytest.Monk
     assert len(asked) == 1
     Journal(root, "tag").append(record("a", finished=9.0))
     assert Journal(root, "tag").records["a"].finished == 9.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_runs_alone_are_those_of_the_whole_journal(
+    root: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """However runs end and segments are merged, all that speaks of runs stands at the ends of a segment."""
+    draw = random.Random(seed)
+    end_bytes = draw.choice([300, 1_000])
+    monkeypatch.setattr("dolma_dask.journal.segments._END_BYTES", end_bytes)
+    monkeypatch.setattr("dolma_dask.journal.writer.FLUSH_RECORDS", draw.choice([1, 3]))
+    monkeypatch.setattr("dolma_dask.journal.writer.MERGED", draw.choice([2, 8]))
+    monkeypatch.setattr("dolma_dask.journal.writer.FULL_BYTES", draw.choice([3_000, 64 << 20]))
+    for number in range(12):
+        writer = Journal(root, "tag").start({}, [f"w{number % 3}/"], "")
+        for _ in range(draw.randrange(30)):
+            writer.add(record(f"{draw.randrange(60)}", finished=number + 1.0))
+        how = draw.choice(["killed", "stopped", "ended", "ended"])
+        if how == "ended":
+            writer.finish(missing=draw.randrange(2))
+        if how != "killed":
+            writer.close()
+        if draw.random() < 0.3:
+            Journal(root, "tag").append(record("more", finished=number + 1.5))
+        assert Journal(root, "tag", runs_only=True).runs == Journal(root, "tag").runs
+
+
+@pytest.mark.parametrize(
+    "order", ["arrrrre", "arrrrrE", "rrE", "Arrrrre", "AArrrrr", "aaaaaa", "rrrrrr", "aerrrrr"]
+)
+@pytest.mark.parametrize("torn", [0, 1, 80])
+def test_runs_are_found_wherever_their_lines_end(
+    root: str, monkeypatch: pytest.MonkeyPatch, order: str, torn: int
+) -> None:
+    """Lines of a large segment: a run begins, a record, the run has ended; great letters: longer than what is read at an end."""
+    monkeypatch.setattr("dolma_dask.journal.segments._END_BYTES", 300)
+    run = RunRecord("1-a", "tag", {}, ("w/",), 1.0)
+    lines = {
+        "a": run,
+        "A": replace(run, params={"rule": "x" * 400}),
+        "r": record("b"),
+        "e": replace(run, finished=2.0),
+        "E": replace(run, finished=2.0, over_budget="x" * 400),
+    }
+    data = b"".join(sealed(lines[one]) + b"\n" for one in order)
+    put(root, "1.jsonl", data[: len(data) - torn])
+    assert Journal(root, "tag", runs_only=True).runs == Journal(root, "tag").runs
+
+
+def test_runs_alone_are_read_from_the_ends_of_a_large_segment(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dolma_dask.journal.segments._END_BYTES", 300)
+    writer = Journal(root, "tag").start({}, ["w/"], "")
+    for number in range(50):
+        writer.add(record(f"{number}"))
+    writer.finish(missing=7)
+    writer.close()
+    monkeypatch.delattr("dolma_dask.journal.files.read_bytes")
+    (run,) = Journal(root, "tag", runs_only=True).runs
+    assert (run.writes, run.missing, run.finished > 0) == (("w/",), 7, True)
 
 
 def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
