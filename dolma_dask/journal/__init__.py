@@ -6,7 +6,7 @@ moved dataset) its bytes are hashed, so neither moving nor copying redoes work a
 
 On disk: immutable segments ``_journal/<verb>/<run>-<n>.jsonl``, one JSON object per line with a digest of it, written every few seconds, merged on read
 (newest record of a unit wins, a torn last line is ignored, damaged lines and records of another `FORMAT` are not believed), and compacted (`writer`).
-Two runs at once are safe: each writes its own segments, and compaction removes only segments it has read. Cost: about 1 kB per unit.
+Two runs at once are safe: each writes its own segments, and compaction removes only segments it has read. Cost: 1 to 2 kB per unit.
 """
 
 import time
