@@ -145,6 +145,10 @@ class Groups:
         with self._lock:
             return next(self._left)
 
+    def end(self) -> None:
+        """Leave out the others."""
+        self._left = iter(())
+
 
 def run_all(stage: Stage, groups: Iterable[list[Task]], take: Take) -> None:
     """Do tasks one after another, and hand each outcome to `take` in this thread, in their order; a failing one does not stop the next.

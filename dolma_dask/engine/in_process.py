@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import Any
 
@@ -35,31 +35,44 @@ def run_here(stage: Stage, tasks: Sequence[Task], threads: int, take: Take) -> N
         run_all(stage, groups, take)
         return
     done = SimpleQueue[tuple[Task, Outcome] | Future[None]]()
-    with stoppable_threads(threads, run_all) as (pool, work):
-        working = {pool.submit(work, stage, groups, lambda *known: done.put(known)) for _ in range(threads)}
-        for future in [*working]:
-            future.add_done_callback(done.put)
-        while working:
-            match done.get():
-                case Future() as future:
-                    working.remove(future)
-                    future.result()
-                case task, outcome:
-                    take(task, outcome)
+    try:
+        with stoppable_threads(threads, run_all, groups.end) as (pool, work):
+            working = {
+                pool.submit(work, stage, groups, lambda *known: done.put(known)) for _ in range(threads)
+            }
+            for future in [*working]:
+                future.add_done_callback(done.put)
+            while working:
+                match done.get():
+                    case Future() as future:
+                        working.remove(future)
+                        future.result()
+                    case task, outcome:
+                        take(task, outcome)
+    finally:
+        with ExitStack() as rest:  # what was done is kept also if the run is stopped
+            while not done.empty():
+                match done.get():
+                    case task, outcome:
+                        rest.callback(take, task, outcome)
 
 
 @contextmanager
 def stoppable_threads(
-    threads: int, work: Callable[..., Any]
+    threads: int, work: Callable[..., Any], end: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[ThreadPoolExecutor, "Stoppable"]]:
-    """Yield threads, and the work for them; an exception in the block stops what still runs."""
+    """Yield threads, and the work for them; an exception in the block stops what still runs, and calls `end`, after which nothing more may begin."""
     stoppable = Stoppable(work)
     with ThreadPoolExecutor(threads, thread_name_prefix="dolma-dask") as pool:
         try:
             yield pool, stoppable
         except BaseException:
-            stoppable.stop()
+            end()  # for work that catches what stops it
+            # in a thread, so that a second Ctrl-C does not keep this one from threads that are waited for
+            stopping = threading.Thread(target=stoppable.stop, name="dolma-dask-stop")
+            stopping.start()
             pool.shutdown(cancel_futures=True)
+            stopping.join()
             raise
 
 

@@ -35,7 +35,7 @@ from dolma_dask.engine import (
     resume,
     runs,
 )
-from dolma_dask.engine.attempts import is_transient
+from dolma_dask.engine.attempts import Stopped, is_transient
 from dolma_dask.engine.in_process import Stoppable
 from dolma_dask.errors import (
     BadRecordBudgetError,
@@ -556,6 +556,67 @@ def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
     assert {path.name for path in (root / "out").iterdir()} <= set("acde"), "no temporary file is left"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("dolma-dask")]
     assert "b" in run(root)[1]
+
+
+def test_threads_begin_nothing_after_ctrl_c_and_what_they_finish_is_kept(root):
+    """Taggers of others catch everything, and so what stops a thread."""
+    begun, stopped = threading.Event(), threading.Event()
+
+    def catch_all():
+        try:
+            begun.set()
+            while True:
+                time.sleep(0.001)
+        except BaseException:
+            stopped.set()
+
+    def stop():
+        begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            time.sleep(0.001)
+
+    stage = Copy(str(root), {"e": catch_all, "d": stop})
+    options = RunOptions(scheduler="threads", workers=2, progress=False)
+    with pytest.raises(InterruptedStageError, match="1 of 5 shards are finished and kept"):
+        run(root, options, stage=stage)
+    assert stopped.is_set()
+    assert sorted(stage.seen) == ["d", "e"]
+    assert Journal(str(root), "copy").records.keys() == {"out/e"}
+
+
+def test_a_second_ctrl_c_also_stops_threads_that_were_let_finish_an_import(root):
+    importing, release, second, told = (threading.Event() for _ in range(4))
+    source = "importing.set()\nwhile not release.wait(0.001):\n    pass\n"
+    code = compile(source, "<frozen importlib._bootstrap>", "exec")
+
+    def import_slowly():
+        try:
+            exec(code, {"importing": importing, "release": release})
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                time.sleep(0.001)
+        except Stopped:
+            told.set()
+            raise
+
+    def stop():
+        importing.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            while True:
+                time.sleep(0.001)
+        finally:  # the first has come, and nobody is waited for but the thread that imports
+            os.kill(os.getpid(), signal.SIGINT)
+            second.set()
+
+    after = threading.Thread(target=lambda: (second.wait(60), time.sleep(0.1), release.set()))
+    after.start()
+    options = RunOptions(scheduler="threads", workers=2, progress=False)
+    with pytest.raises(InterruptedStageError):
+        run(root, options, stage=Copy(str(root), {"e": import_slowly, "d": stop}))
+    after.join()
+    assert told.wait(60)
 
 
 def test_results_are_written_down_as_they_arrive(root, monkeypatch):
