@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from dolma_dask import __version__
-from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError, message_of
 from dolma_dask.options.base import Opt
 from dolma_dask.options.command import command
 from dolma_dask.pipelines.signatures import completed_texts, for_command_line, meant_for, notes, spellings
@@ -379,7 +379,7 @@ def _show(result: Any, as_json: bool) -> int:
 def _show_error(error: Exception, as_json: bool) -> int:
     """Say what is wrong in one line, or in the summary of a verb that shows its failures; as JSON too, on standard output."""
     status = error.exit_status if isinstance(error, DolmaDaskError) else 1
-    message = _os_message(error) if isinstance(error, OSError) else str(error)
+    message = message_of(error)
     summary: Any = error.details.get("summary") if isinstance(error, DolmaDaskError) else None
     shows_failures = isinstance(error, StageError) and summary is not None
     if not as_json and (shows_failures or getattr(summary, "verb", None) == "run"):
@@ -393,16 +393,6 @@ def _show_error(error: Exception, as_json: bool) -> int:
         description = {"type": type(error).__name__, "message": message}
         _write_json({"error": description, "summary": shown, "exit_status": status})
     return status
-
-
-def _os_message(error: OSError) -> str:
-    """Return one line: what the system refused, where, and what to do."""
-    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
-    what = error.strerror or " ".join(str(error).split()) or "the system gave no reason"
-    look_at = (
-        "the path, its permissions and the space that is left" if paths else "the disk and the connection"
-    )
-    return f"{f'{paths}: ' if paths else ''}{what}. Look at {look_at}, then run the same command again: it does only what is left."
 
 
 def _write_json(content: dict[str, Any]) -> None:

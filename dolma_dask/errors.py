@@ -44,6 +44,18 @@ class DolmaDaskError(Exception):
         return _rebuild, (type(self), str(self), self.details)
 
 
+def message_of(error: Exception) -> str:
+    """Return what people are told of an error: of the system's in one line what was refused, where, and what to do."""
+    if not isinstance(error, OSError):
+        return str(error)
+    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
+    what = error.strerror or " ".join(str(error).split()) or "the system gave no reason"
+    look_at = (
+        "the path, its permissions and the space that is left" if paths else "the disk and the connection"
+    )
+    return f"{f'{paths}: ' if paths else ''}{what}. Look at {look_at}, then run the same command again: it does only what is left."
+
+
 def _rebuild(cls: type[DolmaDaskError], message: str, details: dict[str, object]) -> DolmaDaskError:
     return cls(message, **details)
 

@@ -16,6 +16,7 @@ from dolma_dask.errors import (
     InterruptedStageError,
     StoreUnreachableError,
     UsageError,
+    message_of,
 )
 from dolma_dask.io import files
 
@@ -38,7 +39,7 @@ class Answers(Struct, frozen=True):
     @property
     def exit_status(self) -> int:
         """The worst of all datasets."""
-        return max(int(part.exit_status) for part in self.parts.values())
+        return max(map(_status, self.parts.values()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the answers as JSON-able values."""
@@ -47,7 +48,7 @@ class Answers(Struct, frozen=True):
 
     def __str__(self) -> str:
         head = f"{self.verb} of {counted(len(self.parts), 'dataset')}{' below ' * bool(self.root)}{self.root}"
-        wrong = [path for path, part in self.parts.items() if part.exit_status]
+        wrong = [path for path, part in self.parts.items() if _status(part)]
         end = f"look at {', '.join(wrong)}" if wrong else "nothing is wrong or left in any of them"
         head = "\n".join([head, *(f"  note: {note}" for note in self.notes)])
         return "\n\n".join([head, *(_shown(path, part) for path, part in self.parts.items()), end])
@@ -105,19 +106,24 @@ def _answer(call: Callable[[], Any]) -> Any:
         return call()
     except InterruptedStageError:
         raise
-    except DolmaDaskError as error:
+    except (DolmaDaskError, OSError) as error:
         return error
 
 
+def _status(part: Any) -> int:
+    return int(getattr(part, "exit_status", 1))  # errors of the system have none
+
+
 def _to_json(part: Any) -> dict[str, Any]:
-    if not isinstance(part, DolmaDaskError):
+    if not isinstance(part, Exception):
         return {**part.to_json(), "exit_status": part.exit_status}
-    description = {"type": type(part).__name__, "message": str(part)}
-    return {"error": description, "exit_status": part.exit_status}
+    description = {"type": type(part).__name__, "message": message_of(part)}
+    return {"error": description, "exit_status": _status(part)}
 
 
 def _shown(path: str, part: Any) -> str:
-    if not isinstance(part, DolmaDaskError):
+    if not isinstance(part, Exception):
         return str(part)
-    summary = part.details.get("summary")
-    return "\n".join([*([] if summary is None else [str(summary)]), f"{path}: {type(part).__name__}: {part}"])
+    summary = part.details.get("summary") if isinstance(part, DolmaDaskError) else None
+    message = f"{path}: {type(part).__name__}: {message_of(part)}"
+    return message if summary is None else f"{summary}\n{message}"

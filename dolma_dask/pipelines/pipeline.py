@@ -15,7 +15,7 @@ from msgspec import Struct
 from dolma_dask import clusters
 from dolma_dask.clusters import check_cluster, check_workers
 from dolma_dask.display import counted, listed
-from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError
+from dolma_dask.errors import DolmaDaskError, InterruptedStageError, StageError, UsageError, message_of
 from dolma_dask.options.base import OUTPUT, WHAT, WHERE, Opt, Options
 from dolma_dask.options.command import command
 from dolma_dask.pipelines.pipeline_file import SET, check_stages, read_pipeline, variables_of
@@ -321,7 +321,11 @@ class _Run(Struct):
         summary: Any = None,
     ) -> DolmaDaskError:
         details = error.details if isinstance(error, DolmaDaskError) else {}
-        message = "it found what is listed below" if error is None else f"{type(error).__name__}: {error}"
+        message = (
+            "it found what is listed below"
+            if error is None
+            else f"{type(error).__name__}: {message_of(error)}"
+        )
         self._add(stage, "failed", details.get("summary") if summary is None else summary, message)
         for later in self.stages[len(self.outcomes) :]:
             self._add(later, "not reached" if later in self.active else "left out")

@@ -34,7 +34,13 @@ def test_two_datasets_have_no_place_in_common(roots: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("error", "asked"),
-    [(DiskFullError, 2), (StoreUnreachableError, 2), (ClusterError, 2), (CorruptFileError, 3)],
+    [
+        (DiskFullError, 2),
+        (StoreUnreachableError, 2),
+        (ClusterError, 2),
+        (CorruptFileError, 3),
+        (PermissionError, 3),
+    ],
 )
 def test_what_all_would_lack_ends_the_command(error: type[Exception], asked: int) -> None:
     """Other errors are of one dataset, and the others get their answers; all of them have one cluster."""
@@ -49,6 +55,8 @@ def test_what_all_would_lack_ends_the_command(error: type[Exception], asked: int
     made = answers("v", {"a": call, "b": lambda: call(True), "c": call})
     assert len(made.parts) == len(clusters) == asked
     assert made.exit_status == 1
+    assert f"b: {error.__name__}: no more" in str(made)
+    assert [part["exit_status"] for part in made.to_json()["datasets"]] == [0, 1, 0][:asked]
     assert ("1 dataset behind the last one NOT looked at" in str(made)) == (asked == 2)
     assert clusters[0] is not None
     assert all(one is clusters[0] for one in clusters)
