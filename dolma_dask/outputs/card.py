@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from dolma_dask.dataset import Dataset
 from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.publish import publish, sweep
@@ -64,11 +63,6 @@ def write_card(root: str, tables: Sequence[Table] = ()) -> str:
         with publish(url) as out:
             out.write(new.encode())
     return ""
-
-
-def card_of(dataset: Dataset, tables: Sequence[Table] = ()) -> str:
-    """Return the card of a dataset, which depends on its files and the tables alone."""
-    return _card(dataset.root, [shard.path for shard in dataset.shards], tables)
 
 
 def _card(root: str, paths: Sequence[str], tables: Sequence[Table]) -> str:

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 import dolma_dask as dk
-from dolma_dask.outputs.card import card_of
 
 HERE = {"scheduler": "synchronous", "progress": False}
 
@@ -56,8 +55,8 @@ def test_tables_and_fields_that_no_type_says(corpus):
     assert config["data_files"][0]["path"] == ["documents/*.parquet", "documents/*/*.parquet"]
     assert "features" not in config
     (corpus / "v0/documents/a.jsonl").write_text(json.dumps({**ROWS[0], "tags": [{}]}) + "\n")
-    card = card_of(dk.open_dataset(str(corpus / "v0")))
-    assert "features" not in card
+    dk.mix(str(corpus / "v0"), to=str(corpus / "v2"), **HERE)
+    assert "features" not in front_matter(corpus / "v2")["configs"][0]
 
 
 def test_a_card_of_somebody_else_stays_and_ours_is_renewed(corpus):
