@@ -69,9 +69,8 @@ def attempt_joined(stage: Stage, tasks: Sequence[Task], waiting: Waiting) -> lis
     try:
         with waiting:
             outcomes = cast(JoiningStage, stage).run_joined(tasks)
-    except BaseException as error:
-        if _is_ctrl_c(error):
-            raise
+    except BaseException as error:  # noqa: BLE001  as said above
+        _raise_ctrl_c(error)
         log_apart(stage.verb, [task.shard for task in tasks], error)
         return None
     return [_finished(records, time.perf_counter() - started, len(tasks)) for records in outcomes]
@@ -86,9 +85,8 @@ def retried(task: Task, work: Callable[[int], Outcome]) -> Outcome:
     while True:
         try:
             return work(tries)
-        except BaseException as error:  # every failure is reported with its shard at the end
-            if _is_ctrl_c(error):
-                raise
+        except BaseException as error:  # noqa: BLE001  every failure is reported with its shard at the end
+            _raise_ctrl_c(error)
             tries += 1
             if _was_late(error, were_late):
                 continue
@@ -111,6 +109,15 @@ def log_apart(verb: str, shards: Sequence[str], error: BaseException) -> None:
     """Log, at level debug, why shards do not go as one, if nobody foresaw it: a mistake there only costs time, and would stay unseen."""
     if not isinstance(error, (NotJoinedError, *_FORESEEN)):
         _log.debug("%s of %s does not go as one", verb, group_name(shards), exc_info=error)
+
+
+def _raise_ctrl_c(error: BaseException) -> None:
+    """Raise what stops the run, if an error is it, or came up while it passed by."""
+    found: BaseException | None = error
+    while found is not None and not _is_ctrl_c(found):
+        found = found.__context__
+    if found is not None:
+        raise found
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

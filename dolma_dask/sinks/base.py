@@ -55,6 +55,7 @@ class FileWriter:
         self._rows = 0
         self._members: list[tuple[int, int, int]] = []
         self._is_whole = False
+        self._stack = ExitStack()  # empty until the file is open, whose opening may fail
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

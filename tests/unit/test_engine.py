@@ -532,6 +532,24 @@ def test_ctrl_c_keeps_what_is_finished(root):
     assert (summary.done, summary.skipped) == (3, 2)
 
 
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_ctrl_c_stops_a_run_whatever_fails_on_its_way(root, scheduler):
+    """A plug-in that cannot close what it never opened hides neither the end of the run nor a failure of its shard."""
+
+    def fail_to_close():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            while True:
+                time.sleep(0.001)
+        finally:
+            raise AttributeError("_stack")
+
+    stage = Copy(str(root), {"c": fail_to_close})
+    with pytest.raises(InterruptedStageError, match="copy was stopped"):
+        run(root, RunOptions(scheduler=scheduler, workers=1, progress=False), stage=stage)
+    assert stage.seen == ["e", "d", "c"]
+
+
 def test_ctrl_c_stops_threads_in_the_middle_of_a_shard(root):
     begun = threading.Event()
     ended = []

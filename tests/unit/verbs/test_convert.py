@@ -1,5 +1,6 @@
 """convert: inputs by file, folder and glob, sizes of shards, several sources in one dataset, forms of attributes."""
 
+import errno
 import io
 import json
 import tarfile
@@ -10,6 +11,7 @@ import dolma_dask as dk
 from dolma_dask.errors import BadRecordBudgetError, StageError, UsageError
 from dolma_dask.io.files import FileInfo
 from dolma_dask.ownership import incomplete
+from dolma_dask.sinks.jsonl import JsonlWriter
 from dolma_dask.sources import FieldMapping, RawShard
 from dolma_dask.sources.naming import list_raw
 from dolma_dask.verbs.convert.documents import Conversion, RawDocuments
@@ -93,6 +95,26 @@ def test_fewer_parts_than_before_leave_none_behind(raw, tmp_path):
     write_lines(raw / "2019/a.jsonl.gz", [document(0), document(1)])
     dk.convert(str(raw), to=str(to), source="s", shard_bytes=1, progress=False)
     assert names(to) == ["shard-00000-part-00001.jsonl.gz", "shard-00000.jsonl.gz", "shard-00001.jsonl.gz"]
+
+
+def test_a_part_that_cannot_be_opened_says_why(raw, tmp_path, monkeypatch):
+    begun = []
+
+    def begin(self, stack):
+        begun.append(self)
+        if len(begun) == 2:
+            raise PermissionError(errno.EACCES, "Permission denied", "part")
+
+    monkeypatch.setattr(JsonlWriter, "_begin", begin)
+    with pytest.raises(StageError, match=r"Permission denied: 'part'"):
+        dk.convert(
+            str(raw),
+            to=str(tmp_path / "v0"),
+            source="s",
+            shard_bytes=1,
+            scheduler="synchronous",
+            progress=False,
+        )
 
 
 def test_several_sources_in_one_dataset(raw, tmp_path):
