@@ -77,13 +77,15 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     void, owned = void_claims(journal, listed.files), Ownership(journal)
     runs = [run for run in journal.runs if run.writes not in void]
     prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
+    # of units that lie in none of these: `remove` announces its tombstones, and has a record of each file that it searched
+    elsewhere = "" if any(not run.writes for run in runs) else next((run.writes[0] for run in runs), "")
     groups: dict[str, list[str]] = {}  # units
     sums: list[Record] = []
     for record in (one for one in journal.records.values() if not one.is_forgotten):
         if _is_sum(record):
             sums.append(record)
-        else:
-            groups.setdefault(owned.prefix_of(record.unit), []).append(record.unit)
+        elif (prefix := owned.prefix_of(record.unit)) or not elsewhere or record.unit in listed.files:
+            groups.setdefault(prefix or elsewhere, []).append(record.unit)
     for run in runs:
         begun = any(prefix in groups for prefix in run.writes)
         for prefix in run.writes:

@@ -376,3 +376,17 @@ def test_a_shard_that_is_checked_beside_several_attribute_sets_is_one(place):
     assert numbers("v0", "validate") == (3, 0, 0)
     (place / "v0/documents/0.jsonl.gz").write_bytes(gzip.compress(lines(7).encode()))
     assert numbers("v0", "validate") == (2, 0, 1)
+
+
+def test_a_takedown_that_is_done_is_done_until_a_file_changes(place):
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    (place / "ids.txt").write_text("1-2\nnobody\n")
+    dk.remove("v0", ids="ids.txt", **HERE)
+    assert [(one.writes, one.state) for one in status("v0").rows if one.verb == "remove"] == [
+        ("_tombstones/", "done")
+    ]
+    assert status("v0").exit_status == 0
+    shutil.rmtree("v0/attributes/char_length_v1")
+    assert row("v0", "remove").state == "done", "what is gone holds no document"
+    (place / "v0/documents/0.jsonl.gz").write_bytes(gzip.compress(lines(0, 7).encode()))
+    assert numbers("v0", "remove")[1:] == (0, 1)
