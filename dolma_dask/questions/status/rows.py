@@ -44,6 +44,9 @@ class StatusRow:
     )
     gone: int = 0  # of `changed`: shards that were made from files of which none is there; with --overwrite the same command removes them
     left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
+    unread: int = (
+        0  # shards that are not in the one file that is made of all of them: new ones, or left out by options
+    )
     problems: Mapping[str, int] = field(default_factory=dict)
     """Problems by kind that the newest check has found, of `validate`."""
 
@@ -170,6 +173,7 @@ def _row(
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
         gone=gone,
         left_out=found.left_out,
+        unread=_unread(name, shards, origins),
         problems=_problems(sums),
     )
 
@@ -262,6 +266,18 @@ def _left(count: int, found: _Counted, runs: Sequence[RunRecord], origins: Origi
         return None
     newest = {run.writes: run for run in runs}
     return count - found.there + sum(run.missing for run in newest.values())
+
+
+def _unread(name: str, records: Collection[Record], origins: Origins) -> int:
+    """Count the shards that are not in a file that is made of all; which of them options left out, its record does not say."""
+    record = next(iter(records)) if len(records) == 1 else None
+    if record is None or record.unit != name:
+        return 0
+    above = f"{layout.DOCUMENTS}/"
+    read = {
+        layout.stem_of(item.path.removeprefix(above)) for item in record.inputs if item.path.startswith(above)
+    }
+    return len(origins.of(record).shards - read) if read else 0
 
 
 def _bad_rows(record: Record, listed: Listing) -> int:
