@@ -3156,7 +3156,7 @@ def validate(
     raw_id : str, optional
         Field of the id in raw records, as the id of convert; by default id, or else file and row.
     attributes : list of str, optional
-        Attribute sets to check; by default all.
+        Attribute sets to check; by default all. In a pipeline [] checks documents alone, before stages that make attributes.
     sample : float, optional
         Look at this share of the files only, such as 0.01; the report says what was not looked at.
     seed : int, optional

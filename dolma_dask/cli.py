@@ -268,6 +268,12 @@ def _of_modelzoo(words: Sequence[str]) -> str | None:
     return without_mode(words[1:])
 
 
+_NUMBERS: dict[Any, str] = {
+    int: " A whole number is digits alone.",
+    float: " A number is written as 0.1 or 1e-3.",
+}
+"""What is said of a value that is no number, by the type that it should have."""
+
 _ELSEWHERE = {"--fuzzy": "--how fuzzy", "--minhash": "--how fuzzy", "--threshold": "--similarity"}
 """Options of `dedupe` as people know them from other tools."""
 
@@ -310,6 +316,8 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         return f"{found} Help: {command} --help"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = list(error.unused_tokens)
+        if (cut := _cut_rule(extra, words)) is not None:
+            return f"{cut}: more than the value of --where; expected the whole rule in quotes: --where 'word_count >= 50'. Help: {command} --help"
         option = _option_of(error, extra, words)
         meant = (
             f"did you mean {option} {shlex.join(extra)}?"
@@ -321,7 +329,7 @@ def _wrong_words(error: CycloptsError, words: Sequence[str]) -> str:
         )
     if isinstance(error, UnknownOptionError):
         return f"{_unknown_option(error)} Help: {command} --help"
-    number = " A whole number is digits alone." if getattr(error, "target_type", None) is int else ""
+    number = _NUMBERS.get(getattr(error, "target_type", None), "")
     return f"{str(error).strip()}{number} Help: {command} --help"
 
 
@@ -358,6 +366,13 @@ def _unnamed(error: CycloptsError, words: Sequence[str]) -> list[str]:
     behind = list(takewhile(lambda word: not word.startswith("-"), words[len(error.command_chain or ()) :]))
     taken = [name for name in spellings(verb.load()).values() if not name.startswith("--")]
     return behind[len(taken) :]
+
+
+def _cut_rule(extra: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the words without a name if they stand behind the first word of a rule, which the shell has cut at its spaces."""
+    at = words.index("--where") + 2 if "--where" in words else len(words)
+    behind = takewhile(lambda word: not word.startswith("--"), words[at:])
+    return shlex.join(extra) if list(behind)[: len(extra)] == list(extra) else None
 
 
 def _option_of(error: CycloptsError, extra: Sequence[str], words: Sequence[str]) -> str | None:

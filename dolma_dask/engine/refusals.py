@@ -19,7 +19,16 @@ from dolma_dask.formats import layout
 from dolma_dask.io import files
 from dolma_dask.io.files import Input
 from dolma_dask.journal import Journal, Record, canonical
+from dolma_dask.options.groups import check_outside, datasets_above
 from dolma_dask.ownership import Ownership
+
+
+def check_place(plan: Plan) -> None:
+    """Refuse a root among the documents or attributes of a dataset, which would take its folders for shards and attribute sets of its own.
+
+    Raises `UsageError`: it lies there.
+    """
+    check_outside(plan.root, *datasets_above(plan.root))
 
 
 def check_replaceable(plan: Plan, state: RunState) -> None:

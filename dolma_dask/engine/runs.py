@@ -188,6 +188,7 @@ def look_back(plan: Plan, options: RunOptions) -> Running:
 
     Raises `UsageError`: files that no run of the plan has made are.
     """
+    refusals.check_place(plan)
     state = resume.look_back(plan, options.overwrite)
     surplus = resume.surplus(plan, state, options.overwrite)
     refusals.check_links(plan, state, surplus, options.overwrite)

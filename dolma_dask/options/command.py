@@ -54,11 +54,27 @@ class Command:
         try:
             first = inspect.Signature(self.head()).bind(*args, **by_name)
         except TypeError as error:
-            raise TypeError(f"{self.name}(): {error}") from None
+            raise TypeError(self._misplaced(args, given) or f"{self.name}(): {error}") from None
         first.apply_defaults()
         values = [checked(field, first.arguments[field.name]) for field in self.arguments]
         others = {name: value for name, value in given.items() if name not in by_name}
         return values, self.options.of(others, self.name, has_name)
+
+    def _misplaced(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> str:
+        """Say what is wrong with the places of the arguments of a call: too many, too few, or one by name that has none; empty if nothing is."""
+        shown = ", ".join(self.positions) or "none"
+        if len(args) > len(self.positions):
+            needed = (field.name for field in fields_of(self.options) if field.is_needed)
+            name = next((name for name in needed if name not in given), "name")
+            return (
+                f"{self.name}() takes {shown} without a name, and was given {len(args)} arguments of that kind; "
+                f"expected all others by name: {name}={args[len(self.positions)]!r}"
+            )
+        nameless = (
+            name for name, kind in self.positions.items() if kind is inspect.Parameter.POSITIONAL_ONLY
+        )
+        wrong = next((name for name in nameless if name in given), "")
+        return wrong and f"{self.name}() takes {wrong} without a name; expected {self.name}({shown}, ...)"
 
 
 def _parameter(field: Field, kind: Any) -> inspect.Parameter:

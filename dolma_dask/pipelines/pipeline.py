@@ -4,6 +4,7 @@ Nothing is started before the whole file is known to be right. What is finished 
 none of its own: the same command does only what is left.
 """
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -326,6 +327,10 @@ class _Run(Struct):
             if error is None
             else f"{type(error).__name__}: {message_of(error)}"
         )
+        if isinstance(error, UsageError) and "--overwrite" in message and "overwrite" not in self.options:
+            message += f" For this stage alone: --only {shlex.quote(stage.name)} --overwrite."
+        if error is None and self._is_before_attributes(stage):
+            message += "; stages below it make attributes of this dataset, and `attributes: []` here checks the documents alone"
         self._add(stage, "failed", details.get("summary") if summary is None else summary, message)
         for later in self.stages[len(self.outcomes) :]:
             self._add(later, "not reached" if later in self.active else "left out")
@@ -334,6 +339,16 @@ class _Run(Struct):
             f"{self.file}: stage {stage.name!r} (line {stage.line}) failed: {message}",
             summary=self._summary(),
             **more,
+        )
+
+    def _is_before_attributes(self, stage: StagePlan) -> bool:
+        """Tell whether a check looks at attributes that later stages are to make again."""
+        later = self.stages[len(self.outcomes) + 1 :]
+        changed = {url for other in later for url in other.changes}
+        return (
+            "attributes" in stage.takes
+            and "attributes" not in stage.arguments
+            and not changed.isdisjoint(stage.reads)
         )
 
     def rehearse(self) -> PipelineSummary:

@@ -19,6 +19,9 @@ from dolma_dask.results.table import Table
 MAX_NAME = 60
 """Characters of a name in a table; JSON has all of them."""
 
+MAX_FAILURES = 20
+"""Failures that a terminal shows; JSON has all of them."""
+
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which no UTF-8 can hold."""
 
@@ -84,7 +87,11 @@ def _lines(part: Part) -> list[str]:
         case Notes(lines):
             return [f"  note: {line}" for line in lines]
         case Failures(rows):
-            return [f"  FAILED {name}: {': '.join(filter(None, others))}" for name, *others in rows]
+            shown = [
+                f"  FAILED {name}: {': '.join(filter(None, others))}" for name, *others in rows[:MAX_FAILURES]
+            ]
+            left = len(rows) - len(shown)
+            return [*shown, f"  and {left:,} more; --json lists all"] if left else shown
         case Listing(title, lines):
             return _indented([f"{title}:", *_indented(lines)] if title else lines)
         case Table():

@@ -114,7 +114,7 @@ def _whole(what: str, given: str | float) -> int:
     number = Fraction(found[1]) * _FACTORS[found[2].upper()] if found else Fraction(-1)
     if not 0 <= number < _LIMIT or number.denominator > 1:
         raise UsageError(
-            f"{what}: found {given!r}; expected a whole number of tokens, such as 8000000, 500K, 8M, 8B or 1.5T."
+            f"{what}: found {given!r}; expected a whole number, such as 8000000, 500K, 8M, 8B or 1.5T."
         )
     return int(number)
 

@@ -140,8 +140,8 @@ def check_level(level: str) -> Level:
     if level in get_args(Level):
         return cast(Level, level)
     near = get_close_matches(str(level), get_args(Level), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    lead = f"did you mean {near[0]!r}? Expected" if near else "expected"
     raise UsageError(
-        f"level={level!r} is unknown; {hint}Expected regular (10 and 90 %), strict (20 and 80 %), even_stricter (30 and 70 %) or strictest "
+        f"level={level!r} is unknown; {lead} regular (10 and 90 %), strict (20 and 80 %), even_stricter (30 and 70 %) or strictest "
         "(40 and 60 %)."
     )

@@ -413,8 +413,13 @@ def unknown_name(name: str, known: Collection[str], spell: Callable[[str], objec
     near = [full for spelling in get_close_matches(name, by_spelling, n=5) for full in by_spelling[spelling]]
     if near:
         return f"no column is named {spell(name)}; near it are: {', '.join(str(spell(n)) for n in dict.fromkeys(near))}"
-    some = sorted(known)[:10]
-    return f"no column is named {spell(name)}; there are: {', '.join(str(spell(n)) for n in some) or 'none'}"
+    some = [str(spell(n)) for n in sorted(known)]
+    more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+    return f"no column is named {spell(name)}; there are: {', '.join(some[:_SHOWN]) or 'none'}{more}"
+
+
+_SHOWN = 10
+"""Columns that a message names."""
 
 
 def _is_plain(part: str) -> bool:

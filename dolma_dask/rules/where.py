@@ -143,7 +143,9 @@ class ExpressionText:
         # Only here are columns counted in characters.
         at = self._line_starts[(error.lineno or 1) - 1] + error.offset - 1 if error.offset else len(self.text)
         message = f"cannot read this: {error.msg}"
-        if self.code[at : at + 1] == "=":
+        if self.code[at : at + 2] in ("=>", "=<"):
+            message = "comparing is written >= or <="
+        elif self.code[at : at + 1] == "=":
             message = "comparing is written =="
         elif self.code[at : at + 1] in ("&", "|", "!"):
             message = _WORDS

@@ -27,6 +27,7 @@ from dolma_dask.io.stream import LineBlock
 from dolma_dask.sources.base import SCHEMA
 from dolma_dask.sources.mapping import FieldMapping, place_of
 from dolma_dask.sources.naming import split_suffix
+from dolma_dask.text import compute as pc
 from dolma_dask.text.columns import large_bytes
 
 LONG_TEXT = 1 << 20
@@ -73,7 +74,7 @@ class RecordConverter:
         if not self.keeps_documents:
             return None
         batch, status = scan_fields(lines.data, lines.starts, _FIELDS)
-        if status.any():
+        if status.any() or pc.min(pc.binary_length(batch.column(0))).as_py() == 0:  # an empty id is none
             return None
         raw = large_bytes(lines.starts, lines.data)
         return pa.RecordBatch.from_arrays([*batch.columns, raw], schema=SCHEMA)
@@ -109,7 +110,7 @@ class RecordConverter:
     def _id(self, record: Record, row: int) -> bytes:
         if self.mapping.id is not None:
             return _required(record, self.mapping.id)
-        if (identity := _value(record, "id")) is not None:
+        if (identity := _value(record, "id")) not in (None, b'""'):
             return identity
         return _encode(self.generated_id(row))
 
@@ -146,6 +147,8 @@ def _as_document(record: Record, line: bytes) -> Document | None:
     if not all(value.startswith(b'"') for value in values):
         return None
     identity, text, source = values
+    if identity == b'""':
+        return None
     raw = line if line.endswith(b"\n") else line + b"\n"
     return Document(_decode_string(identity), _text_of(text), _decode_string(source), raw)
 

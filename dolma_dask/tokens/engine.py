@@ -161,14 +161,17 @@ class TokenEngine:
         token: str | None = build(self).tokenizer.id_to_token(token_id)
         return token
 
+    def added_tokens(self) -> list[str]:
+        """Texts of the tokens that were added to the vocabulary, such as those that end documents."""
+        return [item.content for item in build(self).tokenizer.get_added_tokens_decoder().values()]
+
     def near_tokens(self, token: str, count: int = 5) -> list[str]:
         """Names that look like ``token``: added tokens first, then the vocabulary."""
-        tokenizer = build(self).tokenizer
-        added = [item.content for item in tokenizer.get_added_tokens_decoder().values()]
+        added = self.added_tokens()
         near = get_close_matches(token, added, count, 0.4)
-        others = [name for name in tokenizer.get_vocab() if abs(len(name) - len(token)) <= 2]
+        others = [name for name in build(self).tokenizer.get_vocab() if abs(len(name) - len(token)) <= 2]
         near += [name for name in get_close_matches(token, others, count, 0.7) if name not in near]
-        return (near or added)[:count]
+        return (near or [name for name in added if name.strip()])[:count]
 
     def encode(self, texts: pa.LargeStringArray) -> Tokens:
         """Turn documents (n_docs,), strings without nulls, into ids of type `dtype`.

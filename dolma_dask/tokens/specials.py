@@ -63,6 +63,7 @@ def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> S
     if isinstance(requested, str):
         token_id = engine.token_id(requested)
         if token_id is not None:
+            _check_is_text(engine, option, requested)
             return SpecialToken(requested, token_id)
         advice = f"did you mean one of {', '.join(map(repr, engine.near_tokens(requested)))}?"
     else:
@@ -76,6 +77,19 @@ def _resolve(engine: TokenEngine, option: str, requested: str | int | None) -> S
         option=option,
         token=requested,
     )
+
+
+def _check_is_text(engine: TokenEngine, option: str, requested: str) -> None:
+    """Refuse digits that are an ordinary token where an id was meant: texts end in the middle of their numbers then."""
+    named = (
+        engine.token(int(requested)) if requested.isdecimal() and int(requested) <= engine.max_id else None
+    )
+    if named is not None and requested not in engine.added_tokens():
+        raise UsageError(
+            f"{option}={requested!r} is the token of that number in texts; expected the text of a special token: the one with the id {requested} is {named!r}",
+            option=option,
+            token=requested,
+        )
 
 
 class Framing(Struct, frozen=True):

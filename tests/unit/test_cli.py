@@ -143,6 +143,22 @@ def test_help_shows_every_sign_and_notes_below_the_options(help_of):
     assert validate.rstrip().endswith("Every command takes --json (print the summary as JSON).")
 
 
+@pytest.mark.parametrize("rule", ["word_count 20", "word_count = 20 and exact is None --dry-run"])
+def test_a_rule_without_quotes_is_told_to_have_them(rule, tmp_path, capsys):
+    assert cli.main(["mix", "v0", "--to", str(tmp_path), "--where", *rule.split()]) == 2
+    shown = capsys.readouterr().err
+    assert (
+        "more than the value of --where; expected the whole rule in quotes: --where 'word_count >= 50'"
+        in shown
+    )
+    assert "did you mean" not in shown
+
+
+def test_what_is_no_number_is_told_how_numbers_are_written(tmp_path, capsys):
+    assert cli.main(["mix", "v0", "--to", str(tmp_path), "--sample", "10%"]) == 2
+    assert "A number is written as 0.1" in capsys.readouterr().err
+
+
 def test_no_dataset_says_what_was_expected(tmp_path, capsys):
     assert cli.main(["tag", str(tmp_path), "--taggers", "gopher_v2"]) == 2
     shown = capsys.readouterr().err

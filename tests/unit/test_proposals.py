@@ -134,6 +134,21 @@ def call(line: str, root: str) -> int:
         ),
         ('mix @ --to @-1 --where "`my-lang` is None"', "write (.*)", "mix @ --to @-1 --where '{} is None'"),
         ("sign @ @-2 --duplicates-only", "(--help)", "sign {}"),
+        (
+            "tag @/documents/a --taggers char_length_v1",
+            "the dataset (.*?): give that",
+            'tag "{}" --taggers char_length_v1 --only a',
+        ),
+        (
+            "tag '@/documents/*' --taggers char_length_v1",
+            "the dataset (.*?): give that",
+            'tag "{}" --taggers char_length_v1',
+        ),
+        (
+            "convert @ --to @-4 --source s",
+            r"their folder: (.*?)\.\n",
+            'convert "{}" --to @-4 --source s',
+        ),
         ("histogram @ lenght", "are: (.*?);", "histogram @ {}"),
         ('mix @ --to @-3 --where "`ex-1` is None and ids is None"', "(dedupe .*)", "{}"),
     ],

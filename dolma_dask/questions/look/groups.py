@@ -81,7 +81,14 @@ class Group:
         why = next((one.why for one in self.seen if one.bad), "")
         if self.lacking:
             names = ", ".join(row.field for row in self.rows if row.field != self.choice.text) or "no others"
-            file = next((f", such as those of {one.path}" for one in self.seen if not self._fits(one)), "")
+            file = next(
+                (
+                    f", such as those of {one.path}"
+                    for one in self.seen
+                    if one.records and not self._fits(one)
+                ),
+                "",
+            )
             text = f"{percent(self.lacking)} have no {self.choice.text!r}{file}, but these fields: {names}"
             why = f"{text}; and {why}" if why else text
         return f"{lead}; {why}. Setting them aside would lose them: mend or convert such files by themselves first."

@@ -222,7 +222,7 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
         if row.stopped:
             yield f"{what}: the last run was stopped or still goes on; the same command does only what is left"
         elif row.left:
-            yield f"{what}: {counted(row.left, 'shard')} failed or left out; the same command does only these"
+            yield f"{what}: {counted(row.left, 'shard')} new, failed or left out; the same command does only these"
         if row.over_budget:
             yield (
                 f"{what}: over budget, {row.over_budget}; mend the input, or allow more with the same command and a larger --max-bad-fraction. "
@@ -237,6 +237,8 @@ def _row_notes(rows: Sequence[StatusRow]) -> Iterator[str]:
                 yield f"{what}: the page is not there any more; the same command makes it again"
         else:
             yield from _changes(what, row)
+        if row.unread:
+            yield f"{what}: {counted(row.unread, 'shard')} not in it, new or left out by options; without these the same command makes it again"
         if row.touched:
             yield f"{what}: inputs of {counted(row.touched, 'shard')} have new time stamps and old sizes; the next run compares their bytes"
         if row.is_origin_gone:

@@ -44,6 +44,9 @@ class StatusRow:
     )
     gone: int = 0  # of `changed`: shards that were made from files of which none is there; with --overwrite the same command removes them
     left_out: int = 0  # of `done`: objects that their source does not have, or has only damaged
+    unread: int = (
+        0  # shards that are not in the one file that is made of all of them: new ones, or left out by options
+    )
     problems: Mapping[str, int] = field(default_factory=dict)
     """Problems by kind that the newest check has found, of `validate`."""
 
@@ -77,13 +80,15 @@ def rows_of(journal: Journal, listed: Listing) -> Iterator[StatusRow]:
     void, owned = void_claims(journal, listed.files), Ownership(journal)
     runs = [run for run in journal.runs if run.writes not in void]
     prefixes = sorted({prefix for run in runs for prefix in run.writes}, key=len, reverse=True)
+    # of units that lie in none of these: `remove` announces its tombstones, and has a record of each file that it searched
+    elsewhere = "" if any(not run.writes for run in runs) else next((run.writes[0] for run in runs), "")
     groups: dict[str, list[str]] = {}  # units
     sums: list[Record] = []
     for record in (one for one in journal.records.values() if not one.is_forgotten):
         if _is_sum(record):
             sums.append(record)
-        else:
-            groups.setdefault(owned.prefix_of(record.unit), []).append(record.unit)
+        elif (prefix := owned.prefix_of(record.unit)) or not elsewhere or record.unit in listed.files:
+            groups.setdefault(prefix or elsewhere, []).append(record.unit)
     for run in runs:
         begun = any(prefix in groups for prefix in run.writes)
         for prefix in run.writes:
@@ -168,6 +173,7 @@ def _row(
         over_budget=next((run.over_budget for run in ended.values() if run.over_budget), ""),
         gone=gone,
         left_out=found.left_out,
+        unread=_unread(name, shards, origins),
         problems=_problems(sums),
     )
 
@@ -260,6 +266,18 @@ def _left(count: int, found: _Counted, runs: Sequence[RunRecord], origins: Origi
         return None
     newest = {run.writes: run for run in runs}
     return count - found.there + sum(run.missing for run in newest.values())
+
+
+def _unread(name: str, records: Collection[Record], origins: Origins) -> int:
+    """Count the shards that are not in a file that is made of all; which of them options left out, its record does not say."""
+    record = next(iter(records)) if len(records) == 1 else None
+    if record is None or record.unit != name:
+        return 0
+    above = f"{layout.DOCUMENTS}/"
+    read = {
+        layout.stem_of(item.path.removeprefix(above)) for item in record.inputs if item.path.startswith(above)
+    }
+    return len(origins.of(record).shards - read) if read else 0
 
 
 def _bad_rows(record: Record, listed: Listing) -> int:

@@ -35,8 +35,9 @@ def token_file(url: str) -> TokenFile:
     """
     whole = _data_file(files.normalize(url))
     if files.stat(whole) is None:
+        found = "a folder" if files.list_files(whole) else "no such file"
         raise UsageError(
-            f"{whole}: no such file; expected a token file, such as out/ragged/v0.00000-of-00008.data.npy or part-000000-00000.h5."
+            f"{whole}: {found}; expected a token file, such as out/ragged/v0.00000-of-00008.data.npy or part-000000-00000.h5."
         )
     root, path = files.parent(whole), whole.rpartition("/")[2]
     while root:

@@ -387,6 +387,12 @@ def _raw_files(
             else "nothing is left of its files but markers and what --skip names"
         )
         raise UsageError(f"{base} holds no file with documents: {what}.")
+    folders = {info.path.partition("/")[0] for info in listing.known}
+    if {layout.DOCUMENTS, layout.ATTRIBUTES} <= folders:
+        raise UsageError(
+            f"{base} is a dataset: beside its documents lie attributes, which hold none; expected raw files. To convert its documents again, name "
+            f"their folder: {files.join(base, layout.DOCUMENTS)}."
+        )
     skipped = len(documents) - sum(map(len, listing))
     marks = ", ".join(info.path for info in listing.markers[:3])
     notes = [

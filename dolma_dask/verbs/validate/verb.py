@@ -58,7 +58,12 @@ class ValidateOptions(DatasetOptions, ShardOptions):
         Opt("Field of the id in raw records, as the id of convert; by default id, or else file and row."),
     ] = None
     attributes: Annotated[
-        Sequence[str] | None, Opt("Attribute sets to check; by default all.", group=WHAT, may_be_empty=True)
+        Sequence[str] | None,
+        Opt(
+            "Attribute sets to check; by default all. In a pipeline [] checks documents alone, before stages that make attributes.",
+            group=WHAT,
+            may_be_empty=True,
+        ),
     ] = None
     source: Annotated[
         str | None,

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shlex
 
 import pytest
 
@@ -142,6 +144,27 @@ def test_problems_that_validate_finds_end_it(world):
     summary = caught.value.details["summary"]
     assert (summary.exit_status, states(summary)[1:3]) == (1, ["failed", "not reached"])
     assert "duplicate_id" in str(summary)
+
+
+@pytest.mark.slow
+def test_a_check_before_stages_that_make_attributes_says_how_it_leaves_them_out(world):
+    change(world, "  - tag:", '  - validate: {dataset: "${out}/v0"}\n  - tag:')
+    assert run("p.yaml", **HERE).exit_status == 0
+    (world / "raw/9.jsonl").write_text((world / "raw/0.jsonl").read_text().replace('"id": "0', '"id": "9'))
+    with pytest.raises(StageError, match=r"`attributes: \[\]` here checks the documents alone"):
+        run("p.yaml", **HERE)
+    change(world, 'validate: {dataset: "${out}/v0"', 'validate: {dataset: "${out}/v0", attributes: []')
+    assert run("p.yaml", **HERE).exit_status == 0
+
+
+def test_a_stage_with_other_options_says_how_it_alone_is_done_again(world):
+    run("p.yaml", **HERE)
+    change(world, "exact is", "exact is not None or exact is")
+    with pytest.raises(StageError) as caught:
+        run("p.yaml", **HERE)
+    proposal = re.search(r"For this stage alone: (--only .*? --overwrite)", str(caught.value))
+    assert run_here("p.yaml", *shlex.split(proposal[1])) == 0
+    assert states(run("p.yaml", **HERE)) == ["done before"] * 4
 
 
 def test_rows_that_are_set_aside_do_not_end_it_but_count(world):

@@ -67,6 +67,16 @@ def test_calls_in_python_are_flat_and_have_a_signature():
     assert inspect.signature(paint).parameters["coats"].default == 2
     with pytest.raises(TypeError, match=r"paint\(\): missing a required argument: 'walls'"):
         paint()
+    with pytest.raises(
+        TypeError, match=r"paint\(\) takes walls, more without a name, .* 3 arguments .* name='c'"
+    ):
+        paint("a", "b", "c")
+    with pytest.raises(
+        TypeError, match=r"paint\(\) takes walls without a name; expected paint\(walls, more, \.\.\.\)"
+    ):
+        paint(walls="a")
+    with pytest.raises(TypeError, match=r"paint\(\): missing a required argument: 'walls'"):
+        paint(more="b")
 
 
 def test_the_docstring_lists_all_arguments_before_what_is_returned():

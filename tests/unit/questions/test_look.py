@@ -86,6 +86,11 @@ def test_the_proposed_command_converts_the_folder(tmp_path, name, capsys):
             1,
             r"0.8 % have no 'body', such as those of b.jsonl, but these fields: .*article",
         ),
+        (
+            {"a.jsonl": "", "b.jsonl": '{"text": null, "n": 1}\n' + DOCUMENTS},
+            1,
+            r"have no 'text', but these fields",
+        ),
         ({"a.json": "[1]", "x/b.jsonl": LINES}, 1, r"jsonl in \.: 100 %"),
         ({"a.jsonl.gz": gzip.compress(b""), "a.jsonl.zst": b"", "b.jsonl": LINES}, 1, "--skip a.jsonl.zst"),
         ({"a.jsonl": LINES, "README.md": "x"}, 1, "README.md. .*--skip README.md"),

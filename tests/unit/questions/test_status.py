@@ -92,7 +92,7 @@ def test_some_shards_are_left(place):
     assert numbers("v0", "tag") == (1, 2, 0)
     found = status("v0")
     assert found.exit_status == 1
-    assert "2 shards failed or left out; the same command does only these" in str(found)
+    assert "2 shards new, failed or left out; the same command does only these" in str(found)
     dk.mix("v0", to="v1", prune=2, **HERE)
     assert numbers("v1", "mix") == (2, 1, 0)
 
@@ -376,3 +376,32 @@ def test_a_shard_that_is_checked_beside_several_attribute_sets_is_one(place):
     assert numbers("v0", "validate") == (3, 0, 0)
     (place / "v0/documents/0.jsonl.gz").write_bytes(gzip.compress(lines(7).encode()))
     assert numbers("v0", "validate") == (2, 0, 1)
+
+
+def test_a_takedown_that_is_done_is_done_until_a_file_changes(place):
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    (place / "ids.txt").write_text("1-2\nnobody\n")
+    dk.remove("v0", ids="ids.txt", **HERE)
+    assert [(one.writes, one.state) for one in status("v0").rows if one.verb == "remove"] == [
+        ("_tombstones/", "done")
+    ]
+    assert status("v0").exit_status == 0
+    shutil.rmtree("v0/attributes/char_length_v1")
+    assert row("v0", "remove").state == "done", "what is gone holds no document"
+    (place / "v0/documents/0.jsonl.gz").write_bytes(gzip.compress(lines(0, 7).encode()))
+    assert numbers("v0", "remove")[1:] == (0, 1)
+
+
+def test_what_is_made_of_all_shards_says_how_many_are_not_in_it(place):
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    options = {"signals": ["length"], "level": "regular", **HERE}
+    quantiles("v0", **options)
+    assert not any("not in it" in note for note in status("v0").notes)
+    (place / "raw/3.jsonl").write_text(lines(3))
+    dk.convert("raw", to="v0", source="s", **HERE)
+    dk.tag("v0", ["char_length_v1"], **HERE)
+    assert "quantiles of quantiles/quantiles.json: 1 shard not in it, new or left out by options" in str(
+        status("v0")
+    )
+    assert quantiles("v0", **options).done
+    assert not any("not in it" in note for note in status("v0").notes)

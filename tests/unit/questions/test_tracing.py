@@ -244,6 +244,8 @@ def test_without_segments_it_says_what_to_do(world):
         dk.trace(str(file), 0)
     with pytest.raises(UsageError, match="no such file"):
         dk.trace(str(folder / "nothing.data.npy"), 0)
+    with pytest.raises(UsageError, match="numpy: a folder; expected a token file"):
+        dk.trace(str(folder), 0)
     assert "without segments, which were not searched" in str(dk.find("a-30", str(folder), **HERE))
 
 

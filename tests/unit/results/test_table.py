@@ -108,3 +108,13 @@ def test_parts_stand_in_their_order():
         "  a script:",
         "    #!/bin/sh",
     ]
+
+
+def test_a_terminal_shows_the_first_failures_and_how_many_there_are():
+    rows = [(f"{n}.jsonl.gz", "DataError", "row 7") for n in range(1234)]
+    lines = terminal_text([Failures(rows)]).splitlines()
+    assert lines[0] == "  FAILED 0.jsonl.gz: DataError: row 7"
+    assert lines[-1] == "  and 1,214 more; --json lists all"
+    assert len(lines) == 21
+    assert terminal_text([Failures(rows[:20])]).count("FAILED") == 20
+    assert "more" not in terminal_text([Failures(rows[:20])])

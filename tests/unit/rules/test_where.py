@@ -197,6 +197,7 @@ def test_many_rules_and_long_lists_are_fine():
 MARKED = {
     "len(text) > 5": ("functions cannot be called", "len(text)"),
     "a = 1": ("comparing is written ==", "="),
+    "a => 1": ("comparing is written >= or <=", "="),
     "é == 1 and g(2)": ("functions cannot be called", "g(2)"),
     "\n a > 1 and # yes\n g(2)": ("functions cannot be called", "g(2)"),
     "   g(2)": ("functions cannot be called", "g(2)"),

@@ -67,14 +67,15 @@ def cut(record: dict[str, Any], path: str) -> None:
 
 
 def expected(record: dict[str, Any], mapping: FieldMapping, row: int) -> dict[str, Any]:
-    if mapping == FieldMapping() and all(type(record.get(key)) is str for key in ("id", "text", "source")):
+    is_document = all(type(record.get(key)) is str for key in ("id", "text", "source")) and record["id"]
+    if mapping == FieldMapping() and is_document:
         return record
     document: dict[str, Any] = {}
     if mapping.id:
         document["id"] = needed(record, mapping.id)
     else:
         found = as_text(record.get("id"))
-        document["id"] = f"en/part-1-{row:08d}" if found is None else found
+        document["id"] = f"en/part-1-{row:08d}" if found in (None, "") else found
     document["text"] = needed(record, mapping.text)
     if mapping.source or mapping.source_name is None:
         found = as_text(lookup(record, mapping.source or "source"))
@@ -288,6 +289,13 @@ def test_generated_ids_depend_on_file_and_row_alone() -> None:
     assert convert(line, row=0).id == "en/part-1-00000000"
     assert convert(line, row=123456789).id == "en/part-1-123456789"
     assert convert(line, FieldMapping(generated_id="{path}/{row}"), row=3).id == f"{PATH}/3"
+
+
+@pytest.mark.parametrize("source", [b"", b',"source":"s"'])
+def test_an_id_without_characters_is_none(source: bytes) -> None:
+    line = b'{"id":"","text":"a"%b}' % source
+    found = convert(line, FieldMapping(source_name=None if source else "s"), row=5)
+    assert (found.id, loads(found.raw)["id"]) == ("en/part-1-00000005",) * 2
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,9 @@ def test_near_tokens_offer_added_tokens_first(tokenizer: Tokenizer) -> None:
     engine = load_tokenizer(tokenizer.to_str())
     assert engine.near_tokens("<|endoftxt|>")[0] == "<|endoftext|>"
     assert engine.near_tokens("completely unlike anything") == ["<|endoftext|>"]
+    tokenizer.add_tokens(["    ", "\t\t"])
+    engine = load_tokenizer(tokenizer.to_str())
+    assert engine.near_tokens("completely unlike anything") == ["<|endoftext|>"], "white space ends nothing"
 
 
 def test_tokens_must_add_up() -> None:

@@ -42,6 +42,17 @@ def test_an_unknown_name_offers_near_ones(engine: TokenEngine) -> None:
         Framing.of(engine, eos="</S>")
 
 
+def test_digits_are_no_id() -> None:
+    vocabulary = {"</s>": 0, "0": 1, "7": 2, "12": 3}
+    engine = load_tokenizer(Tokenizer(models.WordLevel(vocabulary)).to_str())
+    with pytest.raises(
+        UsageError, match=r"eos='0' is the token of that number in texts; .* the id 0 is '</s>'"
+    ):
+        Framing.of(engine, eos="0")
+    assert Framing.of(engine, eos=1).eos == SpecialToken("0", 1), "an id is an id"
+    assert Framing.of(engine, eos="12").eos == SpecialToken("12", 3), "there is no such id"
+
+
 def test_a_length_beyond_int32_is_an_error() -> None:
     class Huge:
         """Stands for a document of 2^31-1 ids, which nobody wants to allocate."""

@@ -129,6 +129,23 @@ def test_never_into_its_own_input(dataset, to):
         mixed(dataset, to, overwrite=True)
 
 
+@pytest.mark.parametrize("to", ["v0/attributes", "v0/attributes/new", "v0/documents/new"])
+def test_never_among_the_documents_or_attributes_of_any_dataset(dataset, to):
+    other = dataset.parent / "v1"
+    mixed(dataset)
+    dk.tag(str(dataset), ["char_length_v1"], progress=False)
+    target = str(dataset.parent / to)
+    calls = [
+        lambda: dk.mix(str(other), to=target, progress=False),
+        lambda: dk.convert(str(other / "documents"), to=target, source="s", progress=False),
+    ]
+    before = sorted(dataset.rglob("*"))
+    for call in calls:
+        with pytest.raises(UsageError, match="lies among the documents or attributes of"):
+            call()
+    assert sorted(dataset.rglob("*")) == before
+
+
 def test_summaries_are_datasets(dataset):
     assert dk.tag(mixed(dataset), ["char_length_v1"], progress=False).done == 2
 

@@ -136,6 +136,8 @@ def test_names():
     }.items():  # fmt: skip
         assert [endings(name, order) for order in itertools.permutations(known)] == [found] * 120
     assert "a/x" in unknown_name("a/y", known, str)
+    many = [f"signal{n:02}" for n in range(14)]
+    assert unknown_name("?", many, str).endswith("signal09 and 4 more")
 
 
 def test_thresholds_over_both_versions_say_which_is_which(root):
