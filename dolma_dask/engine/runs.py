@@ -188,7 +188,8 @@ def look_back(plan: Plan, options: RunOptions) -> Running:
 
     Raises `UsageError`: files that no run of the plan has made are.
     """
-    refusals.check_place(plan)
+    if not plan.is_staging:
+        refusals.check_place(plan)
     state = resume.look_back(plan, options.overwrite)
     surplus = resume.surplus(plan, state, options.overwrite)
     refusals.check_links(plan, state, surplus, options.overwrite)
