@@ -61,6 +61,8 @@ class S3Server:
         }
 
     def start(self) -> "S3Server":
+        for cut_off in self.folder.rglob(".rclone_temp_put_*"):  # of one that was killed; no object
+            cut_off.unlink()
         program = find_rclone()
         assert program is not None
         words = [program, "serve", "s3", str(self.folder), "--addr", f"127.0.0.1:{self.port}"]
