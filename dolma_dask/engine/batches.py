@@ -20,7 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dolma_dask import placement
-from dolma_dask.engine.attempts import Outcome, Take, attempt, attempt_joined, retried
+from dolma_dask.engine.attempts import Outcome, Take, attempt, attempt_joined, log_apart, retried
 from dolma_dask.engine.plan import Stage, Task, outlines
 from dolma_dask.io.files import grouped
 from dolma_dask.io.publish import settled_stamp
@@ -110,10 +110,9 @@ def _in_time(groups: Iterable[list[Task]]) -> Iterator[list[Task]]:
 
 
 def _groups(stage: Stage, tasks: Iterable[Task]) -> Iterator[list[Task]]:
-    joins: Callable[[Task], Hashable] = getattr(stage, "joins", _joins_none)
     group, common, size = list[Task](), None, 0
     for task in tasks:
-        own = joins(task) if task.bytes <= SMALL_BYTES else None
+        own = _common(stage, task) if task.bytes <= SMALL_BYTES else None
         is_full = len(group) == MOST_JOINED or size + task.bytes > JOINED_BYTES
         if group and (own is None or own != common or is_full):
             yield group
@@ -127,8 +126,14 @@ def _groups(stage: Stage, tasks: Iterable[Task]) -> Iterator[list[Task]]:
         yield group
 
 
-def _joins_none(task: Task) -> None:
-    return None
+def _common(stage: Stage, task: Task) -> Hashable:
+    """Return what tasks must have in common with one to be done with it; None: it is done alone, as one of which the stage cannot tell."""
+    joins: Callable[[Task], Hashable] | None = getattr(stage, "joins", None)
+    try:
+        return joins(task) if joins else None
+    except Exception as error:  # noqa: BLE001  a stage must not stop the neighbours of a task
+        log_apart(stage.verb, [task.shard], error)
+        return None
 
 
 class Groups:

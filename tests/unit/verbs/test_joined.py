@@ -291,3 +291,23 @@ def test_digests_of_parts_are_those_of_each() -> None:
             one.update(batch.slice(start, stop - start), None if taken is None else taken[start:stop])
             expected.append((one.ids, one.content))
         assert digests_of_parts(batch, cuts, taken) == expected
+
+
+def test_one_that_cannot_be_asked_is_done_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of `joins` ended the whole run."""
+    error = ValueError("wrong")
+
+    def joins(task: Task) -> str:
+        if task.shard == "c":
+            raise error
+        return "all"
+
+    stage = Joining(tmp_path)
+    monkeypatch.setattr(stage, "joins", joins)
+    with caplog.at_level("DEBUG", attempts.__name__):
+        outcomes = done(stage, "abcde")
+    assert stage.done == ["ab", "c", "de"]
+    assert [outcomes[name][0].unit for name in "abcde"] == [*"abcde"]
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error]
