@@ -129,7 +129,7 @@ def _sorted(given: Iterable[RawShard]) -> list[RawShard]:
         if before.path == after.path:
             raise UsageError(
                 f"{before.files[0].path} and {after.files[0].path} would both become documents/{after.path}; expected names that "
-                "differ in more than the suffix. Rename one, or convert them into two datasets.",
+                "differ in more than the suffix. Rename one, leave it out (--skip), or convert them into two datasets.",
                 path=after.path,
             )
     return shards

@@ -399,8 +399,17 @@ def _raw_files(
         f"{counted(siblings, 'file')} left out, which hold no documents of {mapping}" if siblings else "",
         f"{counted(len(listing.markers), 'marker')} left out, such as {marks}" if marks else "",
         f"{counted(skipped, 'file')} left out by skip" if skipped else "",
+        *_idle_patterns(options.skip or (), documents),
     ]
     return base, listing.known, listing.odd, [note for note in notes if note]
+
+
+def _idle_patterns(skip: Sequence[str], found: Sequence[FileInfo]) -> list[str]:
+    """Return a note on patterns that match no file, unless they may match members of archives, which are not listed here."""
+    if any(info.path.lower().endswith(".tar") for info in found):
+        return []
+    idle = [pattern for pattern in skip if not any(layout.is_named(info.path, [pattern]) for info in found)]
+    return [f"skip matches no file: {', '.join(idle)}; paths begin below the input folder"] if idle else []
 
 
 def _all_read(plan: Plan, odd: Sequence[FileInfo], options: ConvertOptions) -> engine.Ran:

@@ -441,6 +441,19 @@ def test_notes_tell_what_was_removed_and_what_will_be(raw, tmp_path):
     assert names(to) == ["b.jsonl.gz"]
 
 
+def test_a_pattern_of_skip_that_matches_no_file_is_named(tmp_path):
+    for name in "ab":
+        write_lines(tmp_path / f"raw/{name}.jsonl", [json.dumps({"id": name, "text": "x"})])
+    skip = ["b.jsonl", "raw/a.jsonl", "*.csv"]
+    notes = dk.convert(
+        str(tmp_path / "raw"), to=str(tmp_path / "v0"), source="s", skip=skip, progress=False
+    ).notes
+    assert [note for note in notes if "skip matches" in note] == [
+        "skip matches no file: raw/a.jsonl, *.csv; paths begin below the input folder"
+    ]
+    assert "1 file left out by skip" in notes
+
+
 def test_what_is_skipped_from_now_on_is_forgotten_with_its_documents(tmp_path):
     for name in "ab":
         write_lines(tmp_path / f"raw/{name}.jsonl", [json.dumps({"id": name, "text": "x"})])
