@@ -327,11 +327,11 @@ def datasets_below(root: str, depth: int = DEPTH) -> list[str]:
 def _hint(url: str) -> str:
     """Return what to do where there is no dataset: name those that lie below, or beside it where there is no such folder, or make one."""
     root, depth = files.normalize(url), DEPTH
-    above, among, _ = root.partition(f"/{layout.DOCUMENTS}/")
-    if among and layout.DOCUMENTS in files.list_folders(above):
-        return f"It lies in the dataset {above}: give that, with `only` for a part of it."
     if any(map(layout.is_segment, files.list_folders(files.join(root, layout.SEGMENTS)))):
         return f"It is an index of dedupe: dolma-dask status {url} tells what it holds."
+    above, inside, _ = root.rpartition(f"/{layout.DOCUMENTS}/")
+    if inside and not {layout.ATTRIBUTES, layout.JOURNAL}.isdisjoint(files.list_folders(above)):
+        return f"It lies inside of the dataset {above}: give that path, with `only` for a part of its shards."
     if files.is_local(root):  # a store may have too many folders for an error message
         root, depth = _nearest(root)
     below = datasets_below(root, depth) if files.is_local(root) else []

@@ -101,6 +101,14 @@ def test_no_documents(root: str) -> None:
         open_dataset(f"{root}/nowhere")
 
 
+def test_a_folder_of_documents_is_told_of_its_dataset(root: str, dataset: Dataset) -> None:
+    with pytest.raises(UsageError, match=f"It lies inside of the dataset {dataset.root}: give that path"):
+        open_dataset(f"{root}/documents/2019-09")
+    put(root, "home/documents/corpus/a.jsonl")  # a folder of that name is no sign of a dataset
+    with pytest.raises(UsageError, match="dolma-dask convert INPUT"):
+        open_dataset(f"{root}/home/documents/corpus")
+
+
 def test_files_that_nobody_reads_are_refused_unless_they_are_named(root: str, dataset: Dataset) -> None:
     for path in ("_SUCCESS", "x/_metadata", "x/README", ".part.crc", "part.crc"):
         put(root, f"documents/{path}")
