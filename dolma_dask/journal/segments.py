@@ -73,7 +73,7 @@ def read_segment(
         return known
     url = files.join(folder, info.path)
     try:
-        data = (_ends(url, info.bytes) if runs_only else b"") or files.read_bytes(url)
+        data = (_ends(url, info.bytes, verb) if runs_only else b"") or files.read_bytes(url)
     except FileNotFoundError:
         return None
     segment = Segment(info.bytes, Records(verb, is_packed), {}, set())
@@ -101,7 +101,7 @@ def _read_runs(segment: Segment, data: bytes, verb: str) -> None:
             segment.take(line, verb)
 
 
-def _ends(url: str, size: int) -> bytes:
+def _ends(url: str, size: int, verb: str) -> bytes:
     """Return the first and the last lines of a large segment if these are all that can speak of runs, else nothing.
 
     A run announces itself before its first record and says that it has ended after the last one; compaction puts runs first.
@@ -113,7 +113,8 @@ def _ends(url: str, size: int) -> bytes:
         stored.seek(size - _END_BYTES)
         tail = stored.read(_END_BYTES)
     first, last = head[: head.rfind(b"\n") + 1], tail.partition(b"\n")[2]
-    has_record = not all(is_of_run(line) for line, _ in each_line(first))
+    # what is damaged may have been of a run, and others may follow it
+    has_record = any(isinstance(read_line(line, verb), Record) for line, _ in each_line(first))
     return first + last if has_record and last else b""
 
 

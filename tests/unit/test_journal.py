@@ -622,6 +622,17 @@ def test_runs_are_found_wherever_their_lines_end(
     assert Journal(root, "tag", runs_only=True).runs == Journal(root, "tag").runs
 
 
+@pytest.mark.parametrize("garbage", [b"\xff\n", sealed(record("b")).replace(b'"b"', b'"c"') + b"\n"])
+def test_a_damaged_line_hides_no_runs_behind_it(
+    root: str, monkeypatch: pytest.MonkeyPatch, garbage: bytes
+) -> None:
+    monkeypatch.setattr("dolma_dask.journal.segments._END_BYTES", 600)
+    runs = [RunRecord(f"{number}-a", "tag", {}, ("w/",), float(number)) for number in range(1, 10)]
+    lines = [sealed(one) + b"\n" for one in [*runs, *[record(f"{number}") for number in range(9)]]]
+    put(root, "1.jsonl", garbage + b"".join(lines))
+    assert Journal(root, "tag", runs_only=True).runs == Journal(root, "tag").runs == runs
+
+
 def test_runs_alone_are_read_from_the_ends_of_a_large_segment(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
