@@ -647,6 +647,34 @@ def test_runs_alone_are_read_from_the_ends_of_a_large_segment(
     assert (run.writes, run.missing, run.finished > 0) == (("w/",), 7, True)
 
 
+def test_an_end_that_is_read_in_part_hides_no_runs(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems give less than was asked for at once."""
+    monkeypatch.setattr("dolma_dask.journal.segments._END_BYTES", 600)
+    run = RunRecord("1-a", "tag", {}, ("w/",), 1.0)
+    lines = [run, *[record(f"{number}") for number in range(20)], replace(run, finished=2.0)]
+    put(root, "1.jsonl", b"".join(sealed(one) + b"\n" for one in lines))
+    open_read = files.open_read
+
+    class Slow:
+        def __init__(self, url: str, **how: Any) -> None:
+            self.file = open_read(url, **how)
+
+        def __enter__(self) -> "Slow":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def read(self, size: int = -1) -> bytes:
+            return self.file.read(size - 250 if size > 0 else size)
+
+    monkeypatch.setattr("dolma_dask.journal.segments.files.open_read", Slow)
+    assert [one.finished for one in Journal(root, "tag", runs_only=True).runs] == [2.0]
+
+
 def test_packed_records_are_the_same(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         record(f"{number}", finished=number + 1.0, info={"kinds": {"x": "document"}}) for number in range(9)
